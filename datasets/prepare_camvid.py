@@ -29,7 +29,7 @@ from ocr_panoptic.data.semantic.source import SemanticSource
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import check_output_folder
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 
@@ -112,7 +112,7 @@ def _write_image(
     numbered: tuple[int, tuple[Path, Path]], images: Path, folder: Path
 ) -> tuple[dict, dict]:
     number, (path, label_png) = numbered
-    ids, segments = instances_from_labels(read_label_png(label_png))
+    ids, segments = instances_from_labels(read_label_image(label_png))
     image = path.relative_to(images)
     name = f"{image.with_suffix('').as_posix().replace('/', '_')}.png"
     write_panoptic_png(folder / name, ids)

@@ -102,7 +102,7 @@ def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str |
     image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
     try:
         labels = read_mat_labels(mat, release.key)
-        width, height, _ = header_size(image)
+        width, height = header_size(image)[:2]
     except (OSError, ValueError) as error:
         return str(error) if str(mat) in str(error) else f"{image}: the image {error}."
     if labels.shape != (height, width):

@@ -102,7 +102,7 @@ HRNET = Condition(
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
 FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
-    "a ResNet of Detectron2 (networks of timm learn all of it with 0, nothing with "
+    "a ResNet of Detectron2 (in networks of timm everything is learnt with 0, nothing with "
     "MODEL.TIMM.FROZEN True)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
 )
@@ -123,14 +123,14 @@ SECTIONS: dict[str, list[Key]] = {
         'has them; INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
         "the first convolution is adapted as timm does it."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
-        "Crop after the image was resized to one of MIN_SIZE_TRAIN, so that crops are of one "
-        "size; Detectron2 crops before. The other architectures always do."),
+        "Crop after the image was resized to a MIN_SIZE_TRAIN, so that crops have equal sizes; "
+        "Detectron2 crops before. The other architectures always crop after it."),
     Key("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA", 1.0, [SEMANTIC], ANY,
         "Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "
         '"absolute").'),
     Key("INPUT.FIXED_SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
-        "Height and width that images are resized to; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST (of "
-        "which 0 is not at all)."),
+        "Height and width that images are resized to; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST, "
+        "whose 0 resizes nothing."),
     Key("INPUT.INTERPOLATION", "bicubic", [SEMANTIC_OR_SEGFIX], ANY,
         'How they are resized: "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR '
         "and mmsegmentation."),
@@ -144,19 +144,19 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Weights and machine": [
     Key("MODEL.DEVICE", "auto", [], DEVICE,
-        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU where there is one. A run\'s '
+        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU if there is one. A run\'s '
         "config.yaml then serves on every machine."),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that "
         "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
-        "Least share of the backbone's tensors (those of an FPN left out) that MODEL.WEIGHTS has "
-        "to fill where a training starts from them: those of another network have a few names in "
-        "common. Heads may always be others. 0 starts from any weights."),
+        "Least share of the backbone's tensors, without an FPN, that MODEL.WEIGHTS has to fill at "
+        "the start of a training: another network has a few names in common. Heads may always "
+        "differ. 0 starts from any weights."),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], ANY,
-        'Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is '
+        'Network of timm, bare ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is '
         'dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone": any of strides 4 '
         "to 32), or a plain ViT under ViTDet's simple feature pyramid "
         '("build_timm_simple_fpn_backbone").'),
@@ -164,28 +164,27 @@ SECTIONS: dict[str, list[Key]] = {
         "Stride that its last stages are dilated to."),
     Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
         one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
-        "Its batch norms. Other norms stay as they are."),
+        "Its batch norms. Other norms do not change."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
-        '"LN": a layer norm over the channels of each feature that is read, as the published '
-        "segmenters and detectors with ConvNeXt and Swin have it; of a plain ViT its own last "
-        'norm. "" for none.'),
-    Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "is that of its weights"),
+        '"LN": a layer norm over the channels of each feature, as published models with ConvNeXt '
+        'and Swin have it, or the last norm of a plain ViT. "" for none.'),
+    Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "follows the weights"),
         "Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch "
         "embedding of MODEL.WEIGHTS is resampled as timm does."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
-        "Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, "
+        "Train only the heads, on the features of MODEL.WEIGHTS: the network has no gradient, "
         "and its batch norms use their running statistics."),
     Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
         "Drop path (stochastic depth) of its residual blocks in training: the chance of the last "
-        "one, rising to it linearly from the first. Networks of timm without it are refused."),
+        "block, rising linearly from the first. Networks of timm without it are refused."),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
-        "Learning rate of each layer as a multiple of that of the next one; that of the last is "
-        "this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a "
-        "block. 1 trains all layers alike."),
+        "Factor from each layer's learning rate to the rate of the layer before it; the last "
+        "layer has this multiple of BASE_LR. Layers, mostly blocks, follow timm's group_matcher. "
+        "1 trains all layers alike."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
         "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
-        "codes. Both are equal where sides are multiples of 32."),
+        "codes. Both are equal if sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
@@ -203,26 +202,26 @@ SECTIONS: dict[str, list[Key]] = {
 "The refined head": [
     Key("MODEL.OCR.CHANNELS", 512, [IDLE_IN_PLAIN], at_least(1),
         "Channels of the pixel representations (after the 3x3 convolution) and of the augmented "
-        "ones."),
+        "representations."),
     Key("MODEL.OCR.KEY_CHANNELS", 256, [IDLE_IN_PLAIN], at_least(1),
         "Channels of φ, ψ and δ; of each branch in ASPP and ASP-OCR."),
     Key("MODEL.OCR.DROPOUT", 0.05, [IDLE_IN_PLAIN], ANY,
         "Channel dropout of the augmented representations, in training."),
     Key("MODEL.OCR.NORM", "SyncBN", [IDLE_IN_PLAIN], NORM,
-        "Norm of the head. SyncBN becomes BN where nothing is to be synchronised."),
+        "Norm of the head. With a single process SyncBN becomes BN."),
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
-        "Refined logits are the coarse ones plus a correction by the scheme, whose classifier "
+        "Refined logits are coarse logits plus a correction by the scheme, whose classifier "
         "starts at 0. Not in the paper; for short trainings (studies/docs/short_trainings.md)."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
         'First weights of the coarse classifier of C channels and K classes: "pytorch", as the '
         'published codes have it, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
         "times; for short trainings, too."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
-        "Compute the semantic head again in the backward pass instead of keeping what it "
-        "computed: less memory for more time (docs/memory.md)."),
+        "Compute the semantic head again in the backward pass instead of keeping its results: "
+        "less memory for more time (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
-        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined "
-        "one's."),
+        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT weighs the "
+        "refined prediction's."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
         "The coarse prediction, which has a loss, is the soft object regions. False is the "
         "paper's ablation: a second branch of the same form predicts them without a loss of its "
@@ -241,24 +240,24 @@ SECTIONS: dict[str, list[Key]] = {
         "Loss of the coarse prediction, of the same form."),
     Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], ANY,
         '"ohem" is the cross-entropy of the pixels whose probability of the true class is below '
-        "this, or of OHEM_MIN_KEPT of them."),
+        "this, or of at least OHEM_MIN_KEPT pixels."),
     Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
-        "Least number of pixels that count, of those that a process sees at once: of "
-        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images. On twice as many "
-        "GPUs it is twice the share of the batch."),
+        "Least number of pixels that count in the images that a process sees at once, "
+        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS). On twice as many GPUs it "
+        "is twice the share of the batch."),
     Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
         "Slope of the ReLUs of the head, of every scheme and of SegFix's head for negative "
         "values: 0.01 for weights of openseg.pytorch that were trained with InPlaceABN."),
 ],
-"The coarse prediction of semantic segmentation (that of Panoptic-FPN is Detectron2's head)": [
+"The coarse prediction of semantic segmentation (Panoptic-FPN has Detectron2's head)": [
     Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
-        "Its features; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels."),
+        "Its features; MODEL.SEM_SEG_HEAD.IN_FEATURES are the pixels'."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
         "Kernel of the convolution before its classifier: 3 for ResNet in the published code; for "
         "HRNet-W48 3 in openseg.pytorch and 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
         "linear classifier."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
-        "Channels of it: 512 for ResNet, 720 for HRNet-W48."),
+        "Channels of that convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
         "Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published "
         "code."),
@@ -270,8 +269,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
         "False is the paper's equation."),
     Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], one_of("both", "gather", "relation"),
-        'What is the truth in GT-OCR: "both", or one of "gather" (the regions) and "relation", '
-        "the other being that of OCR with its default keys."),
+        'Part of GT-OCR that is the truth: "both", "gather" (the regions) or "relation"; the other '
+        "part is OCR's with its default keys."),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
         "Self-attention among the pixels, of Segmentation-Transformer."),
     Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME], ANY,
@@ -281,7 +280,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Blocks of Joint-Transformer."),
     Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
         "Dilations of ASPP and ASP-OCR, for features of stride 8. Twice as large ones see as far "
-        "at stride 4, which is that of the panoptic head and of HRNet."),
+        "at stride 4, which the panoptic head and HRNet have."),
     Key("MODEL.CONTEXT.NUM_REGIONS", 64, [REFINED, SCHEME], ANY,
         "Regions of Double-Attention."),
 ],
@@ -294,12 +293,12 @@ SECTIONS: dict[str, list[Key]] = {
         "the middle of the pixels that it stands for. 1: not at all, as the published codes."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
         "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
-        "half and full size, and says itself where to trust the lower one; at test time "
-        "TEST.SCALES, with 1.0 among them, are blended so instead of averaged."),
+        "half and full size, and learns how far to trust the lower one. In tests TEST.SCALES, "
+        "with 1.0 among them, are blended so instead of averaged."),
     Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)], ANY,
         "Weight of the losses of each scale's own prediction; 0 for none."),
     Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
-        "A pixel lies near a boundary where its distance from the nearest pixel of another "
+        "A pixel lies near a boundary if its distance from the nearest pixel of another "
         "region, rounded down, is at most this (docs/segfix.md)."),
     Key("MODEL.SEGFIX.CHANNELS", 256, [SEGFIX], at_least(1),
         "Channels between the two convolutions of each branch."),
@@ -308,34 +307,33 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Training": [
     Key("SOLVER.EPOCHS", 0.0, [], at_least(0),
-        "Passes over the training images; SOLVER.MAX_ITER 0 is that many, and the warm-up then at "
-        "most a tenth of it."),
+        "Passes over the training images. SOLVER.MAX_ITER 0 follows from them, and the warm-up is "
+        "then at most a tenth of the training."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
         "Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the "
-        "published batch sizes on a small GPU. Iterations and schedule stay as they are."),
+        "published batch sizes on a small GPU. Iterations and schedule do not change."),
     Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
-        "Learning rate of everything outside the backbone, of which the FPN is a part, as a "
+        "Learning rate of everything outside the backbone, to which the FPN belongs, as a "
         "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
-        "With AdamW what has one dimension, and what a timm network exempts (position embeddings, "
-        "tokens, tables of relative positions), has WEIGHT_DECAY_NORM, which is 0 in Detectron2; "
-        "biases too, unless WEIGHT_DECAY_BIAS is set."),
+        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for parameters of one dimension, "
+        "and for others that a timm network exempts: position embeddings, tokens, tables of "
+        "relative positions. WEIGHT_DECAY_BIAS, if set, holds for biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
-        "A checkpoint is saved, too, where the last one is so many minutes old: what a lost "
-        "machine costs at most."),
+        "A checkpoint is saved, too, if the last one is so many minutes old, which bounds the "
+        "cost of a lost machine."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Number of `model_<iteration>.pth` that are kept, the last ones. `model_final.pth` and "
         "`model_best.pth` always are."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
         "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
-        'It is what is evaluated, what "model" in every checkpoint is, and so what predictions '
-        "and other trainings read. The weights that are trained lie beside it, and `--resume` "
-        "goes on with both."),
+        'Evaluations, "model" in every checkpoint, and so predictions and other trainings have '
+        "the average. The trained weights lie beside it, and `--resume` goes on with both."),
     Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
-        'Precision of mixed training: "float16" (GPUs alone, with loss scaling), "bfloat16", or '
+        'Precision of mixed training: "float16" (only GPUs, with loss scaling), "bfloat16", or '
         '"auto": float16 on a GPU, bfloat16 on a CPU.'),
     Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,
         "The learning rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER."),
@@ -355,24 +353,24 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
         "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
         'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '
-        'data set where DATASETS.TEST has several. "" for none.'),
+        'data set if DATASETS.TEST has several. "" for none.'),
     Key("TEST.PATIENCE", 0, [BEST], at_least(0, "trains to the end"),
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
-    Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates at the end alone"),
-        "Evaluations in a training, evenly spread, where TEST.EVAL_PERIOD is 0."),
+    Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
+        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
-        "(docs/inference.md). Same results; False is the model as it is trained."),
+        "(docs/inference.md). Same results; False is the model as in training."),
     Key("TEST.PRECISION", "float32", [], one_of("float32", "bfloat16", "float16"),
-        'Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or '
+        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), or '
         '"float16" (GPUs).'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
-        "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: panoptic "
-        "ones in the format of the panopticapi command, semantic-only ones as PNGs in the labels "
-        "of the data set's files, which is what the server of Cityscapes takes."),
+        "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: segments in "
+        "the format of the panopticapi command. Semantic models write PNGs in the labels of the "
+        "data set's files, as the server of Cityscapes takes them."),
     Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
-        "Weights of a trained SegFix, whose offsets refine what is predicted (docs/segfix.md); "
+        "Weights of a trained SegFix, whose offsets refine predictions (docs/segfix.md); "
         '"" for none.'),
     Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
         'Its config; "" for config.yaml beside the weights, as a training leaves it.'),
@@ -381,16 +379,16 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
     Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
-        "Average them with those of the image mirrored left to right, too."),
+        "Average them with the logits of the mirrored image, too."),
     Key("TEST.SLIDING_WINDOW.SIZE", [], [], ANY,
         "Height and width in pixels, at every scale, of the windows that the network sees; [] for "
-        "the whole image at once. Of a panoptic model the tiles of images that are too large for "
-        "that, in predictions (docs/prediction.md)."),
+        "the whole image at once. A panoptic model predicts images that are larger in such tiles "
+        "(docs/prediction.md)."),
     Key("TEST.SLIDING_WINDOW.STRIDE", [], [], ANY,
         "Steps between the windows."),
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device of the running sum of several scales or windows, all classes at full resolution: "
-        '"" for that of the model; "cpu" where its memory is too small.'),
+        '"" for the model\'s; "cpu" if its memory is too small.'),
     Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
         "See an image at all sizes of TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored: "
         "instances as Detectron2's `GeneralizedRCNNWithTTA`, "
@@ -416,6 +414,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.RESNETS.NORM", THEIRS, [], NORM),
     Key("MODEL.FPN.NORM", THEIRS, [], NORM),
     Key("MODEL.SEM_SEG_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
     Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
@@ -437,7 +436,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.WARMUP_FACTOR", THEIRS, [], at_least(0)),
     Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
     Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
-    Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone")),
+    Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves only at the end")),
     Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "leaves it to TEST.EVALUATIONS")),
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
     Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),

@@ -123,10 +123,6 @@ def _are_counts(values: Sequence) -> bool:
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
-def _are_shares(values: Sequence) -> bool:
-    return all(isinstance(value, float) and 0 < value < 1 for value in values)
-
-
 ANY = of_form("", lambda value: True)
 ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
@@ -139,5 +135,8 @@ SIZES = of_form(
 )
 STEPS = of_form(
     "a tuple of rising iterations, or of rising shares of SOLVER.MAX_ITER between 0 and 1",
-    lambda steps: (_are_counts(steps) or _are_shares(steps)) and [*steps] == sorted(steps),
+    lambda steps: (
+        (_are_counts(steps) or all(isinstance(step, float) and 0 < step < 1 for step in steps))
+        and [*steps] == sorted(steps)
+    ),
 )

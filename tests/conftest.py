@@ -180,12 +180,3 @@ def forks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     fork = functools.partial(mp.start_processes, start_method="fork")
     monkeypatch.setattr(mp, "start_processes", fork)
-
-
-@pytest.fixture
-def hostile_files(tmp_path, monkeypatch):
-    """Files that a hostile one would write land in the test's folder; nothing is said of each."""
-    monkeypatch.chdir(tmp_path)
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)

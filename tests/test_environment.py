@@ -22,31 +22,23 @@ def dry_run(*args: str, **variables: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
-def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
-    def commands(*args: str) -> str:
-        return dry_run(*args, PYTHON="/shell/python")
-
-    assert ".venv/bin/python -m pytest" in commands("test")
-    assert "/shell/python" not in commands("test")
-    own = commands("test", "PYTHON=/own/python")
-    assert "/own/python -m pytest" in own and "create_env" not in own
-
-
-@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
-def test_demo_finetune_has_camvid_where_it_is(tmp_path):
-    def commands(*args: str) -> str:
-        return dry_run("demo-finetune", "PYTHON=python", f"DETECTRON2_DATASETS={tmp_path}", *args)
-
-    scenes = commands()
+def test_make(tmp_path):
+    """The Python of the command line counts, that of the shell does not; demo-finetune has CamVid
+    where it is."""
+    test = dry_run("test", PYTHON="/shell/python")
+    assert ".venv/bin/python -m pytest" in test and "/shell/python" not in test
+    test = dry_run("test", "PYTHON=/own/python")
+    assert "/own/python -m pytest" in test and "create_env" not in test
+    finetune = "demo-finetune", "PYTHON=python", f"DETECTRON2_DATASETS={tmp_path}"
+    scenes = dry_run(*finetune)
     assert "generate_scenes.py" in scenes and "scenes_sem.yaml" in scenes
-    of_folder = commands("CAMVID=/some/folder")
-    assert "prepare_camvid.py /some/folder" in of_folder
-    assert "camvid.yaml" in of_folder and "generate_scenes" not in of_folder
+    camvid = dry_run(*finetune, "CAMVID=/some/folder")
+    assert "prepare_camvid.py /some/folder" in camvid and "camvid.yaml" in camvid
     (tmp_path / "camvid").mkdir()
     (tmp_path / "camvid/camvid.yaml").touch()
-    prepared = commands()
-    assert "camvid.yaml" in prepared and "INPUT.CROP.SIZE '[160, 224]'" in prepared
-    assert "prepare_camvid.py" not in prepared and "generate_scenes" not in prepared
+    prepared = dry_run(*finetune)
+    assert "INPUT.CROP.SIZE '[160, 224]'" in prepared and "prepare_camvid.py" not in prepared
+    assert "generate_scenes" not in camvid + prepared
 
 
 def create_env(folder: Path, python: str, free_mb: int = 7000) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Files: folders that cannot be written, characters for a terminal."""
+"""Files: written whole or not at all, folders that cannot be written, characters for a terminal."""
 
 import pytest
 
@@ -23,10 +23,12 @@ def test_printable():
     assert printable("a\x1b\n\t\udc80é\\") == r"a\x1b\n\t\udc80é" + "\\"
 
 
-def test_a_full_disk_names_the_file(tmp_path):
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
     with (
         pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/a'"),
-        replacing(tmp_path / "a"),
+        replacing(tmp_path / "a") as temporary,
         open("/dev/full", "wb", buffering=0) as full,
     ):
+        temporary.touch()
         full.write(b"x")
+    assert not [*tmp_path.iterdir()]

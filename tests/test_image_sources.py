@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_files_folders_and_lists(folder, entry, expected):
-    (folder / "list.txt").write_text("b/scan.png\n\na/gone.jpg\na/2.jpg\nb/scan.png\n")
+    (folder / "list.txt").write_text("\ufeffb/scan.png\n\na/gone.jpg\na/2.jpg\nb/scan.png\n")
     for name in (entry, folder / entry):
         inputs = find_inputs(name)
         assert [item.source for item in inputs.items] == [folder / path for path in expected]
@@ -72,12 +72,9 @@ def test_every_file_is_an_image_or_left_out(folder):
         images_below(folder / "empty")
 
 
-def test_results_in_place_of_the_images(folder):
+def test_results_below_the_images(folder):
     with pytest.raises(ValueError, match="--output a/../a: is the folder of the images.*a/results"):
         find_inputs("a", "a/../a")
-
-
-def test_results_among_the_images_are_no_images(folder):
     (folder / "a/drawn").mkdir()
     (folder / "a/drawn/x.png").touch()
     assert len(find_inputs("a", "a/drawn").items) == 4
@@ -96,10 +93,7 @@ def test_links_are_followed_once(folder):
         (["a.jpg", "b.png"], ["a", "b"]),
         (["A.png", "a.jpg", "b.png"], ["A.png", "a.jpg", "b"]),
         (["a.jpg", "a.jpg.bmp", "a.png"], ["a.jpg", "a.jpg.bmp", "a.png"]),
-        (
-            ["a.jpg", "a.jpg.bmp", "a.jpg.bmp.png", "a.png"],
-            ["a.jpg", "a.jpg.bmp", "a.jpg.bmp.png", "a.png"],
-        ),
+        (chain := ["a.jpg", "a.jpg.bmp", "a.jpg.bmp.png", "a.png"], chain),
         (["a.jpg", "c/a.jpg", "c/a.png"], ["a", "c/a.jpg", "c/a.png"]),
         (["A.jpg", "a.jpg"], ["A.jpg", "a.jpg"]),
     ],
@@ -120,29 +114,18 @@ def test_an_image_that_cannot_be_read_takes_its_place(tmp_path):
     assert "b.png: image is broken" in str(found[1])
 
 
-class TestAhead:
-    def test_order_and_number_under_way(self):
-        begun, lock = [], threading.Lock()
+def test_results_ahead_come_in_order_until_an_error():
+    begun, taken, lock = [], [], threading.Lock()
 
-        def slow(item):
-            with lock:
-                begun.append(item)
-            return 2 * item
+    def double(item):
+        if item == 50:
+            raise OSError("full")
+        with lock:
+            begun.append(item)
+        return 2 * item
 
-        taken = []
-        for result in ahead(slow, range(50), threads=3):
+    with pytest.raises(OSError, match="full"):
+        for result in ahead(double, range(1000), threads=3):
             taken.append(result)
-            assert len(begun) <= len(taken) + 6
-        assert taken == list(range(0, 100, 2))
-
-    def test_an_error_ends_it(self):
-        def failing(item):
-            if item == 3:
-                raise OSError("full")
-            return item
-
-        taken = []
-        with pytest.raises(OSError, match="full"):
-            for result in ahead(failing, range(1000)):
-                taken.append(result)
-        assert taken == [0, 1, 2]
+            assert len(begun) <= len(taken) + 6  # under way
+    assert taken == list(range(0, 100, 2))

@@ -6,54 +6,108 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import (
     apply_label_map,
     look_up,
     pixel_counts,
-    read_label_png,
+    read_label_image,
+    read_labels,
     write_label_png,
 )
 
 MAP = {0: 255, 7: 0, 8: 1, 300: 1, 1000: 2}
 LABELS = np.array([[0, 1, 7], [255, 7, 7]], np.uint8)
+WIDE = np.array([[0, 300], [459, 65535]], np.uint16)
 
 
-@pytest.mark.parametrize("palette", [None, [200, 10, 10] * 256])
-def test_eight_bits(tmp_path, palette):
+@pytest.mark.parametrize("labels", [LABELS, WIDE, np.array([[True, False]]), "palette"])
+def test_what_others_write(tmp_path, labels):
     """Converted to grey, a palette would turn every label into its colour's brightness."""
-    image = Image.fromarray(LABELS)
-    if palette:
-        image = image.convert("P")
-        image.putpalette(palette)
+    image = Image.fromarray(LABELS if isinstance(labels, str) else labels)
+    if isinstance(labels, str):
+        image, labels = image.convert("P"), LABELS
+        image.putpalette([200, 10, 10] * 256)
     image.save(tmp_path / "a.png")
-    assert np.array_equal(read_label_png(tmp_path / "a.png"), LABELS)
+    found = read_label_image(tmp_path / "a.png")
+    assert np.array_equal(found, labels)
+    assert found.dtype == (np.uint8 if labels.dtype == bool else labels.dtype)
 
 
-def test_sixteen_bits_and_one(tmp_path):
-    wide = np.array([[0, 300], [459, 65535]], np.uint16)
-    Image.fromarray(wide).save(tmp_path / "wide.png")
-    assert np.array_equal(read_label_png(tmp_path / "wide.png"), wide)
-    Image.fromarray(np.array([[True, False]])).save(tmp_path / "bits.png")
-    bits = read_label_png(tmp_path / "bits.png")
-    assert bits.tolist() == [[1, 0]]
-    assert bits.dtype == np.uint8
+SHAPE = np.zeros((24, 32), np.uint8)
+SHAPE[4:16, 6:26] = 1
+COLOURS = np.array([[128, 64, 128], [0, 128, 0]], np.uint8)
+ROAD, TREE = ({"name": n, "color": c.tolist()} for n, c in zip("ab", COLOURS, strict=True))
+NUMBERED = [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]
 
 
-def test_missing_and_broken(tmp_path):
-    path = tmp_path / "a.png"
-    with pytest.raises(FileNotFoundError, match=r"a\.png: label PNG not found"):
-        read_label_png(path)
-    Image.fromarray(np.random.default_rng(0).integers(0, 9, (50, 50), np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(ValueError, match=r"a\.png: label PNG is broken or truncated"):
-        read_label_png(path)
+def palette_image(colours: np.ndarray) -> Image.Image:
+    image = Image.fromarray(SHAPE).convert("P")
+    image.putpalette(colours.ravel().tolist())
+    return image
 
 
-def test_several_channels(tmp_path):
-    Image.new("RGB", (4, 2)).save(tmp_path / "a.png")
-    with pytest.raises(ValueError, match=r"expected one channel .* found \[2, 4, 3\]"):
-        read_label_png(tmp_path / "a.png")
+@pytest.mark.parametrize(
+    ("file", "image", "classes"),
+    [
+        *(
+            (file, Image.fromarray(SHAPE).convert(mode), ["a", "b"])
+            for file in ("a.png", "a.tif")
+            for mode in ("L", "LA", "RGB", "RGBA", "I", "F")
+            if (file, mode) != ("a.png", "F")
+        ),
+        ("a.png", Image.fromarray(SHAPE.astype(np.uint16)), ["a", "b"]),
+        ("a.png", Image.fromarray(np.repeat(SHAPE[..., None], 4, 2)), ["a", "b"]),
+        *((f"a.{end}", Image.fromarray(SHAPE > 0), ["a", "b"]) for end in ("png", "bmp", "tif")),
+        *((f"a.{end}", Image.fromarray(SHAPE), ["a", "b"]) for end in ("gif", "bmp")),
+        *(
+            (f"a.{end}", Image.fromarray(SHAPE * 255), NUMBERED)
+            for end in ("gif", "bmp", "tif", "jpg")
+        ),
+        ("a.jpg", Image.fromarray(SHAPE * 255).convert("RGB"), NUMBERED),
+        *((f"a.{end}", Image.fromarray(COLOURS[SHAPE]), [ROAD, TREE]) for end in ("png", "bmp")),
+        ("a.png", Image.fromarray(COLOURS[SHAPE]).convert("RGBA"), [ROAD, TREE]),
+        ("a.gif", palette_image(COLOURS), [ROAD, TREE]),
+        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # indices, as ever
+        ("a.png", Image.fromarray(SHAPE), [ROAD, TREE]),
+        ("a.png", Image.fromarray(SHAPE).convert("RGB"), [ROAD, TREE]),
+        (
+            "a.png",
+            palette_image(COLOURS[::-1]),
+            [{"name": "a", "labels": [[0, 128, 0]]}, {"name": "b", "labels": [[128, 64, 128]]}],
+        ),
+        (
+            "a.png",
+            Image.fromarray(SHAPE * 255),
+            [{"name": "a", "color": [0, 0, 0]}, {"name": "b", "color": [255, 255, 255]}],
+        ),
+    ],
+    ids=lambda value: getattr(value, "mode", None),
+)
+def test_labels_as_people_save_them(tmp_path, file, image, classes):
+    image.save(tmp_path / file)
+    space = parse_label_space({"classes": classes}, "c")
+    assert np.array_equal(read_labels(tmp_path / file, space.label_map), SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("file", "pixels", "classes", "message"),
+    [
+        ("a.png", COLOURS[SHAPE], ["a", "b"], "has 2 colours, and the classes say no colours"),
+        ("a.png", COLOURS[SHAPE] + 1, [ROAD, TREE], r"\[129, 65, 129\] \(\d+ pixels\).*expected"),
+        ("a.tif", SHAPE + np.float32(0.5), ["a", "b"], r"no integers 0\.\.65535 \(float32"),
+        ("a.tif", SHAPE.astype(np.int32) - 1, ["a", "b"], r"no integers 0\.\.65535 \(int32"),
+        ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "an opacity"),
+        ("a.jpg", SHAPE, ["a", "b"], "is a JPEG file"),
+        ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
+    ],
+)
+def test_labels_that_cannot_be_told(tmp_path, file, pixels, classes, message):
+    Image.fromarray(pixels).save(tmp_path / file)
+    label_map = parse_label_space({"classes": [*classes, "c"] if "a" in classes else classes}, "c")
+    with pytest.raises(ValueError, match=message):
+        read_labels(tmp_path / file, label_map.label_map)
 
 
 @pytest.mark.parametrize("labels", [np.full((2, 3), 70000), np.zeros((2, 3, 3), np.uint8)])
@@ -65,19 +119,19 @@ def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
     assert not file.exists()
 
 
-@pytest.mark.parametrize("labels", [LABELS, np.array([[0, 300], [459, 65535]], np.uint16)])
+@pytest.mark.parametrize("labels", [LABELS, WIDE])
 def test_what_is_written_is_read(tmp_path, labels):
     path = tmp_path / "folder" / "a.png"
     write_label_png(path, labels)
     found = np.asarray(Image.open(path))
     assert found.dtype == labels.dtype
     assert np.array_equal(found, labels)
-    assert np.array_equal(read_label_png(path), labels)
+    assert np.array_equal(read_label_image(path), labels)
 
 
 @pytest.mark.parametrize(
     "read, write",
-    [(read_label_png, write_label_png), (read_panoptic_png, write_panoptic_png)],
+    [(read_label_image, write_label_png), (read_panoptic_png, write_panoptic_png)],
 )
 def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read, write):
     path = tmp_path / "a.png"
@@ -94,28 +148,16 @@ def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read
     assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_by_hand():
-    raw = np.array([[7, 8, 300], [0, 1000, 7]], dtype=np.uint16)
+def test_label_map_by_hand():
+    raw = np.array([[7, 8, 300], [0, 1000, 7]], np.uint16)
     labels = apply_label_map(raw, MAP)
-    assert labels.tolist() == [[0, 1, 1], [255, 2, 0]]
-    assert labels.dtype == np.uint8
-
-
-def test_labels_beyond_uint8():
-    labels = apply_label_map(np.array([[1, 0]], dtype=np.uint8), {0: 65535, 1: 299})
+    assert labels.tolist() == [[0, 1, 1], [255, 2, 0]] and labels.dtype == np.uint8
+    labels = apply_label_map(np.array([[1, 0]], np.uint8), {0: 65535, 1: 299})
     assert labels.tolist() == [[299, 65535]]
-
-
-def test_identity():
-    raw = np.array([[3, 255]], dtype=np.uint8)
     assert apply_label_map(raw, None) is raw
-
-
-def test_labels_outside_the_map():
-    raw = np.array([[7, 9, 9], [600, 0, 8]], dtype=np.uint16)
-    with pytest.raises(
-        ValueError, match=r"lacks: 9 \(2 pixels\), 600 .* expected 0, 7..8, 300, 1000"
-    ):
+    raw[0, 1:], raw[1, 1] = 9, 600
+    expected = r"lacks: 9 \(2 pixels\), 600 .* expected 0, 7..8, 300, 1000"
+    with pytest.raises(ValueError, match=expected):
         apply_label_map(raw, MAP)
 
 

@@ -26,31 +26,14 @@ def test_a_program_in_a_folder_looks_in_its_checkout_first(path):
 
 
 @pytest.mark.slow
-def test_a_program_shows_no_warnings_of_others(tmp_path):
-    flags = ["--output", tmp_path, "--train", "1", "--val", "1", "--size", "64"]
-    program = [sys.executable, ROOT / "datasets/generate_scenes.py", *flags]
-    done = subprocess.run(program, capture_output=True, text=True)
-    assert not done.returncode and "Warning" not in done.stderr, done.stderr
-
-
-@pytest.mark.parametrize("path", ["tools/keys_page.py", "datasets/prepare_camvid.py", "demo.py"])
+@pytest.mark.parametrize("path", ["datasets/prepare_camvid.py", "demo.py"])
 def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
-    """A program does not run the package of another checkout, which the environment has."""
+    """A program does not run the package of another checkout, which the environment has, and shows
+    no warnings of others."""
     (tmp_path / "ocr_panoptic").mkdir()
     (tmp_path / "ocr_panoptic/__init__.py").write_text("raise SystemExit('that of another')")
     program = [sys.executable, ROOT / path, "--help"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert not done.returncode and "usage: " in done.stdout, done.stderr
-
-
-@pytest.mark.slow
-def test_what_a_contributor_tries_in_seconds(tmp_path):
-    page = (ROOT / "docs/architecture.md").read_text().partition("To try it in seconds:")[2]
-    commands = "\n".join(line for line in page.partition("##")[0].splitlines() if line.strip())
-    commands = commands.replace("output/", f"{tmp_path}/")
-    commands = commands.replace("ocr-panoptic", f"{sys.executable} -m ocr_panoptic")
-    commands = commands.replace("python datasets", f"{sys.executable} datasets")
-    done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, cwd=ROOT)
-    assert not done.returncode, done.stderr
-    assert (tmp_path / "tried/model_final.pth").is_file()
+    assert "Warning" not in done.stderr

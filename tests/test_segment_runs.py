@@ -9,39 +9,29 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 def test_hand_worked():
     ids = np.array([[0, 7, 7, 0], [0, 0, 7, 2], [70000, 0, 0, 2]], np.int32)
-    statistics = segment_statistics(ids)
-    assert {number: tuple(found) for number, found in statistics.items()} == {
-        2: (2, [3, 1, 1, 2]),
-        7: (3, [1, 0, 2, 2]),
-        70000: (1, [0, 2, 1, 1]),
-    }
+    expected = {2: (2, [3, 1, 1, 2]), 7: (3, [1, 0, 2, 2]), 70000: (1, [0, 2, 1, 1])}
+    assert segment_statistics(ids) == expected
+    assert segment_statistics(np.zeros((3, 4), np.int32)) == {}
 
 
-@pytest.mark.parametrize("size", [(1, 1), (13, 7), (40, 61)])
-def test_equals_pycocotools(size):
-    rng = np.random.default_rng(0)
-    ids = rng.choice([0, 1, 5, 256, 65536, 16777215], size).astype(np.int32)
+def random_ids(*size: int) -> np.ndarray:
+    ids = np.random.default_rng(0).choice([0, 1, 5, 256, 65536, 16777215], size)
     ids[: size[0] // 2, : size[1] // 2] = 0
-    runs = SegmentRuns(ids)
-    for number, (area, bbox) in segment_statistics(ids).items():
+    return ids.astype(np.int32)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        *(random_ids(1, 1), random_ids(13, 7), random_ids(40, 61)),
+        # Runs over several columns; the first and the last pixel in the mask and out of it.
+        *np.array([[[1, 1, 2], [1, 1, 2]], [[2, 1, 1], [2, 1, 2]], [[1, 1, 1], [1, 1, 1]]]),
+    ],
+)
+def test_equals_pycocotools(ids):
+    runs, found = SegmentRuns(ids), segment_statistics(ids)
+    for number, (area, box) in found.items():
         mask = mask_util.encode(np.asfortranarray(ids == number, np.uint8))
         assert runs.run_lengths(number) == {**mask, "counts": mask["counts"].decode()}
-        assert area == mask_util.area(mask)
-        assert bbox == mask_util.toBbox(mask).tolist()
-    assert set(segment_statistics(ids)) == set(np.unique(ids)) - {0}
-
-
-def test_masks_that_begin_and_end_anywhere():
-    """Runs over several columns; the first and the last pixel in the mask and out of it."""
-    maps = np.array([[[1, 1, 2], [1, 1, 2]], [[2, 1, 1], [2, 1, 2]], [[1, 1, 1], [1, 1, 1]]])
-    for ids in maps:
-        for number in np.unique(ids):
-            mask = mask_util.encode(np.asfortranarray(ids == number, np.uint8))
-            found = SegmentRuns(ids).run_lengths(number)
-            assert found == {**mask, "counts": mask["counts"].decode()}
-            area, box = segment_statistics(ids)[number]
-            assert (area, box) == (mask_util.area(mask), mask_util.toBbox(mask).tolist())
-
-
-def test_void_alone_has_no_segment():
-    assert segment_statistics(np.zeros((3, 4), np.int32)) == {}
+        assert (area, box) == (mask_util.area(mask), mask_util.toBbox(mask).tolist())
+    assert set(found) == set(np.unique(ids)) - {0}

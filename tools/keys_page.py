@@ -24,9 +24,9 @@ from ocr_panoptic.engine.config_checks import conditions
 HEADING = """\
 # The keys of a config
 
-What `KEY VALUE` on the command line, or a config, can set besides
-[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references):
-each with its default. What stands after "With ..." is read with that alone, and refused elsewhere.
+For those who write a config or `KEY VALUE` on the command line: which keys are there besides
+[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references),
+and how does each work? Each has its default. Keys under "With ..." are read only with that setting, and refused elsewhere.
 """  # noqa: E501
 
 

@@ -6,11 +6,12 @@ import os
 import socket
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import timm
-from detectron2.utils.file_io import PathManager
+from detectron2.utils.file_io import Detectron2Handler, PathManager
 from huggingface_hub.errors import EntryNotFoundError
-from iopath.common.file_io import PathHandler
+from iopath.common.file_io import PathHandler, get_cache_dir
 from timm.models import PretrainedCfg
 from timm.models._hub import download_cached_file, download_from_hf
 
@@ -28,10 +29,6 @@ def fetch_weights(path: str) -> str:
 
     Args:
         path: file or address, perhaps with a query; "" for none.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: an address cannot be read.
     """
     path = path.partition("?")[0]
     has_address = "://" in path
@@ -58,9 +55,12 @@ def _download(address: str) -> str:
     except FileNotFoundError:  # of a package or timm, which says what to do
         raise
     except Exception as e:  # of urllib, http.client, iopath ...
+        url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
         raise FailedWriteError(
             f"The weights {address} could not be downloaded ({e}). Check the address and the "
-            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
+            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
+            "that file."
         ) from e
     finally:
         socket.setdefaulttimeout(waiting)

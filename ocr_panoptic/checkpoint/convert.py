@@ -110,10 +110,6 @@ def convert_weights(
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         model_shapes: shape of each tensor of the model.
         inplace_abn: whether the norms are InPlaceABN's; None to tell it from the names.
-
-    Raises:
-        ValueError: for tensors that the layout does not have, that are missing, or of another
-            shape than the model's; the first 20 of them are named.
     """
     found = recognised(weights, source, inplace_abn)
     biases: dict[str, Tensor] = {}

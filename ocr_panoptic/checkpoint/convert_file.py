@@ -45,10 +45,6 @@ def convert_file(
         output_file: ``.pth`` or ``.safetensors``.
         make_config: makes the config from what the weights need, :func:`.described_settings`.
         inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
-
-    Raises:
-        ValueError: the file is no checkpoint, wants to run code, or does not fit the config; or
-            the output has another suffix. Nothing is written then.
     """
     if output_file.suffix not in SUFFIXES:
         raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")

@@ -56,10 +56,6 @@ def imagenet_to_backbone(
 
     Returns:
         the renamed weights; ``weights`` itself where names are the model's, or of nothing known
-
-    Raises:
-        ValueError: the names fit, but not every tensor of the backbone is filled: a partly random
-            backbone is never what was meant.
     """
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):

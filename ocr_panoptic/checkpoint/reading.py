@@ -31,9 +31,6 @@ def read_checkpoint(
             of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
         mmap: the tensors of a file of ``torch.save`` stay in it until they are used.
-
-    Raises:
-        ValueError: the file wants to run code, or is no checkpoint.
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):

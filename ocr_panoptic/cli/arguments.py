@@ -5,12 +5,18 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import did_you_mean
 
 _AUTO = "--resume-auto"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
+
+
+def path(text: str) -> Path:
+    """The type of a flag; a shell leaves the ~ of --output=~/x as it is."""
+    return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
@@ -62,6 +68,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(
             "--data",
             nargs="+",
+            action="extend",
             default=[],
             metavar="FILE",
             help="files that describe your data (datasets/README.md), in place of DATASETS.TRAIN "

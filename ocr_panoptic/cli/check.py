@@ -55,10 +55,12 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)
     cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
-    complete_config(cfg, training=True)
+    completed = complete_config(cfg, training=True)
     cfg = scaled(cfg, gpus)
     check_solver(cfg, gpus)
-    return check_run(cfg, resume=args.resume)
+    found = check_run(cfg, resume=args.resume)
+    found.warnings += completed.warnings
+    return found
 
 
 def check(

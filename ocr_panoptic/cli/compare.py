@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, positive
+from .arguments import CommandParser, path, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 
@@ -23,7 +23,7 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--config-file", required=True, metavar="CONFIG", help="with your head")
     parser.add_data()
-    parser.add_argument("--output", type=Path, required=True, help="folder of runs and tables")
+    parser.add_argument("--output", type=path, required=True, help="folder of runs and tables")
     parser.add_argument(
         "--seeds", type=positive, default=3, help="trainings of each head (default 3)"
     )

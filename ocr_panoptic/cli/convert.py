@@ -10,9 +10,8 @@ docs/checkpoints.md lists the published files, and the recipe of each.
 """
 
 import argparse
-from pathlib import Path
 
-from .arguments import CommandParser
+from .arguments import CommandParser, path
 
 LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 
@@ -20,8 +19,8 @@ LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
-    parser.add_argument("input", type=Path, help="the published file")
-    parser.add_argument("output", type=Path, help=".pth or .safetensors")
+    parser.add_argument("input", type=path, help="the published file")
+    parser.add_argument("output", type=path, help=".pth or .safetensors")
     parser.add_argument("--config-file", required=True, help="recipe of its data, see above")
     parser.add_argument(
         "--inplace-abn",

@@ -16,7 +16,7 @@ from typing import Any
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser
+from .arguments import CommandParser, path
 
 PRECISIONS = ("float32", "int8")
 
@@ -31,11 +31,11 @@ def argument_parser() -> CommandParser:
         help="type of the network's weights; all else stays float32 (default: %(default)s)",
     )
     parser.add_argument(
-        "--page", type=Path, metavar="FOLDER", help="new folder of a web page that runs the model"
+        "--page", type=path, metavar="FOLDER", help="new folder of a web page that runs the model"
     )
     parser.add_argument(
         "--onnxruntime-web",
-        type=Path,
+        type=path,
         metavar="PACKAGE",
         help="folder or .tgz of npm's package onnxruntime-web, for --page (default: fetched)",
     )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser
+from .arguments import CommandParser, path
 
 if TYPE_CHECKING:
     from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
@@ -42,14 +42,14 @@ def argument_parser() -> CommandParser:
         parser.add_argument(
             f"--{split}",
             nargs="+",
-            type=Path,
+            type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
             help="SOURCE [IMAGES [LABELS]]: the annotations, the folder of images, and a folder of "
             "semantic label PNGs to lie under them",
         )
-    parser.add_argument("--things", type=Path, help="YAML: things, stuff, ignore, colors")
-    parser.add_argument("--label-classes", type=Path, help="YAML or JSON: classes of LABELS")
+    parser.add_argument("--things", type=path, help="YAML: things, stuff, ignore, colors")
+    parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
     parser.add_argument(
         "--crowds",
         choices=("groups", "objects"),
@@ -69,7 +69,7 @@ def argument_parser() -> CommandParser:
         "--split", type=float, metavar="SHARE", help="divide --train: the share for training"
     )
     parser.add_argument(
-        "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
+        "--output", type=path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
     )
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser

@@ -9,10 +9,9 @@ Repeat the command to go on after a stop. It ends with status 1 where an image h
 """
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import CommandParser
+from .arguments import CommandParser, path
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -25,7 +24,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--input", required=True, help="folder with images, list of them (.txt), image, or video"
     )
-    parser.add_argument("--output", required=True, type=Path, help="folder of the results")
+    parser.add_argument("--output", required=True, type=path, help="folder of the results")
     parser.add_argument(
         "--labels",
         choices=LABELS,

@@ -8,19 +8,18 @@ Refine the label PNGs of any program by the offsets of a SegFix (docs/segfix.md)
 """
 
 import argparse
-from pathlib import Path
 
-from .arguments import CommandParser, positive
+from .arguments import CommandParser, path, positive
 
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__, _fault)
-    parser.add_argument("--predictions", required=True, type=Path, help="folder of label PNGs")
-    parser.add_argument("--output", required=True, type=Path, help="folder of the refined ones")
+    parser.add_argument("--predictions", required=True, type=path, help="folder of label PNGs")
+    parser.add_argument("--output", required=True, type=path, help="folder of the refined ones")
     parser.add_argument("--scale", type=positive, default=2, help="factor on the offsets")
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--weights", help="of a trained SegFix")
-    source.add_argument("--offsets", type=Path, help="folder of .mat files, named as the images")
+    source.add_argument("--offsets", type=path, help="folder of .mat files, named as the images")
     source.add_argument("--oracle", metavar="DATA_SET", help="whose truth gives the offsets")
     parser.add_argument("--config-file", help="of the SegFix")
     parser.add_argument("--images", help="folder, or list, of the images that the SegFix sees")

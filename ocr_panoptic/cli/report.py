@@ -9,12 +9,12 @@ a few images, the worst and the best ones, classes, loss curves.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, positive
+from .arguments import CommandParser, path, positive
 
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--output", type=Path, help="default: OUTPUT_DIR/index.html")
+    parser.add_argument("--output", type=path, help="default: OUTPUT_DIR/index.html")
     parser.add_argument("--num-images", type=positive, default=6, help="images to show (default 6)")
     parser.add_argument(
         "--num-ranked",

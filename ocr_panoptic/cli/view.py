@@ -6,16 +6,15 @@ table of the classes, and images with their truth drawn.
 """
 
 import argparse
-from pathlib import Path
 
-from .arguments import CommandParser, positive
+from .arguments import CommandParser, path, positive
 
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--dataset", required=True, help="name of the data set")
     parser.add_data()
-    parser.add_argument("--output", required=True, type=Path, help="the page, an HTML file")
+    parser.add_argument("--output", required=True, type=path, help="the page, an HTML file")
     parser.add_argument(
         "--num-images",
         type=positive,

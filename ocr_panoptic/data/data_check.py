@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -27,16 +27,18 @@ from ocr_panoptic.formats.pictures import thin_fault
 from .data_file import DataFiles, cache_folder
 from .described import read_described
 from .faults import faults_listed, gathering, raise_if_any
+from .findings import photo_warnings
 from .panoptic.source import PanopticSource
 from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
-VERSION = 1  # of what is remembered
+VERSION = 2  # of what is remembered
 # Images of a split up to which a start looks at every file; above that only ``check`` does.
 MANY = 20_000
 THINNEST = 20  # images of which the size is remembered
 
-# Detectron2's INPUT, as far as it scales images.
+# Detectron2's TEST.DETECTIONS_PER_IMAGE, and its INPUT, as far as it scales images.
+DETECTIONS = 100
 DETECTRON2S_SIZES = MappingProxyType(
     {
         "MIN_SIZE_TRAIN": (800,),
@@ -74,6 +76,8 @@ class SplitSummary:
         pixels: pixels of all images, those of no class among them.
         thinnest: file, height and width of the images with the longest sides, compared with their
             short ones.
+        most_things: file and number of things of the image that has most.
+        warnings: what a user should know of data that have no fault, a sentence each.
     """
 
     name: str
@@ -81,6 +85,8 @@ class SplitSummary:
     pixels: int
     classes: tuple[ClassSummary, ...]
     thinnest: tuple[tuple[str, int, int], ...]
+    most_things: tuple[str, int]
+    warnings: tuple[str, ...]
 
     def __str__(self) -> str:
         shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
@@ -102,7 +108,30 @@ class DataSummary:
     splits: tuple[SplitSummary, ...]
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self.splits))
+        shown = [f"Warning: {text}" for text in self.warnings_for(DETECTIONS)]
+        return "\n\n".join([*map(str, self.splits), *shown])
+
+    def warnings_for(self, detections: float) -> list[str]:
+        """Return the warnings, each with the data sets that it concerns.
+
+        Args:
+            detections: TEST.DETECTIONS_PER_IMAGE.
+        """
+        owners: dict[str, list[str]] = defaultdict(list)
+        for split in self.splits:
+            file, things = split.most_things
+            too_many = (
+                f"{file} has {things} things, of which a model finds at most {detections}: set "
+                "TEST.DETECTIONS_PER_IMAGE."
+            )
+            for text in (*split.warnings, *([too_many] if things > detections else [])):
+                owners[text].append(split.name)
+        return [f"{', '.join(names)}: {text}" for text, names in owners.items()]
+
+
+def joined(found: Iterable[DataSummary]) -> DataSummary:
+    """Return the splits of several summaries as one."""
+    return DataSummary(tuple(split for summary in found for split in summary.splits))
 
 
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
@@ -124,7 +153,7 @@ def check_data_sets(
     workers: int | None = None,
     *,
     inputs: Mapping[str, Any] | None = None,
-) -> None:
+) -> DataSummary:
     """Check registered data sets of this package, if they have at most MANY images. Nothing is read
     of data sets that other code has registered.
 
@@ -133,7 +162,8 @@ def check_data_sets(
     """
     from detectron2.data import DatasetCatalog
 
-    check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers, inputs=inputs)
+    sources = [DatasetCatalog[name] for name in dict.fromkeys(names)]
+    return check_sources(sources, workers, inputs=inputs)
 
 
 def check_sources(
@@ -191,19 +221,15 @@ def _checked(
 def _look(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    faults: list[str] = []
     shown_in, segments, pixels = Counter(), Counter(), Counter()
-    total, sizes = 0, []
-    results = imap_with_progress(source.checker(), images, f"check {source.name}", workers)
-    for image, (wrong, (height, width), shown) in zip(images, results, strict=True):
-        faults += wrong
-        total += height * width
-        sizes.append((str(source.files(image)[0]), height, width))
-        for key, (number, area) in shown.items():
+    looks = list(imap_with_progress(source.checker(), images, f"check {source.name}", workers))
+    raise_if_any([fault for look in looks for fault in look.faults])
+    files = [str(source.files(image)[0]) for image in images]
+    for look in looks:
+        for key, (number, area) in look.shown.items():
             shown_in[key] += 1
             segments[key] += number
             pixels[key] += area
-    raise_if_any(faults)
     classes = source.classes()
     if isinstance(source, SemanticSource) and not any(pixels[key] for key in classes):
         ignored = f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
@@ -212,8 +238,17 @@ def _look(
         ClassSummary(name, kind, shown_in[k], None if kind == "class" else segments[k], pixels[k])
         for k, (name, kind) in classes.items()
     )
+    sizes = [(file, *look.size) for file, look in zip(files, looks, strict=True)]
     thinnest = heapq.nlargest(THINNEST, sizes, key=lambda size: max(size[1:]) / min(size[1:]))
-    return SplitSummary(source.name, len(images), total, tuple(listed), tuple(thinnest))
+    return SplitSummary(
+        name=source.name,
+        images=len(images),
+        pixels=sum(height * width for _, height, width in sizes),
+        classes=tuple(listed),
+        thinnest=tuple(thinnest),
+        most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
+        warnings=(*source.warnings(looks), *photo_warnings(files, looks, source.channels)),
+    )
 
 
 def state_of(path: str) -> tuple[int, int]:

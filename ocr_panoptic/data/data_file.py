@@ -39,6 +39,7 @@ from ocr_panoptic.formats.pictures import CHANNELS
 from .faults import DataFaults, raise_if_any
 
 TRAIN, VAL = "train", "val"
+STEM = "{stem}"  # in a path, the name that an image and its labels share
 DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
 
 
@@ -60,8 +61,8 @@ class PanopticSplit:
 class SemanticSplit:
     """
     Attributes:
-        images: folder.
-        labels: folder of label PNGs.
+        images: folder, or pattern of files, such as "data/{stem}.jpg".
+        labels: folder of label images, or pattern, such as "masks/{stem}_mask.png".
     """
 
     images: Path
@@ -107,13 +108,22 @@ def read_data_file(path: Path | str) -> DataFile:
     kind = next(kind for kind in _KINDS if kind in content)
     folder = path.parent
     splits = {
-        split: _KINDS[kind](**{key: folder / value for key, value in paths.items()})
+        split: _KINDS[kind](
+            **{key: folder / Path(value).expanduser() for key, value in paths.items()}
+        )
         for split, paths in content[kind].items()
     }
     classes = {key: content[key] for key in CLASS_KEYS if key in content}
     if isinstance(classes.get("classes"), str):
-        classes["classes"] = str(folder / classes["classes"])
+        classes["classes"] = str(folder / Path(classes["classes"]).expanduser())
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
+
+
+def folder_of(path: Path) -> Path:
+    """Return the folder that a pattern with ``{stem}`` searches; of other paths themselves."""
+    if STEM not in str(path):
+        return path
+    return next(place for place in path.parents if STEM not in str(place))
 
 
 def write_data_file(

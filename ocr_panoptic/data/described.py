@@ -41,11 +41,6 @@ def read_described(
 
     Returns:
         names of all splits, in use or not; those in use, by name.
-
-    Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`; the JSONs or classes
-            of the splits in use are missing or have faults; the classes of one file's splits
-            differ; two have one name.
     """
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
@@ -58,20 +53,18 @@ def read_described(
         for split in file.splits:
             if wanted is None or file.data_set(split) in wanted:
                 with gathering(faults):
-                    source = _source(file, split)
+                    name, paths = file.data_set(split), file.splits[split]
+                    source = (
+                        PanopticSource(name, paths, file.channels)
+                        if file.kind == "panoptic"
+                        else SemanticSource(name, paths, label_space(file), file.channels)
+                    )
                     used[source.name] = Described(file, source, source.metadata())
         with gathering(faults):
             compare_classes({name: (file.path, split.metadata) for name, split in used.items()})
         found |= used
     raise_if_any(faults)
     return names, found
-
-
-def _source(file: DataFile, split: str) -> PanopticSource | SemanticSource:
-    name, paths = file.data_set(split), file.splits[split]
-    if file.kind == "panoptic":
-        return PanopticSource(name, paths, file.channels)
-    return SemanticSource(name, paths, label_space(file), file.channels)
 
 
 def label_space(file: DataFile) -> LabelSpace:

@@ -11,7 +11,7 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .data_file import DataFiles, datasets_root, files_below_root, read_data_file
+from .data_file import DataFiles, datasets_root, files_below_root, folder_of, read_data_file
 from .described import compare_classes, read_described
 from .faults import first_few
 
@@ -69,7 +69,8 @@ def register_data_files(files: DataFiles, wanted: Collection[str] | None = None)
     """
     names, found = read_described(files, wanted)
     for name, (file, source, metadata) in found.items():
-        register(name, file.path, source, metadata, vars(source.split).values())
+        places = map(folder_of, vars(source.split).values())
+        register(name, file.path, source, metadata, places)
     return names
 
 

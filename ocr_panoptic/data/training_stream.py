@@ -10,17 +10,21 @@ from typing import Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.data import get_detection_dataset_dicts
+from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
 from detectron2.data.build import _train_loader_from_config
 from detectron2.data.common import DatasetFromList
+from detectron2.data.samplers import RepeatFactorTrainingSampler
 from detectron2.utils import comm
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.labels import VOID_LABEL, label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
+
+from .parallel import imap_with_progress
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
@@ -141,7 +145,8 @@ def build_training_stream(
     cfg.SEED = seed
     records = training_records(cfg, log=True)
     with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
-        parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records)
+        sampler = _sampler_by_labels(cfg, records)
+        parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records, sampler=sampler)
     if parts["sampler"] is None:
         raise UserError(
             f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
@@ -158,6 +163,27 @@ def build_training_stream(
         channels=cfg.INPUT.CHANNELS,
         device=device,
     )
+
+
+def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
+    """Return the sampler that repeats images with rare classes, for semantic data: Detectron2
+    reads the classes of an image from its instances. None for other data and samplers."""
+    loader = cfg.DATALOADER
+    if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
+        return None
+    maps = {name: MetadataCatalog.get(name).get("label_map") for name in cfg.DATASETS.TRAIN}
+    look = partial(_classes_shown, label_maps=maps)
+    shown = imap_with_progress(look, records, "classes of each image")
+    images = [{"annotations": [{"category_id": k} for k in classes]} for classes in shown]
+    factors = RepeatFactorTrainingSampler.repeat_factors_from_category_frequency(
+        images, loader.REPEAT_THRESHOLD, sqrt=loader.REPEAT_SQRT
+    )
+    return RepeatFactorTrainingSampler(factors, seed=cfg.SEED)
+
+
+def _classes_shown(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
+    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name"))))
+    return [label for label in found if label != VOID_LABEL]
 
 
 def run_seed(cfg: CfgNode) -> int:

@@ -45,9 +45,6 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         metadata: of a semantic data set, or of a panoptic one as Panoptic-FPN has them.
         kind: one of LABELS: labels 0..K-1 as in training, or those of the data set's own files
             (of a panoptic one the ids of the categories of stuff, and 0 for things).
-
-    Raises:
-        ValueError: the data set has no label of its own for a class.
     """
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))

@@ -2,6 +2,7 @@
 the machine filled in, before anything is built."""
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -10,7 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
-from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_check import DataSummary, check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.register import (
@@ -27,28 +28,47 @@ from .config_checks import check_unread_keys, check_values, unread_keys
 from .task import task_of
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False, checks_data: bool = False) -> str:
+class Completed(NamedTuple):
+    """
+    What completing a config tells.
+
+    Attributes:
+        written: YAML of the config that serves on every machine: it names no device and norm unless
+            they were asked for.
+        warnings: what is allowed but seldom meant, a sentence each.
+    """
+
+    written: str
+    warnings: list[str]
+
+
+def complete_config(
+    cfg: CfgNode, *, training: bool = False, checks_data: bool = False
+) -> Completed:
     """
     Check a config, and fill in what follows from the data and the machine. Changes ``cfg``.
 
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
         checks_data: look for the files of the data sets and into them.
-
-    Returns:
-        YAML of the config that serves on every machine: it names no device and norm unless they
-        were asked for
     """
+    warnings = []
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         if checks_data:
             check_files(names)
-            check_data_sets(names, inputs=cfg.INPUT)
+            warnings += data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT))
     if training:
-        complete_schedule(cfg)
+        warnings += complete_schedule(cfg)
     written = cfg.dump()
     _fit_to_machine(cfg)
-    return written
+    return Completed(written, warnings)
+
+
+def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
+    """Return what a user should know of data sets that have no fault."""
+    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
@@ -79,30 +99,46 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     return names
 
 
-def complete_schedule(cfg: CfgNode) -> None:
+def complete_schedule(cfg: CfgNode) -> list[str]:
     """
     Fill in what follows from the number of training images, and from SOLVER.MAX_ITER: MAX_ITER 0
     from SOLVER.EPOCHS (the warm-up is then at most a tenth of it), SOLVER.STEPS that are shares of
     it, and TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS. Changes ``cfg``, whose data are registered.
 
-    Raises:
-        ValueError: nothing gives the number of iterations.
+    Returns:
+        what is allowed but seldom meant, a sentence each.
     """
     solver = cfg.SOLVER
-    if solver.MAX_ITER == 0:
+    given = solver.MAX_ITER
+    if given == 0 or solver.EPOCHS:
         if not solver.EPOCHS:
             raise UserError(
                 "SOLVER.MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0, too: set one "
                 "of them."
             )
         images = len(training_records(cfg))
-        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+        by_epochs = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+    if given == 0:
+        solver.MAX_ITER = by_epochs
         solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
     solver.STEPS = tuple(
         round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
     )
     if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
         cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / cfg.TEST.EVALUATIONS)
+    warnings = []
+    if given and solver.EPOCHS and given != by_epochs:
+        warnings.append(
+            f"SOLVER.MAX_ITER {given} is trained, and not the {by_epochs} iterations of "
+            f"SOLVER.EPOCHS {solver.EPOCHS:g}, which needs SOLVER.MAX_ITER 0."
+        )
+    if solver.WARMUP_ITERS >= solver.MAX_ITER > 0:
+        warnings.append(
+            f"SOLVER.WARMUP_ITERS is {solver.WARMUP_ITERS} and SOLVER.MAX_ITER {solver.MAX_ITER}: "
+            "the learning rate never reaches SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of "
+            "MAX_ITER."
+        )
+    return warnings
 
 
 def _fit_to_machine(cfg: CfgNode) -> None:
@@ -178,12 +214,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """
-    Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE.
-
-    Raises:
-        ValueError: the processes of the reference do not divide its batch.
-    """
+    """Scale batch and schedule to a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

@@ -41,12 +41,7 @@ def _defaults() -> CfgNode:
 
 
 def check_values(cfg: CfgNode) -> None:
-    """
-    Refuse a value that its key, or another key, does not allow.
-
-    Raises:
-        ValueError: naming key, value and what it may be.
-    """
+    """Refuse a value that its key, or another key, does not allow."""
     for key in KEYS:
         value = value_of(cfg, key.name)
         if not key.allowed.permits(value):
@@ -72,9 +67,6 @@ def check_unread_keys(cfg: CfgNode) -> None:
 
     Args:
         cfg: as it was written, before a norm or device of this machine is put into it.
-
-    Raises:
-        ValueError: naming every such key, its default, and what reads it.
     """
     default = _defaults()
     faults, idle = [], []

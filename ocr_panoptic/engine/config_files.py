@@ -58,6 +58,7 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         _merge(cfg, content, file)
     opts = [*data_options(data), *opts]
     _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
     return cfg
 
 
@@ -97,6 +98,7 @@ def find_config(config: str) -> str:
         config: a file; the folder of a run, for its config.yaml; or the name of a config of the
             package, with or without suffix.
     """
+    config = os.path.expanduser(config)
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):

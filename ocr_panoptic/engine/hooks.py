@@ -265,6 +265,12 @@ class BestModel:
                 "kept. It has %s",
                 *(self.metric, ", ".join(metrics)),
             )
+        elif math.isnan(metrics[self.metric]):
+            logger.warning(
+                "TEST.BEST_CHECKPOINT %s is not defined on these data (NaN): no best model is "
+                "kept, and TEST.PATIENCE ends nothing",
+                self.metric,
+            )
         elif metrics[self.metric] > self.value:
             self.value, self.iteration = float(metrics[self.metric]), iteration
             best = {self.metric: self.value}

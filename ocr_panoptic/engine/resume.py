@@ -56,9 +56,6 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
 
     Args:
         resume: True, False, or "auto": where there is a checkpoint.
-
-    Raises:
-        FileNotFoundError: there is none, and ``resume`` is True.
     """
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
@@ -78,10 +75,7 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
 
 
 def check_trained_weights(weights: str) -> None:
-    """
-    Raises:
-        ValueError: no weights are named.
-    """
+    """Refuse weights that are not named or not there."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -94,9 +88,6 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
     Return what :meth:`.Trainer.state_dict` has saved, with "config" as sections of keys; its
     tensors stay in the file until they are used.
-
-    Raises:
-        ValueError: the file has no such state.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
@@ -114,10 +105,6 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     Args:
         cfg: config of now, scaled to the number of processes.
         state: as :func:`saved_state` returns it.
-
-    Raises:
-        ValueError: the training is already longer than the config of now wants it, or had another
-            optimizer.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]

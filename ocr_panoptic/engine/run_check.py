@@ -12,10 +12,11 @@ from tabulate import tabulate
 from torch import nn
 
 from ocr_panoptic.checkpoint.last import last_checkpoint
-from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_check import check_data_sets, joined
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
+from .complete_config import data_warnings
 from .resume import Resume, check_start, find_checkpoint
 from .task import task_of
 from .trainer import Trainer
@@ -30,16 +31,19 @@ class RunCheck:
     Attributes:
         tables: title -> rows of cells, the first of them the headers.
         faults: what would stop the run.
+        warnings: what is allowed but seldom meant.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         parts = [
             f"{title}\n{tabulate(rows, headers='firstrow', disable_numparse=True)}"
             for title, rows in self.tables.items()
         ]
+        parts += [f"Warning: {text}" for text in self.warnings]
         if self.faults:
             parts.append("The run would fail:\n  " + "\n  ".join(self.faults))
         return "\n\n".join(parts)
@@ -54,7 +58,7 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
         resume: the run is to be started with ``--resume``.
     """
     check = RunCheck()
-    check.tables["Data"] = _data(cfg, check.faults)
+    check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
         check.tables["Learning rates"] = _learning_rates(cfg, build_network(cfg).train())
     file, weights = "", cfg.MODEL.WEIGHTS
@@ -73,18 +77,18 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     return check
 
 
-def _data(cfg: CfgNode, faults: list[str]) -> list[list]:
-    rows = [["", "data", "images", ""]]
+def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
+    rows, found = [["", "data", "images", ""]], []
 
     def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
         count = 0
         try:
-            check_data_sets(names, inputs=cfg.INPUT)
+            found.append(check_data_sets(names, inputs=cfg.INPUT))
             records = load()
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
         except ERRORS as e:
-            faults.append(f"{', '.join(names)}: {e}")
+            check.faults.append(f"{', '.join(names)}: {e}")
         seen = cfg.SOLVER.MAX_ITER * cfg.SOLVER.IMS_PER_BATCH
         what = f"every {cfg.TEST.EVAL_PERIOD or cfg.SOLVER.MAX_ITER} iterations"
         if is_train:
@@ -96,6 +100,7 @@ def _data(cfg: CfgNode, faults: list[str]) -> list[list]:
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:
         add((name,), lambda name=name: DatasetCatalog.get(name), False)
+    check.warnings += data_warnings(cfg, joined(found))
     return rows
 
 

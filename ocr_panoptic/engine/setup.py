@@ -61,12 +61,16 @@ def setup(args: argparse.Namespace) -> Run:
         # Detectron2 takes what follows a ? in the name of weights as an option.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
-    written = complete_config(cfg, training=training, checks_data=True)
+    written, warnings = complete_config(cfg, training=training, checks_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
     if training:
         check_solver(scaled(cfg, comm.get_world_size()), comm.get_world_size())
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
+    for text in warnings:
+        logger.warning(text)
+    for text in warnings:
+        logger.warning(text)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK

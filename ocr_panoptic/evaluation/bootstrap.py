@@ -46,13 +46,14 @@ def bootstrap_interval(
 
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
-    """Return mIoU in 0..1 over the classes that the truth holds.
+    """Return mIoU in 0..1 over the classes that the truth holds; NaN for one class.
 
     Args:
         counts: [..., K, 3], for each class the pixels that are right, true and predicted.
     """
     right, true, predicted = np.moveaxis(counts, -1, 0)
-    return _mean_ratio(right, true + predicted - right, true > 0)
+    means = _mean_ratio(right, true + predicted - right, true > 0)
+    return np.where((true > 0).sum(axis=-1) > 1, means, np.nan)
 
 
 def mean_pq(counts: np.ndarray) -> np.ndarray:

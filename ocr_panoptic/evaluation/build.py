@@ -30,10 +30,6 @@ def build_evaluator(
             predictions are written.
         dataset_name: a registered data set.
         output_dir: folder of the predictions and of what the evaluators write beside metrics.
-
-    Raises:
-        ValueError: another ``evaluator_type``, or a data set without labels whose predictions are
-            not to be saved.
     """
     metadata = MetadataCatalog.get(dataset_name)
     kind, saves = metadata.get("evaluator_type"), cfg.TEST.SAVE_PREDICTIONS

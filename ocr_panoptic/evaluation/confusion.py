@@ -37,9 +37,6 @@ def confusion_matrix(
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
-
-    Raises:
-        ValueError: the sizes differ, or there are other labels (which, and on how many pixels).
     """
     check_sizes(truth, prediction)
     # Every label that the truth holds has a column, so that one histogram counts and checks.
@@ -78,6 +75,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
       prediction holds, so that a class which is predicted but never true counts as 0. Other
       toolboxes report this metric. It equals "mIoU" if the truth holds every class.
+      A mean of one class says nothing about telling classes apart: it is NaN.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     All are NaN for an empty matrix.
@@ -94,10 +92,10 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
         overall = {
-            "mIoU": np.sum(iou[occurs]) / np.sum(occurs),
-            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / np.sum(union > 0),
+            "mIoU": np.sum(iou[occurs]) / several(occurs),
+            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / several(union > 0),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
-            "mACC": np.sum(acc[occurs]) / np.sum(occurs),
+            "mACC": np.sum(acc[occurs]) / several(occurs),
             "pACC": np.sum(tp) / total,
         }
     overall = {name: float(100 * value) for name, value in overall.items()}
@@ -105,6 +103,12 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     for metric, values in per_class:
         overall |= named(metric, class_names, (100 * values).tolist())
     return overall
+
+
+def several(classes: np.ndarray) -> np.ndarray:
+    """Return how many classes are counted, bool [..., K] -> float [...]; NaN for less than two."""
+    number = np.sum(classes, axis=-1, dtype=np.float64)
+    return np.where(number > 1, number, np.nan)
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:

@@ -48,12 +48,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
             self.add_truth(input_["image_id"])
 
     def add_truth(self, image_id: int | str) -> None:
-        """
-        Add the things of an image to the truth.
-
-        Raises:
-            FileNotFoundError, ValueError: its PNG is missing, broken, or lacks a thing of the JSON.
-        """
+        """Add the things of an image to the truth."""
         truth = self._truth[image_id]
         height, width = truth.ids.shape
         self._images.append({"id": image_id, "height": height, "width": width})

@@ -36,11 +36,7 @@ class DatasetCategories:
         }
 
     def of_data_set(self, segment: dict) -> dict:
-        """Return a segment with the data set's category id. A segment without "isthing" has it.
-
-        Raises:
-            ValueError: the model has other classes.
-        """
+        """Return a segment with the data set's category id. A segment without "isthing" has it."""
         category_id = segment["category_id"]
         if segment.get("isthing") is not None:
             isthing = bool(segment["isthing"])

@@ -18,7 +18,6 @@ from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
 from .panoptic_dump import DatasetCategories
 from .panoptic_quality import PanopticQuality
-from .segment_matching import ImageMatches
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +76,10 @@ class PanopticEvaluator(DatasetEvaluator):
                     f"{file_name} (image_id {image_id}, truth {truth.png}): {error}."
                 ) from error
             self.boundary_quality.add(overlaps.boundary_matches())
-            self._images.append(self._score(file_name, overlaps.matches()))
+            own, matches = PanopticQuality(self._truth.categories), overlaps.matches()
+            own.add(matches)
+            losses = panoptic_losses(own.statistics(), own.confused(matches))
+            self._images.append(ImageScore.of(file_name, losses, own.statistics()))
 
     def evaluate(self) -> OrderedDict | None:
         """
@@ -114,12 +116,6 @@ class PanopticEvaluator(DatasetEvaluator):
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
         averages |= {"PQ_low": 100 * low, "PQ_high": 100 * high}
         return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
-
-    def _score(self, file_name: str, matches: ImageMatches) -> ImageScore:
-        quality = PanopticQuality(self._truth.categories)
-        quality.add(matches)
-        losses = panoptic_losses(quality.statistics(), quality.confused(matches))
-        return ImageScore.of(file_name, losses, quality.statistics())
 
     def _per_class(
         self, quality: PanopticQuality, boundary_quality: PanopticQuality

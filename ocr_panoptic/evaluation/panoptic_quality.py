@@ -55,10 +55,6 @@ class PanopticQuality:
         Args:
             true_ids, true_segments, predicted_ids, predicted_segments: see
                 :class:`SegmentOverlaps`.
-
-        Raises:
-            ValueError: the segments are refused by :class:`SegmentOverlaps`, or have an unknown
-                category. Nothing is counted then.
         """
         for kind, segments in (("true", true_segments), ("predicted", predicted_segments)):
             for segment in segments:
@@ -123,13 +119,10 @@ class PanopticQuality:
         groups = {"": np.ones_like(self.isthing), "_th": self.isthing, "_st": ~self.isthing}
         occurs = self.counts.any(axis=1)
         per_class = self.per_class()
-        return {
-            metric + suffix: _sequential_mean(per_class[metric][group & occurs])
-            for suffix, group in groups.items()
-            for metric in ("PQ", "SQ", "RQ")
-        }
-
-
-def _sequential_mean(values: np.ndarray) -> float:
-    # np.mean adds pairwise, panopticapi in order; the last digit depends on it.
-    return float(sum(values.tolist()) / len(values)) if len(values) else float("nan")
+        averages = {}
+        for suffix, group in groups.items():
+            for metric in ("PQ", "SQ", "RQ"):
+                values = per_class[metric][group & occurs].tolist()
+                # np.mean adds pairwise, panopticapi in order; the last digit depends on it.
+                averages[metric + suffix] = sum(values) / len(values) if values else float("nan")
+        return averages

@@ -47,10 +47,6 @@ class SegmentOverlaps:
         predicted_ids: integers [H, W], 0 for pixels without a prediction.
         predicted_segments: P mappings with "id" and "category_id". Segments without a pixel are
             ignored.
-
-    Raises:
-        ValueError: sizes differ, an id is 0, repeated or outside 0..2**24 - 1, or
-            ``predicted_ids`` holds an id that ``predicted_segments`` does not name.
     """
 
     def __init__(

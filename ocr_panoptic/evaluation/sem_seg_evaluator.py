@@ -22,7 +22,13 @@ from ocr_panoptic.metrics import named
 from .bootstrap import bootstrap_interval, mean_iou
 from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
-from .confusion import category_scores, confusion_matrix, semantic_scores, write_confusion
+from .confusion import (
+    category_scores,
+    confusion_matrix,
+    semantic_scores,
+    several,
+    write_confusion,
+)
 from .image_scores import (
     BOUNDARY_WIDTH,
     ImageScore,
@@ -116,14 +122,15 @@ class SemSegCounts(NamedTuple):
         """
         Return the scores of boundaries and of confidence by Detectron2's names.
 
-        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth.
+        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth (NaN for
+          one class).
         - "ECE", if there are confidences.
         """
         intersection, union = self.boundaries.T
         occurs = self.confusion.any(axis=1)
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
-        mean = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        mean = float(np.sum(iou[occurs]) / several(occurs))
         scores = {"mBoundaryIoU": mean, **named("BoundaryIoU", class_names, iou.tolist())}
         if self.calibration.any():
             scores["ECE"] = 100 * expected_calibration_error(self.calibration)
@@ -227,6 +234,12 @@ class SemSegEvaluator(DatasetEvaluator):
         scores |= self.total.scores(self._class_names)
         low, high = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
         scores |= {"mIoU_low": 100 * low, "mIoU_high": 100 * high}
+        if np.count_nonzero(self.total.confusion.any(axis=1)) == 1:
+            logger.warning(
+                "%s: the true labels show one class only, so there is no mean over classes (mIoU "
+                "is NaN)",
+                self._dataset_name,
+            )
         if self._output_dir is not None:
             folder = Path(self._output_dir)
             write_confusion(self.total.confusion, self._class_names, folder)

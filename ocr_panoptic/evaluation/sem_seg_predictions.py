@@ -11,7 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.labels import COLOURED, write_label_png
 
 
 def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.ndarray:
@@ -81,12 +81,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """
-    Return the name of each image's prediction by the image's ``file_name``.
-
-    Raises:
-        ValueError: the files of two images have the same stem.
-    """
+    """Return the name of each image's prediction by the image's ``file_name``."""
     names: dict[str, str] = {}
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
@@ -102,16 +97,18 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Return the label that the files have for each class, the lowest of several: unsigned [K].
+    """Return the number that the files have for each class, the lowest of several: unsigned [K].
+    If they have colours only, these are the training labels.
 
     Args:
         class_names: K names.
         label_map: raw label -> class or the ignored label; None = identity.
     """
-    if label_map is None:
+    numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}
+    if label_map is None or (label_map and not set(numbers.values()) & {*range(len(class_names))}):
         raw = {k: k for k in range(len(class_names))}
     else:
-        raw = {label_map[label]: label for label in sorted(label_map, reverse=True)}
+        raw = {numbers[label]: label for label in sorted(numbers, reverse=True)}
     missing = [name for k, name in enumerate(class_names) if k not in raw]
     if missing:
         raise UserError(

@@ -84,7 +84,7 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
             f"({', '.join(VIDEO_SUFFIXES)})"
         )
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
         raise UserError(f"--input {path}: is no text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]

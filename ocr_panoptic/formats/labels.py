@@ -1,5 +1,8 @@
-"""Semantic labels: PNGs of one channel, whose values are labels; the map from the labels of a data
-set's files to those of training; and the true labels of an image, whichever file its record names.
+"""Semantic labels: image files whose values, or colours, are labels; the map from the labels of a
+data set's files to those of training; and the true labels of an image, whichever file its record
+names.
+
+A raw label is a number 0..65535, or a colour as :func:`color_label` numbers it.
 
 Shape letters: H, W size of the image.
 """
@@ -20,34 +23,83 @@ from .pictures import load_labels
 from .segment_runs import SegmentRuns
 
 THINGS_LABEL, VOID_LABEL = 0, 255  # of Panoptic-FPN
+MAX_NUMBER = 65535  # the highest label that is a number
+COLOURED = 1 << 24  # marks labels that are colours
 
 
-def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarray:
-    """Read the labels of a PNG of 1, 8 or 16 bits; of a palette the indices, not the colours.
+def color_label(color: Sequence[int]) -> int:
+    """Return the raw label of a colour."""
+    return COLOURED | color[0] | color[1] << 8 | color[2] << 16
+
+
+def label_text(label: int) -> str:
+    """Return a raw label for people."""
+    shown = [label & 255, label >> 8 & 255, label >> 16 & 255]
+    return str(shown if label >= COLOURED else label)
+
+
+def read_label_image(
+    path: str | os.PathLike, known: Mapping[int, int] | None = None, kind: str = "label image"
+) -> np.ndarray:
+    """Read raw labels.
+
+    An image of one channel, or with a palette, has numbers (of a palette the indices; of a GIF the
+    greys, as its writer may sort the indices); an image with several channels has colours, or
+    numbers if its channels are equal. What the data set does not know is read the other way, if it
+    is known so.
 
     Args:
-        kind: what it is, for messages.
+        known: the raw labels of the data set; by default all numbers.
+        kind: what the file is, for messages.
 
     Returns:
-        uint8 or uint16 [H, W].
+        unsigned integers [H, W]; uint32 for colours.
     """
-    image = load_labels(path, kind)
-    labels = np.asarray(image)
-    if labels.ndim != 2:
-        raise UserError(
-            f"{printable(path)}: expected one channel of labels [H, W], found "
-            f"{list(labels.shape)}. Is it a panoptic or a colour PNG?"
-        )
-    if labels.dtype == bool:
-        return labels.astype(np.uint8)
-    if image.mode == "I" and image.format == "PNG":  # older Pillow widens 16 bits
-        return labels.astype(np.uint16)
-    if labels.dtype.kind != "u":
-        raise UserError(
-            f"{printable(path)}: expected labels of 1, 8 or 16 bits, found {labels.dtype} "
-            f"(Pillow's mode {image.mode!r}). Write them as a PNG of one channel."
-        )
-    return labels
+    return decoded_labels(load_labels(path, kind, binary_jpeg=True), path, known)
+
+
+def decoded_labels(
+    image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
+) -> np.ndarray:
+    """Return the raw labels of a decoded file, see :func:`read_label_image`."""
+    numbers, fault = _numbers(image)
+    if known is None or max(known, default=0) < COLOURED:
+        if numbers is None:
+            raise UserError(f"{printable(path)}: {fault}")
+        return numbers
+    colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
+    by_colours = numbers is None or len(image.getbands()) > 1
+    order = [colours, numbers] if by_colours else [numbers, colours]
+    fitting = (r for r in order if r is not None and label_areas(r).keys() <= known.keys())
+    return next(fitting, order[0])
+
+
+def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
+    """Return the numbers of an image, or None and the reason."""
+    if image.mode == "P" and image.format == "GIF":
+        image = image.convert("RGB")
+    pixels = np.asarray(image)
+    if pixels.ndim == 3:
+        colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1]
+        opacity = pixels[..., colours.shape[2] :]
+        if (colours != colours[..., :1]).any():
+            number = len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0))
+            return None, (
+                f"has {number} colours, and the classes say no colours: give each a color (or "
+                "labels: [[R, G, B], ...]). Is it a panoptic PNG?"
+            )
+        if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
+            return None, "has an opacity that varies beside a grey value; export one channel."
+        pixels = colours[..., 0]
+    if pixels.dtype == bool:
+        return pixels.astype(np.uint8), ""
+    if pixels.dtype != np.uint8:  # 32-bit integers, floats, or bytes in another order
+        with np.errstate(invalid="ignore"):
+            whole = pixels.astype(np.uint16)
+        if (whole != pixels).any():
+            return None, f"has values that are no integers 0..{MAX_NUMBER} ({pixels.dtype})."
+        return whole, ""
+    return pixels, ""
 
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
@@ -64,8 +116,8 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
 
 def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Return the training labels of a label PNG, see :func:`apply_label_map`."""
-    labels = read_label_png(path)
+    """Return the training labels of a label image, see :func:`apply_label_map`."""
+    labels = read_label_image(path, label_map)
     try:
         return apply_label_map(labels, label_map)
     except ValueError as error:
@@ -88,18 +140,43 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
     """
     if label_map is None:
         return raw
+    if raw.dtype == np.uint32:  # colours, too many for a table
+        runs = SegmentRuns(raw)
+        if runs.ids.size and not set(runs.ids.tolist()) <= label_map.keys():
+            check_known(label_areas(raw), label_map)
+        return runs.labels(label_map, VOID_LABEL)
     pixels = pixel_counts(raw)
-    foreign = [label for label in np.flatnonzero(pixels) if label not in label_map]
+    found = np.flatnonzero(pixels).tolist()
+    if not label_map.keys() >= set(found):
+        check_known({label: int(pixels[label]) for label in found}, label_map)
+    table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
+    for label in found:
+        table[label] = label_map[label]
+    return look_up(table, raw)
+
+
+def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
+    """Raise UserError for labels that the map lacks, with their pixels."""
+    foreign = [label for label in areas if label not in label_map]
     if foreign:
-        found = ", ".join(f"{label} ({pixels[label]} pixels)" for label in foreign)
+        found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
+        found += ", ..." if len(foreign) > 10 else ""
         raise UserError(
             f"found labels that the data set's label map lacks: {found}; expected "
             f"{_ranges(label_map)}. Is it a file of another kind or release?"
         )
-    table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
-    for label in np.flatnonzero(pixels):
-        table[label] = label_map[label]
-    return look_up(table, raw)
+
+
+def label_areas(raw: np.ndarray) -> dict[int, int]:
+    """Return the pixels of each raw label that occurs in [H, W]."""
+    if raw.dtype == np.uint32:
+        flat = raw.ravel()
+        starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] ^ 1))
+        labels, place = np.unique(flat[starts], return_inverse=True)
+        pixels = np.bincount(place, np.diff(starts, append=flat.size), len(labels))
+        return dict(zip(labels.tolist(), pixels.astype(int).tolist(), strict=True))
+    pixels = pixel_counts(raw)
+    return {label: int(pixels[label]) for label in np.flatnonzero(pixels).tolist()}
 
 
 def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -120,10 +197,12 @@ def pixel_counts(labels: np.ndarray) -> np.ndarray:
 
 def _ranges(labels: Iterable[int]) -> str:
     """Return the labels' ranges as text, such as "0..8, 255"."""
-    ordered = sorted(labels)
+    ordered = sorted(label for label in labels if label < COLOURED)
+    colours = [label_text(label) for label in sorted(labels) if label >= COLOURED]
     runs = groupby(enumerate(ordered), lambda entry: entry[1] - entry[0])
     ends = [[label for _, label in run] for _, run in runs]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in ends)
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in ends]
+    return ", ".join([*shown, *colours[:20], *(["..."] if len(colours) > 20 else [])])
 
 
 def has_labels(record: Mapping) -> bool:

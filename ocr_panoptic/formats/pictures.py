@@ -60,9 +60,20 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
 
 
 class PictureSize(NamedTuple):
+    """
+    Attributes:
+        note: how the image was turned, for messages; "" for most.
+        bits: bits of a channel in the file, 8 or more.
+        brightness: the highest value as a share of white; None if it was not looked at.
+        is_turned: EXIF data turn the image, and width and height stay as they were.
+    """
+
     width: int
     height: int
-    note: str  # how it was turned, for messages; "" mostly
+    note: str
+    bits: int
+    brightness: float | None
+    is_turned: bool
 
 
 def read_picture(
@@ -140,22 +151,40 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     return colours if colours.shape[2] == COLOURS else colours.repeat(COLOURS, axis=2)
 
 
-def load_labels(path: str | os.PathLike, kind: str) -> Image.Image:
+def load_labels(path: str | os.PathLike, kind: str, binary_jpeg: bool = False) -> Image.Image:
     """Return a file whose values mean something, decoded and turned as its EXIF data say, in
     Pillow's mode for it.
 
     Args:
         kind: what it should be, for messages.
+        binary_jpeg: read a JPEG file of black and white, too; its values become 0 and 255.
     """
     image = _load(path, kind)
-    if image.format in LOSSY:
-        raise UserError(
-            f"{printable(path)}: {kind} is a {image.format} file, whatever its name is. Its "
-            "values are no longer those that were written: export a PNG."
-        )
     kept, image = image.format, _upright(image)
+    if kept in LOSSY:
+        binary = _black_and_white(image) if binary_jpeg and kept == "JPEG" else None
+        if binary is None:
+            raise UserError(
+                f"{printable(path)}: {kind} is a {kept} file, whatever its name is. Its values "
+                "are no longer those that were written: export a PNG."
+            )
+        image = binary
     image.format = kept
     return image
+
+
+def _black_and_white(image: Image.Image) -> Image.Image | None:
+    """Return a lossy image in 0 and 255, or None if it has other values than these, spread along
+    their borders."""
+    import cv2
+
+    values = np.asarray(image.convert("L"))
+    between = ((values >= 64) & (values < 192)).astype(np.uint8)
+    flat = cv2.erode(between, np.ones((3, 3), np.uint8), borderValue=0).mean()
+    is_binary = between.mean() < 0.2 and flat < 0.001
+    if not is_binary or (values.max() < 192 and values.any()) or 64 <= values.min() < 255:
+        return None
+    return Image.fromarray((values >= 128).astype(np.uint8) * 255)
 
 
 def _load(path: str | os.PathLike, kind: str) -> Image.Image:
@@ -186,10 +215,15 @@ def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize
 
 
 def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
-    if (orientation := _orientation(image, decoded)) in QUARTER_TURNS:
-        note = f" once turned as its EXIF orientation {orientation} says"
-        return PictureSize(image.height, image.width, note)
-    return PictureSize(image.width, image.height, "")
+    size, note, bits = image.size, "", _bits(image)
+    turns = (orientation := _orientation(image, decoded)) in range(2, 9)
+    if orientation in QUARTER_TURNS:
+        size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
+    brightness = None
+    if decoded and image.format != "JPEG":  # of which none has more bits than are read
+        grey = image if bits > 8 else image.convert("L")
+        brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
+    return PictureSize(*size, note, bits, brightness, turns and size == image.size)
 
 
 def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:

@@ -109,8 +109,8 @@ class TimmSimplePyramid(SimpleFeaturePyramid):
 def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmSimplePyramid:
     """
     The plain ViT of MODEL.TIMM under :paper:`ViTDet`'s pyramid with MODEL.FPN.OUT_CHANNELS and
-    MODEL.FPN.NORM ("LN" in the paper): p2 to p6. MODEL.FPN.IN_FEATURES names the one block whose
-    map is read, the last one in the paper; those behind it are left out.
+    MODEL.FPN.NORM (by default "LN", as in the paper): p2 to p6. MODEL.FPN.IN_FEATURES names the one
+    block whose map is read, the last one in the paper; those behind it are left out.
 
     Raises:
         ValueError: the network's features are not of stride 16, or it has not the one feature.
@@ -142,5 +142,5 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         fpn.OUT_CHANNELS,
         SCALES,
         top_block=LastLevelMaxPool(),
-        norm=fpn.NORM,
+        norm=fpn.NORM or "LN",  # Detectron2's pyramid calls it, whatever it is
     )

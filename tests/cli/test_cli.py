@@ -9,9 +9,10 @@ import pytest
 
 from ocr_panoptic import cli
 from ocr_panoptic.checkpoint import LAYOUTS
-from ocr_panoptic.cli import COMMANDS, convert, import_, main, predict
+from ocr_panoptic.cli import COMMANDS, convert, import_, main, predict, view
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.class_names import LABELS
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
@@ -96,9 +97,17 @@ def test_resume_and_data_leave_the_keys_alone():
     assert parsed("--resume", *keys) == (True, [], keys)
     assert parsed("--resume", "auto", *keys) == ("auto", [], keys)
     assert parsed("--data", "a.yaml", "B.yaml", *keys) == (False, ["a.yaml", "B.yaml"], keys)
+    assert parsed("--data", "a.yaml", "--data", "b.yaml") == (False, ["a.yaml", "b.yaml"], [])
     assert parsed("--data", "a.yaml", "--resume", *keys) == (True, ["a.yaml"], keys)
     assert parsed("--resume", "auto", "--num-gpus", "2", *keys) == ("auto", [], keys)
     assert parsed("--data", "a.yaml", "OUTPUT_DIR", "b") == (False, ["a.yaml"], ["OUTPUT_DIR", "b"])
+
+
+def test_home_is_no_folder_of_that_name(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    words = ["--dataset", "b", "--output=~/page.html"]
+    assert str(view.argument_parser().parse_args(words).output) == "/home/me/page.html"
+    assert load_config("", ["OUTPUT_DIR", "~/run"]).OUTPUT_DIR == "/home/me/run"
 
 
 def test_choices_are_those_of_the_package():

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+import yaml
 from detectron2.config import get_cfg
 from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
@@ -16,7 +17,7 @@ from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
 from support.raw_pets import CAT, FIRST, SKY, RawData
 
@@ -210,11 +211,73 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
 def test_labels_that_are_all_ignored(raw):
     file, labels = semantic(raw), sorted(raw.png("").rglob("*.png"))
     for path in labels:
-        write_label_png(path, np.full_like(read_label_png(path), 255))
+        write_label_png(path, np.full_like(read_label_image(path), 255))
     (fault,) = faults_of(check_data, [file], 1)
     assert fault.startswith(f"{raw.png('')}: all pixels of all label PNGs are ignored")
-    write_label_png(labels[1], np.ones(read_label_png(labels[1]).shape, np.uint8))
+    write_label_png(labels[1], np.ones(read_label_image(labels[1]).shape, np.uint8))
     check_data([file], workers=1)
+
+
+LABELS = np.array([[0, 0, 1, 1], [0, 1, 1, 1]], np.uint8)
+PHOTO = np.full((2, 4, 3), 200, np.uint8)
+TURNED = Image.Exif()
+TURNED[274] = 3
+
+
+@pytest.mark.parametrize(
+    ("photos", "labels", "about", "warning"),
+    [
+        ([PHOTO], [LABELS], {}, ""),
+        (
+            [PHOTO],
+            [LABELS * 255],
+            {},
+            "sem_train, sem_val: no pixel is b; a model learns nothing from one class, and 62.50% "
+            "of the pixels are 255, ignored as nothing says otherwise; is that b? Then write "
+            "classes: [{name: a, labels: 0}, {name: b, labels: 255}].",
+        ),
+        ([PHOTO], [LABELS * 0], {}, "no pixel is b; a model learns nothing from one class."),
+        ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "no pixel is c."),
+        ([PHOTO], [LABELS * 9], {"ignore": 9}, "62.50% of the pixels are 9, ignored."),
+        ([PHOTO[..., 0] * np.uint16(20)], [LABELS], {}, "all 1 images of 16 bits is 6.1% of white"),
+        ([PHOTO // 20], [LABELS], {}, "all 1 images of 8 bits is 3.9% of white"),
+        (
+            [PHOTO[..., 0], PHOTO[..., 0] * np.uint16(256)],
+            [LABELS, LABELS],
+            {"channels": 1},
+            "1 images have 16 bits and 1 have 8",
+        ),
+        ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data turn 1 images without a change of their size"),
+    ],
+)
+def test_what_is_no_fault_but_seldom_meant(tmp_path, photos, labels, about, warning):
+    for folder, pictures in (("images", photos), ("labels", labels)):
+        (tmp_path / folder).mkdir()
+        for k, picture in enumerate(pictures):
+            pixels, exif = picture if isinstance(picture, tuple) else (picture, None)
+            Image.fromarray(pixels).save(tmp_path / f"{folder}/{k}.png", exif=exif)
+    split = {"images": "images", "labels": "labels"}
+    content = {"name": "sem", "semantic": {"train": split, "val": split}, "classes": ["a", "b"]}
+    (tmp_path / "sem.yaml").write_text(yaml.safe_dump(content | about))
+    for _ in range(2):  # the second time it is remembered
+        found = str(check_data(tmp_path / "sem.yaml", workers=1))
+        assert warning in found and ("Warning: " in found) == bool(warning)
+
+
+def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
+    raw = RawData(tmp_path)
+    raw.content["categories"] = [{"id": CAT, "name": "cat", "isthing": 1}]
+    for key in ("images", "annotations"):
+        raw.content[key].clear()
+    ids = np.arange(121).reshape(11, 11)
+    segments = [{"id": n, "category_id": CAT} for n in range(1, 121)]
+    raw.add(1, "a.png", "a.png", ids, segments)
+    raw.add(2, "b.png", "b.png", np.zeros((3, 3), int), [])
+    stuff, many = check_data([raw.described()], workers=1).warnings_for(100)
+    assert "no class of stuff, and 1% of the pixels are void" in stuff and "--rest" in stuff
+    assert "images without things are left out (1 here)" in stuff
+    assert "a.png has 120 things, of which a model finds at most 100: set TEST.DETECTIONS" in many
+    assert len(check_data([raw.described()], workers=1).warnings_for(120)) == 1
 
 
 def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():

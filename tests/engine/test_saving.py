@@ -160,6 +160,7 @@ def test_the_best_model(checkpointer, tmp_path, caplog):
     other.resume()
     other.update({"panoptic_seg": {"PQ": 9.0}}, 8)
     assert "panoptic/PQ, which the evaluation does not have" in caplog.text
+    assert "panoptic_seg/PQ is not defined on these data (NaN)" in caplog.text
 
 
 class Breaks(HookBase):

@@ -24,12 +24,15 @@ def resolved(tiny_data, semantic_args):
         (30, 4, (30, (22, 27), 1000, 4)),  # what is written out rules
     ],
 )
-def test_epochs(resolved, max_iter, eval_period, expected):
+def test_epochs(resolved, caplog, max_iter, eval_period, expected):
     opts = ["SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", max_iter, "SOLVER.WARMUP_ITERS", 1000, *SHARES]
     cfg, written = resolved(*opts, "TEST.EVALUATIONS", 3, "TEST.EVAL_PERIOD", eval_period)
     solver = cfg.SOLVER
     found = solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD
     assert found == expected and f"MAX_ITER: {expected[0]}" in written
+    ignored = "SOLVER.MAX_ITER 30 is trained, and not the 20 iterations of SOLVER.EPOCHS 5"
+    for message in (ignored, "SOLVER.WARMUP_ITERS is 1000 and SOLVER.MAX_ITER 30: the learning"):
+        assert (message in caplog.text) == (max_iter == 30)
 
 
 @pytest.fixture

@@ -92,6 +92,16 @@ class TestEvaluator:
             losses = sum(float(row[kind]) for kind in SEMANTIC_KINDS)
             assert losses == pytest.approx(100 - float(row["mIoU"]))
 
+    def test_one_class_has_no_mean(self, tmp_path, caplog):
+        truth = {"a.jpg": np.array([[0, 255]], np.uint8)}
+        inputs = samples_of.register("one", tmp_path, truth, CLASSES)
+        found = run(SemSegEvaluator("one"), inputs, samples_of.outputs_of([np.zeros((1, 2))]))
+        scores = found["sem_seg"]
+        assert scores["IoU-road"] == scores["pACC"] == scores["fwIoU"] == 100
+        for name in ("mIoU", "mIoU_truth_or_predicted", "mACC", "mBoundaryIoU", "mIoU_low"):
+            assert np.isnan(scores[name]), name
+        assert "one: the true labels show one class only" in caplog.text
+
     def test_outputs_of_another_model(self, inputs):
         evaluator = SemSegEvaluator(NAME)
         for label, found in ((3, r"0\.\.3"), (-1, r"-1\.\.0")):

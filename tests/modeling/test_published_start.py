@@ -6,9 +6,13 @@ import torch
 from detectron2 import model_zoo
 from detectron2.modeling import build_model
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.checkpoint.zoo import WEIGHTS
+from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.modeling import deploy
+from ocr_panoptic.workbench.exporting import run_onnx
+from support.exported_models import PANOPTIC, build, export
 from support.loaded_configs import CONFIGS
+from support.tiny_runs import OCR_CONFIG, images_of
 
 NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}
 FOLDER = "COCO-PanopticSegmentation"
@@ -73,14 +77,51 @@ def test_the_model_in_use_has_its_labels(pair, image):
     assert np.mean(found == expected) > 0.999
 
 
+@pytest.mark.slow
+def test_the_onnx_file_has_the_published_models_segments_on_scenes(tiny_data, tmp_path):
+    plain = [*PANOPTIC, "MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead"]
+    image, residual = images_of(tiny_data)[0], [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]
+    published, record = build(OCR_CONFIG, plain, image)
+    cfg = load_config(str(OCR_CONFIG), [*residual, "MODEL.DEVICE", "cpu"])
+    complete_config(cfg)
+    own = build_model(cfg).eval()
+    assert not own.load_state_dict(published.state_dict(), strict=False).unexpected_keys
+    found = run_onnx.Model(export(OCR_CONFIG, residual, tmp_path, own))(run_onnx.read_image(image))
+    with torch.no_grad():
+        expected = published([record])[0]
+    assert np.array_equal(found["labels"], expected["sem_seg"].argmax(dim=0).numpy())
+    ids, segments = expected["panoptic_seg"]
+    assert np.array_equal(found["ids"], ids.numpy())
+    assert len({segment["isthing"] for segment in segments}) == 2
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_the_addresses_and_models_are_the_zoos(name):
+    url = model_zoo.get_checkpoint_url(f"{name}.yaml")
+    assert WEIGHTS[name] == "detectron2://" + url.partition("/detectron2/")[2]
+    cfg, theirs = (
+        load_config(str(CONFIGS / f"{name}.yaml"), []),
+        model_zoo.get_config(f"{name}.yaml"),
+    )
+    for section in ("MODEL", "INPUT", "TEST"):
+        assert_equal_where_both_have_it(cfg[section], theirs[section])
+
+
+def assert_equal_where_both_have_it(node, theirs) -> None:
+    node.DEVICE = theirs.get("DEVICE")
+    for key in node.keys() & theirs.keys():
+        if isinstance(node[key], dict):
+            assert_equal_where_both_have_it(node[key], theirs[key])
+        else:
+            assert node[key] == theirs[key], key
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_config_continues_the_zoos_weights(name):
     zoo = f"{FOLDER}/panoptic_fpn_{name}.yaml"
     file = f"panoptic_fpn_ocr_{NAMES[name]}.yaml"
     cfg, theirs = load_config(str(CONFIGS / FOLDER / file), []), model_zoo.get_config(zoo)
-    url = model_zoo.get_checkpoint_url(zoo)
-    address = "detectron2://" + url.partition("/detectron2/")[2]
-    assert address == cfg.MODEL.WEIGHTS
+    assert WEIGHTS[f"{FOLDER}/panoptic_fpn_{name}"] == cfg.MODEL.WEIGHTS
     assert cfg.MODEL.RESNETS.DEPTH == theirs.MODEL.RESNETS.DEPTH
     assert (cfg.MODEL.PIXEL_MEAN, cfg.INPUT.FORMAT) == (theirs.MODEL.PIXEL_MEAN, "BGR")
     solver = cfg.SOLVER

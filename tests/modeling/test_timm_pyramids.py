@@ -125,7 +125,7 @@ def vit_cfg(small_cfg):
 def test_the_pyramid_is_detectron2s_on_the_map_of_the_block(vit_cfg):
     """Detectron2's own pyramid, built for its own ViT, with the same weights."""
     torch.manual_seed(0)
-    backbone = build_backbone(vit_cfg()).eval()
+    backbone = build_backbone(vit_cfg("ocr", "MODEL.FPN.NORM", "")).eval()  # LN, as with LN
     reference = SimpleFeaturePyramid(
         ViT(img_size=32, embed_dim=64, depth=1, num_heads=1),
         *("last_feat", 128, (4.0, 2.0, 1.0, 0.5)),

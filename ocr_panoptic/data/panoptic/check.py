@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.findings import Look
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import MAX_ID
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.formats.pictures import PictureSize, read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
 
 from .annotations import PanopticImage, PanopticJson, read_panoptic_json
@@ -31,56 +32,61 @@ def check_image(
     channels: int,
     hides: bool,
     read_segments: Callable[[str | Path], np.ndarray],
+    things: frozenset[int],
     image: PanopticImage,
-) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
+) -> Look:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
+
+    Faults are segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
+    and missing, broken or truncated files.
 
     Args:
         split, channels, hides, read_segments: as of :class:`.PanopticSource`.
-
-    Returns:
-        faults, each with file and id: segment ids, areas or boxes of the JSON that are not the
-            PNG's, sizes that differ, missing, broken or truncated files;
-        height and width;
-        category id -> number of segments and pixels.
+        things: ids of the categories that are things.
     """
     picture, png = split.images / image.file_name, split.segments / image.png_name
     size, shown = (image.height, image.width), {}
-    faults = list(_picture_faults(image, picture, channels))
+    faults: list[str] = []
+    photo = _photo(image, picture, channels, faults)
     try:
         ids = read_segments(png)
     except (FileNotFoundError, ValueError) as error:
-        return [*faults, str(error)], size, shown
+        return Look([*faults, str(error)], size, shown, photo)
     if ids.shape != size:
         faults.append(
             f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, "
             f"the image {image.width}x{image.height} (width x height)."
         )
-        return faults, size, shown
+        return Look(faults, size, shown, photo)
     found = SegmentRuns(ids).statistics
     for segment in image.segments:
         if segment["id"] in found:
             number, pixels = shown.get(segment["category_id"], (0, 0))
             shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
-    return [*faults, *_segment_faults(image, png, found, hides)], size, shown
+    number = sum(s["category_id"] in things and not s.get("iscrowd") for s in image.segments)
+    faults += _segment_faults(image, png, found, hides)
+    return Look(faults, size, shown, photo, number)
 
 
-def _picture_faults(image: PanopticImage, path: Path, channels: int) -> Iterator[str]:
+def _photo(
+    image: PanopticImage, path: Path, channels: int, faults: list[str]
+) -> PictureSize | None:
     if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
         hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""
-        yield f"{path}: image {image.id!r} not found.{hint}"
-        return
+        faults.append(f"{path}: image {image.id!r} not found.{hint}")
+        return None
     try:
-        width, height, note = read_size(path, channels)
+        photo = read_size(path, channels)
     except ValueError as error:
-        yield f"{path}: image {image.id!r} {error}."
-        return
-    if (width, height) != (image.width, image.height):
-        yield (
-            f"{path}: image {image.id!r} has {width}x{height} pixels{note}, "
+        faults.append(f"{path}: image {image.id!r} {error}.")
+        return None
+    if (photo.width, photo.height) != (image.width, image.height):
+        faults.append(
+            f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, "
             f"its annotation {image.width}x{image.height} (width x height)."
         )
+    return photo
 
 
 def _segment_faults(

@@ -23,7 +23,7 @@ from ocr_panoptic.data.image_input import (
 )
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
-from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_png
+from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_image
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -83,7 +83,10 @@ class PanopticDatasetMapper(DatasetMapper):
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
         runs = None if path or "pan_seg_file_name" not in record else self._segments(record)
-        labels = self._labels(path, record) if path else None
+        labels = None
+        if path:
+            labels = read_label_image(path, kind="semantic PNG")
+            check_label_size(labels.shape, record, path)
         inputs = ChannelInput(image, sem_seg=labels if runs is None else _as_image(runs.places()))
         transforms = self.augmentations(inputs)
         size = inputs.image.shape[:2]
@@ -174,11 +177,6 @@ class PanopticDatasetMapper(DatasetMapper):
         if self.recompute_boxes:
             instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
         return instances
-
-    def _labels(self, path: str, record: dict) -> np.ndarray:
-        labels = read_label_png(path, "semantic PNG")
-        check_label_size(labels.shape, record, path)
-        return labels
 
     def _outside(self, labels: np.ndarray) -> np.ndarray:
         return (labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)

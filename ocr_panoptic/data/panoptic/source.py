@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -11,6 +11,7 @@ import numpy as np
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
+from ocr_panoptic.data.findings import Look, panoptic_warnings
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata
@@ -145,9 +146,16 @@ class PanopticSource:
                     f"and {key} of the same split, with file names relative to that folder."
                 )
 
-    def checker(self) -> Callable[[PanopticImage], tuple]:
+    def checker(self) -> Callable[[PanopticImage], Look]:
         """Return :func:`.check_image` of this source, for other processes."""
-        return partial(check_image, self.split, self.channels, self.hides, self.read_segments)
+        things = frozenset(c.id for c in self.categories() if c.isthing)
+        reading = self.channels, self.hides, self.read_segments, things
+        return partial(check_image, self.split, *reading)
+
+    def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
+        """Yield what is odd about the segments."""
+        left_out = len(self.content.images) - len(looks)
+        return panoptic_warnings(looks, self.classes(), left_out)
 
 
 def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:

@@ -35,7 +35,7 @@ from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import digest, write_json
-from ocr_panoptic.formats.labels import read_label_png, read_labels
+from ocr_panoptic.formats.labels import read_label_image, read_labels
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -74,7 +74,7 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     Returns:
         int32 [H, W]; 0 is void.
     """
-    values = read_label_png(path)
+    values = read_label_image(path)
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
         raise UserError(
@@ -237,7 +237,7 @@ class ReleaseSource(PanopticSource):
         """Return the names of images and PNGs, relative to their folders."""
         release, (images, _, segments) = self.release, vars(self.split).values()
         folder = LabelledFolder(
-            images, segments, (release.image_suffix,), release.png_suffix, hint=release.hint
+            images, segments, (release.image_suffix,), (release.png_suffix,), hint=release.hint
         )
         return [
             (str(image.relative_to(images)), str(png.relative_to(segments)))

@@ -33,15 +33,13 @@ def _cityscapes(split: str, labels: str, archives: str) -> LabelledFolder:
         images=Path("cityscapes/leftImg8bit", split),
         labels=Path("cityscapes", labels, split),
         image_suffixes=("_leftImg8bit.png",),
-        label_suffix=f"_{labels}_labelIds.png",
+        label_suffixes=(f"_{labels}_labelIds.png",),
         hint=f"Unpack {archives} of Cityscapes into cityscapes/.",
     )
 
 
 def _plain(images: str, labels: str, hint: str, listed_by_labels: bool = False) -> LabelledFolder:
-    return LabelledFolder(
-        Path(images), Path(labels), (".jpg",), listed_by_labels=listed_by_labels, hint=hint
-    )
+    return LabelledFolder(Path(images), Path(labels), (".jpg",), (".png",), listed_by_labels, hint)
 
 
 def _named_splits() -> dict[str, NamedSplit]:

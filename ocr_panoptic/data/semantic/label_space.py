@@ -10,13 +10,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class, is_id
+from ocr_panoptic.data.classes import (
+    VOID_LABEL,
+    derived_color,
+    faults_of_class,
+    is_color,
+    is_id,
+)
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import read_yaml
+from ocr_panoptic.formats.labels import MAX_NUMBER, color_label, label_text
 from ocr_panoptic.formats.pictures import Color
 
-MAX_RAW_LABEL = 65535  # of a 16-bit PNG
+WHITE = [255, 255, 255]
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,7 @@ class LabelSpace:
     Attributes:
         classes: K names, in the order of training labels.
         label_map: raw label -> training label or 255. A raw label that it lacks is a fault.
+        default_ignore: nobody has said which labels are ignored.
         colors: K colours, RGB 0..255.
         flip_pairs: training labels that change places in a mirrored image (left and right arm).
         class_categories: the coarser category of each class, where a benchmark scores those too.
@@ -34,6 +42,7 @@ class LabelSpace:
     label_map: Mapping[int, int]
     colors: tuple[Color, ...]
     flip_pairs: tuple[tuple[int, int], ...] = ()
+    default_ignore: bool = False
     class_categories: tuple[str, ...] | None = None
 
     def metadata(self) -> dict:
@@ -64,9 +73,10 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
 
     Args:
         content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
-            "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a raw label or a list.
-            Without "labels" the raw labels are 0, 1, ... in the order of the list; without
-            "ignore" it is 255, unless a class has that.
+            "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a number or a list of
+            numbers and of colours. Without "labels" the raw labels are 0, 1, ... in the order of
+            the list, and the colours, if each class has one. Without "ignore" 255 is ignored,
+            unless a class has that number, or colours.
         source: the file's name, for messages.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
@@ -81,7 +91,7 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
         tuple(entry.get("color", derived_color(place))) for place, entry in enumerate(entries)
     )
     pairs = tuple((names.index(a), names.index(b)) for a, b in flip_pairs)
-    return LabelSpace(names, label_map, colors, pairs)
+    return LabelSpace(names, label_map, colors, pairs, "ignore" not in content)
 
 
 def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Iterator[str]:
@@ -129,22 +139,36 @@ def _label_map(
             "to all classes or to none."
         )
         return {}
+    colors = [entry.get("color") for entry in entries]
+    are_told_apart = without and all(map(is_color, colors)) and not [*repeated(map(tuple, colors))]
     owners = [
-        (name, label, _as_list(entry.get("labels", label)))
-        for label, (name, entry) in enumerate(zip(names, entries))
+        (
+            name,
+            label,
+            _as_list(entry["labels"]) if not without else [label, *([color] * are_told_apart)],
+        )
+        for label, (name, entry, color) in enumerate(zip(names, entries, colors, strict=True))
     ]
     if ignore is None:
-        claimed = any(VOID_LABEL in raw_labels for _, _, raw_labels in owners)
+        listed = [raw for _, _, raw_labels in owners for raw in raw_labels]
+        claimed = VOID_LABEL in listed or WHITE in listed or all(map(is_color, listed))
         ignore = [] if claimed else VOID_LABEL
     label_map: dict[int, int] = {}
     for owner, label, raw_labels in [*owners, ("ignore", VOID_LABEL, _as_list(ignore))]:
         if not raw_labels and label != VOID_LABEL:
             faults.append(f"class {owner!r} has no label.")
         for raw in raw_labels:
-            if not is_id(raw) or raw > MAX_RAW_LABEL:
-                faults.append(f"{owner!r}: label {raw!r} is no integer 0..{MAX_RAW_LABEL}.")
-            elif raw in label_map:
-                faults.append(f"label {raw} is given twice, the last time to {owner!r}.")
+            if not is_color(raw) and (not is_id(raw) or raw > MAX_NUMBER):
+                faults.append(
+                    f"{owner!r}: label {raw!r} is no integer 0..{MAX_NUMBER}, and no colour "
+                    "[R, G, B]."
+                )
+                continue
+            raw = color_label(raw) if is_color(raw) else raw
+            if raw in label_map:
+                text = label_text(raw)
+                hint = " Is a colour meant? Write it [[R, G, B]]." if len(raw_labels) == 3 else ""
+                faults.append(f"label {text} is given twice, the last time to {owner!r}.{hint}")
             else:
                 label_map[raw] = label
     return label_map

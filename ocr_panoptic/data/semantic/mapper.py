@@ -64,11 +64,6 @@ class SemanticDatasetMapper:
 
     @classmethod
     def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
-        if cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE != VOID_LABEL:
-            raise UserError(
-                f"MODEL.SEM_SEG_HEAD.IGNORE_VALUE is {cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE}; the "
-                f"label maps of semantic data sets lead to {VOID_LABEL} for ignored pixels."
-            )
         names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
         metadata = {name: MetadataCatalog.get(name) for name in names}
         return {

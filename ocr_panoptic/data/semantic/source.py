@@ -1,15 +1,16 @@
 """Semantic data as they lie: images and label PNGs of the same names."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
+from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import SemanticSplit
-from ocr_panoptic.formats.labels import apply_label_map, pixel_counts, read_label_png
-from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.data.findings import Look, label_warnings
+from ocr_panoptic.formats.labels import check_known, decoded_labels, label_areas
+from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
@@ -47,7 +48,7 @@ class SemanticSource:
 
     def recipe(self) -> list:
         """Return what the result of a check depends on besides the files."""
-        return [self.channels, sorted(self.space.label_map.items())]
+        return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:
         """Return the images and their label PNGs."""
@@ -60,38 +61,45 @@ class SemanticSource:
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
         return iter(())
 
-    def checker(self) -> Callable[[tuple[Path, Path]], tuple]:
+    def checker(self) -> Callable[[tuple[Path, Path]], Look]:
         """Return :func:`check_labelled_image` of this source, for other processes."""
-        return partial(check_labelled_image, self.space.label_map, self.channels)
+        return partial(check_labelled_image, self.space, self.channels)
+
+    def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
+        """Yield what is odd about the labels."""
+        names = dict(enumerate(self.space.classes))
+        return label_warnings(looks, names, self.space.default_ignore)
 
 
-def check_labelled_image(
-    label_map: Mapping[int, int], channels: int, pair: tuple[Path, Path]
-) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
-    """Check an image and its label PNG; both are decoded wholly.
-
-    Returns:
-        faults; height and width; training label -> 0 (it has no segments) and number of pixels.
-    """
-    image, label_png = pair
-    faults, size, shown = [], None, {}
+def check_labelled_image(space: LabelSpace, channels: int, pair: tuple[Path, Path]) -> Look:
+    """Check an image and its labels; both are decoded wholly."""
+    image, label_file = pair
+    faults, photo = [], None
     try:
-        size = read_size(image, channels)
+        photo = read_size(image, channels)
     except ValueError as error:
         faults.append(f"{image}: the image {error}.")
     try:
-        labels = read_label_png(label_png)
+        file = load_labels(label_file, "label image", binary_jpeg=True)
+        raw = decoded_labels(file, label_file, space.label_map)
     except (FileNotFoundError, ValueError) as error:
-        return [*faults, str(error)], (0, 0), shown
-    height, width = labels.shape
-    if size and (width, height) != (size.width, size.height):
+        return Look([*faults, str(error)], (0, 0), {}, photo)
+    height, width = raw.shape
+    if photo and (width, height) != (photo.width, photo.height):
         faults.append(
-            f"{label_png}: the label PNG has {width}x{height} pixels, the image {image} "
-            f"{size.width}x{size.height}{size.note} (width x height)."
+            f"{label_file}: the labels have {width}x{height} pixels, the image {image} "
+            f"{photo.width}x{photo.height}{photo.note} (width x height)."
         )
+    areas, pixels, ignored = label_areas(raw), Counter(), Counter()
     try:
-        pixels = pixel_counts(apply_label_map(labels, label_map))
-        shown = {int(label): (0, int(pixels[label])) for label in np.flatnonzero(pixels)}
+        check_known(areas, space.label_map)
+        for label, area in areas.items():
+            if (trained := space.label_map[label]) == VOID_LABEL:
+                ignored[label] = area
+            else:
+                pixels[trained] += area
     except ValueError as error:
-        faults.append(f"{label_png}: {error}")
-    return faults, (height, width), shown
+        faults.append(f"{label_file}: {error}")
+    shown = {label: (0, area) for label, area in pixels.items()}
+    is_lossy = file.format == "JPEG"
+    return Look(faults, (height, width), shown, photo, 0, ignored, is_lossy)

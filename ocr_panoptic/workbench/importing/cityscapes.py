@@ -20,7 +20,7 @@ from ocr_panoptic.data.published.tables import (
     CITYSCAPES_OBJECTS,
 )
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
@@ -77,7 +77,7 @@ def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
 
 def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
     image = _image_of(path, source, images)
-    ids = read_label_png(path).astype(np.int64)
+    ids = read_label_image(path).astype(np.int64)
     check_size(image, *ids.shape)
     segments, unknown = [], []
     for value, mask in masks_of_map(ids):

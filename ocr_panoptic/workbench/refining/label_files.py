@@ -7,7 +7,7 @@ from tqdm import tqdm
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 
 from .offset_sources import Offsets
@@ -49,7 +49,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     for file, name in tqdm(own.items(), unit="image"):
         try:
             found = offsets.of(offsets.entries[name])
-            refined = moved(read_label_png(file), source_pixels(found, scale))
+            refined = moved(read_label_image(file), source_pixels(found, scale))
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
         write_label_png(output / file.relative_to(folder), refined)

@@ -16,7 +16,7 @@ from support.faults import faults_of
 
 def check_split(split):
     content = read_split(split)
-    check = partial(check_image, split, 3, False, read_panoptic_png)
+    check = partial(check_image, split, 3, False, read_panoptic_png, frozenset())
     raise_if_any([fault for image in content.images for fault in check(image)[0]])
     return content
 

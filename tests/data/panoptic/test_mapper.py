@@ -155,12 +155,6 @@ def test_labels_outside_the_classes(cfg, record):
     assert "NUM_CLASSES is 3" in str(error.value)
 
 
-def test_ignored_value_is_the_configs(cfg, record):
-    cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE = 254
-    with pytest.raises(ValueError, match=r"labels outside 0\.\.2 and 254: 255 \(\d+ pixels\)"):
-        mapped(PanopticDatasetMapper, cfg, True, record)
-
-
 def test_other_failures_stay_what_they_are(cfg, record):
     record["annotations"][0]["bbox_mode"] = "no mode"
     with pytest.raises(Exception) as ours:

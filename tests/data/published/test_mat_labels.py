@@ -10,7 +10,7 @@ from detectron2.data import DatasetCatalog
 from PIL import Image
 
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 from prepare_mat_labels import (
     COCO_STUFF_10K,
     PASCAL_CONTEXT,
@@ -68,7 +68,7 @@ def test_every_raw_label_is_kept(miniature, clean_catalog, request):
     folders = prepare_mat_release(release, root, workers=1)
     assert folders == [root / release.labels / split for split in splits]
     for folder, name in zip(folders, splits.values()):
-        assert np.array_equal(read_label_png(folder / f"{name}.png"), raw_labels(release))
+        assert np.array_equal(read_label_image(folder / f"{name}.png"), raw_labels(release))
     # Where the registered data sets look for them.
     register_published([], root)
     named = NAMED[request.node.callspec.params["miniature"]]

@@ -168,7 +168,7 @@ def ade20k_png(path: Path, red: int) -> None:
             lambda p: Image.new("RGB", (8, 8)).save(p),
             r"expected RGB as large as .*\[64, 128, 3\], found \[8, 8, 3\]",
         ),
-        ("annotations", lambda p: p.unlink(), "label PNG not found"),
+        ("annotations", lambda p: p.unlink(), "label image not found"),
         ("annotations", lambda p: Image.new("L", (128, 64), 151).save(p), "found labels that"),
         (
             "images",

@@ -144,7 +144,7 @@ COARSE = "Unpack leftImg8bit_trainextra.zip and gtCoarse.zip of Cityscapes into 
 
 def test_coarse_data_without_their_label_pngs(root):
     (root / CITY / "train_extra").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="gtCoarse/train_extra: folder of label PNGs"):
+    with pytest.raises(FileNotFoundError, match="gtCoarse/train_extra: folder of label images"):
         DatasetCatalog.get("cityscapes_coarse_train_extra_sem")
 
 

@@ -57,9 +57,10 @@ def test_linked_folders(touch, folder, tmp_path):
 
 def test_missing_label(touch, folder, tmp_path):
     touch("i/a/1.jpg", "i/2.jpg", "i/3.jpg", "l/2.png")
+    ends = " (or .bmp, .gif, .tif, .tiff)."
     assert faults_of(folder.pairs) == [
-        f"{tmp_path / 'i/3.jpg'}: no label PNG {tmp_path / 'l/3.png'}.",
-        f"{tmp_path / 'i/a/1.jpg'}: no label PNG {tmp_path / 'l/a/1.png'}.",
+        f"{tmp_path / 'i/3.jpg'}: no label image {tmp_path / 'l/3.png'}{ends}",
+        f"{tmp_path / 'i/a/1.jpg'}: no label image {tmp_path / 'l/a/1.png'}{ends}",
     ]
 
 
@@ -67,7 +68,7 @@ def test_surplus_labels_are_left_out(touch, folder, caplog):
     touch("i/1.jpg", "l/1.png", "l/2.png")
     with caplog.at_level(logging.WARNING):
         assert len(folder.pairs()) == 1
-    assert "1 label PNGs have no image: 2" in caplog.text
+    assert "1 label images have no image: 2" in caplog.text
 
 
 def test_labels_say_which_images(touch, tmp_path, caplog):
@@ -78,6 +79,37 @@ def test_labels_say_which_images(touch, tmp_path, caplog):
     touch("l/3.png")
     with pytest.raises(DataFaults, match=rf"l/3\.png: no image {tmp_path}/i/3\.jpg"):
         folder.pairs()
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "files", "pairs"),
+    [
+        ("i", "l/{stem}_mask.png", "i/a.jpg i/s/b.jpg l/a_mask.png l/s/b_mask.png l/x.png", 2),
+        ("i", "l/mask-{stem}.tif", "i/a.jpg i/s/b.png l/mask-a.tif l/s/mask-b.tif", 2),
+        ("i", "l/{stem}_mask", "i/a.jpg i/b.jpg l/a_mask.gif l/b_mask.bmp", 2),
+        ("i", "l", "i/a.jpg i/b.jpg l/a.jpg l/b.jpg l/b.png", 2),
+        ("i", "i", "i/a.jpg i/a.png i/s/b.jpg i/s/b.png", 2),
+        ("i", "i/{stem}_mask.png", "i/a.png i/a_mask.png i/b.png i/b_mask.png", 2),
+        ("i", "i/masks", "i/a.png i/masks/a.png", 1),
+        ("i/images", "i", "i/a.png i/images/a.png", 1),
+        ("i/{stem}/photo.jpg", "i/{stem}/labels.png", "i/a/photo.jpg i/a/labels.png", 1),
+        ("i/{stem}/images/{stem}.png", "l", "i/a/images/a.png i/a/masks/a.png l/a.png", 1),
+    ],
+)
+def test_names_as_people_have_them(touch, tmp_path, images, labels, files, pairs):
+    touch(*files.split())
+    found = LabelledFolder(tmp_path / images, tmp_path / labels).pairs()
+    assert len(found) == pairs and len({file for pair in found for file in pair}) == 2 * pairs
+    for image, label in found:
+        assert ("mask" in str(label) or "label" in str(label) or label.suffix == ".png"
+                or label.parent.name == "l")  # fmt: skip
+        assert "mask" not in image.name and "labels" not in image.name
+
+
+def test_labels_of_other_names_are_told_with_their_pattern(touch, folder):
+    touch("i/000.jpg", "i/001.jpg", "l/000_L.png", "l/001_L.png")
+    (fault,) = faults_of(folder.pairs)
+    assert "nor any other of the 2 files" in fault and "labels: l/{stem}_L.png" in fault
 
 
 def test_two_images_of_one_name(touch, folder):
@@ -92,7 +124,7 @@ def test_no_folder_and_no_image(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{images}: folder of images not found. Unpack"):
         folder.pairs()
     images.mkdir()
-    with pytest.raises(FileNotFoundError, match=f"{labels}: folder of label PNGs not found"):
+    with pytest.raises(FileNotFoundError, match=f"{labels}: folder of label images not found"):
         folder.pairs()
     labels.mkdir()
     with pytest.raises(DataFaults, match=r"i: no file that ends in \.jpg.*Unpack it"):

@@ -15,7 +15,7 @@ from ocr_panoptic import cli
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_in_use
 from ocr_panoptic.data.semantic.label_space import parse_label_space
-from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.workbench.importing.import_plan import above_labels, split_images
 from ocr_panoptic.workbench.importing.masks import mask_of_pixels
@@ -148,7 +148,7 @@ def test_a_semantic_data_set_with_rest(root, voc):
     register_in_use([], ["town_train"])
     classes = MetadataCatalog.get("town_train").stuff_classes
     assert classes == sorted(classes[:-1]) + ["other"] and len(classes) == 10
-    labels = read_label_png(root / "town/raw/train/semantic/train_00000.png")
+    labels = read_label_image(root / "town/raw/train/semantic/train_00000.png")
     assert (labels == 9).any() and not (labels == 255).any()
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
 from ocr_panoptic.workbench.importing.importing import import_annotations
 from support.annotation_files import coco, run_lengths
@@ -189,7 +189,7 @@ def test_the_semantic_data_set_has_the_same_classes(tmp_path):
     classes = read_data_file(tmp_path / "town/town.yaml").classes["classes"]
     assert [c["name"] for c in classes] == [*KINDS.things, *KINDS.stuff]
     for name, regions in scenes().items():
-        labels = read_label_png(tmp_path / f"town/raw/train/semantic/{name}.png")
+        labels = read_label_image(tmp_path / f"town/raw/train/semantic/{name}.png")
         expected = np.full(labels.shape, 255)
         for region in regions:
             expected[region.pixels] = [*KINDS.things, *KINDS.stuff].index(region.label)

@@ -137,6 +137,11 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
 
 
+def test_the_input_of_a_fixed_size(tiny_data, make_args):
+    cfg, _, _ = semantic(make_args, "INPUT.FIXED_SIZE", [40, 24])
+    assert model_input(cfg, np.zeros((50, 100, 3), np.uint8))["image"].shape == (3, 40, 24)
+
+
 def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
     cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
@@ -200,8 +205,6 @@ def test_the_input_keeps_its_values_and_shape(tiny_data, make_args):
     assert found["image"].shape == (3, SIZE, 2 * SIZE)
     assert found["image"][:, 5, 5].tolist() == [10, 20, 30]
     assert (found["height"], found["width"]) == (50, 100)
-    cfg.INPUT.FIXED_SIZE = [40, 24]
-    assert model_input(cfg, image)["image"].shape == (3, 40, 24)
     for data, fault in ((("coco_2017_val",), "has no stuff_classes"), ((), "TEST is empty")):
         cfg.DATASETS.TEST = data
         with pytest.raises(ValueError, match=fault):

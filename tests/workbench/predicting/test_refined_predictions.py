@@ -13,7 +13,7 @@ from ocr_panoptic.engine import build_trained_model, complete_config, load_confi
 from ocr_panoptic.engine.segfix import load_segfix_config, refined_by_segfix, segfix_config
 from ocr_panoptic.engine.single_image import predict as predict_image
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.workbench.refining.offset_sources import predicted_offsets
@@ -24,7 +24,7 @@ from train_net import main as train_net
 pytestmark = pytest.mark.slow
 
 CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
-READ = {"labels": read_label_png, "confidence": read_label_png, "panoptic": read_panoptic_png}
+READ = {"labels": read_label_image, "confidence": read_label_image, "panoptic": read_panoptic_png}
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +81,7 @@ def test_predict(kind, model_of, call, segfix, expected, tiny_data, tmp_path):
 @pytest.mark.parametrize("kind, optimized", [("semantic", True), ("panoptic", False)])
 def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
     named = {"semantic": "sem_seg_predictions", "panoptic": "panoptic_predictions"}
-    read = {"semantic": read_label_png, "panoptic": read_panoptic_png}[kind]
+    read = {"semantic": read_label_image, "panoptic": read_panoptic_png}[kind]
     metrics = {}
     for output, keys in (("plain", ()), ("refined", ("TEST.SEGFIX.WEIGHTS", segfix))):
         _, config, _, weights, *opts = model_of(

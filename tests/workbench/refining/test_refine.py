@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_image, write_label_png
 
 refine = partial(call, "refine")
 io = pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB files")
@@ -44,7 +44,7 @@ def test_label_pngs(dtype, scale, name, offsets, tmp_path):
     labels = np.random.default_rng(1).integers(0, np.iinfo(dtype).max, (12, 17)).astype(dtype)
     write_label_png(tmp_path / f"labels/{name}.png", labels)
     stored(tmp_path, "labels", "out", "--scale", scale)
-    found = read_label_png(tmp_path / f"out/{name}.png")
+    found = read_label_image(tmp_path / f"out/{name}.png")
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, by_hand(labels, offsets, scale))
 
@@ -52,13 +52,13 @@ def test_label_pngs(dtype, scale, name, offsets, tmp_path):
 def test_the_oracle_mends_predictions(tiny_data, clean_catalog, tmp_path):
     """Predictions that are the truth one pixel too far to the right: a step into the true region
     mends most of it."""
-    truths = {f.name: read_label_png(f) for f in (tiny_data / "tiny/raw/val/semantic").glob("*")}
+    truths = {f.name: read_label_image(f) for f in (tiny_data / "tiny/raw/val/semantic").glob("*")}
     for name, truth in truths.items():
         write_label_png(tmp_path / "wrong" / name, np.concatenate([truth[:, :1], truth[:, :-1]], 1))
     run = ["--predictions", str(tmp_path / "wrong"), "--output", str(tmp_path / "out")]
     refine([*run, "--oracle", "tiny_sem_val", "--scale", "1"])
     before, after = (
-        sum(np.count_nonzero(read_label_png(folder / name) != t) for name, t in truths.items())
+        sum(np.count_nonzero(read_label_image(folder / name) != t) for name, t in truths.items())
         for folder in (tmp_path / "wrong", tmp_path / "out")
     )
     assert 0 < after < before / 2
@@ -101,6 +101,6 @@ def test_flags_that_do_not_go_together(words, capsys):
 
 def test_a_colour_picture_is_no_label_png(offsets, tmp_path):
     (tmp_path / "labels").mkdir()
-    Image.new("RGB", (17, 12)).save(tmp_path / "labels/a.png")
-    with pytest.raises(ValueError, match="a.png: expected one channel of labels"):
+    Image.new("RGB", (17, 12), (1, 2, 3)).save(tmp_path / "labels/a.png")
+    with pytest.raises(ValueError, match="a.png: has 1 colours, and the classes say no"):
         stored(tmp_path, "labels", "out")

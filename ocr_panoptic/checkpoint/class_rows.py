@@ -1,0 +1,73 @@
+"""Classifiers of weights that know other classes than the model: their rows go by name."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+Classes = Mapping[str, Sequence[str]]  # "thing_classes" and "stuff_classes", by the model's labels
+# Classifier -> what its rows stand for, rows of each class, rows after those of all classes.
+CLASSIFIERS = {
+    "roi_heads.box_predictor.cls_score": ("thing_classes", 1, 1),  # background
+    "roi_heads.box_predictor.bbox_pred": ("thing_classes", 4, 0),
+    "roi_heads.mask_head.predictor": ("thing_classes", 1, 0),
+    "sem_seg_head.predictor": ("stuff_classes", 1, 0),
+    "sem_seg_head.coarse_predictor": ("stuff_classes", 1, 0),
+    "sem_seg_head.regions": ("stuff_classes", 1, 0),
+    "sem_seg_head.refined_predictor": ("stuff_classes", 1, 0),
+}
+
+
+class Rows(NamedTuple):
+    """
+    Attributes:
+        weights: the tensors, those of the classifiers with a row for each of the model's classes.
+        kept: names of the model's classes that the weights know.
+        new: names of the others, whose rows are the model's own.
+    """
+
+    weights: Mapping[str, Any]
+    kept: list[str]
+    new: list[str]
+
+
+def rows_by_name(
+    weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: Classes, ours: Classes
+) -> Rows:
+    """
+    Give each class of the model the rows that the weights have for the class of its name.
+
+    Args:
+        weights: tensors or arrays of the file.
+        own: tensors of the model, before it loads any.
+        theirs, ours: classes of the weights and of the model.
+    """
+    places = {}
+    for kind, names in ours.items():
+        known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
+        places[kind] = [known.get(name.casefold()) for name in names]
+    rearranged = {}
+    for name, value in own.items():
+        kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))
+        if name not in weights or kind not in ours or [*theirs.get(kind, ())] == [*ours[kind]]:
+            continue
+        found = torch.as_tensor(weights[name])
+        wanted = (len(theirs.get(kind, ())) * each + after, *value.shape[1:])
+        if len(value) != len(ours[kind]) * each + after or tuple(found.shape) != wanted:
+            continue  # a classifier that all classes share
+        rows = value.detach().cpu().clone()
+        for place, before in enumerate(places[kind]):
+            if before is not None:
+                rows[place * each : (place + 1) * each] = found[before * each : (before + 1) * each]
+        if after:
+            rows[-after:] = found[-after:]
+        rearranged[name] = rows
+    named = [
+        (name, place is not None)
+        for kind in sorted(ours, reverse=True)
+        for name, place in zip(ours[kind], places[kind], strict=True)
+        if name != "things"
+    ]
+    kept, new = ([name for name, known in named if known is wanted] for wanted in (True, False))
+    return Rows({**weights, **rearranged}, kept, new)

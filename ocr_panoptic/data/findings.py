@@ -1,0 +1,123 @@
+"""What the check of data finds in each image, and what a user should know of a split besides its
+faults: data that train, but not what they were drawn for."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ocr_panoptic.formats.labels import label_text
+from ocr_panoptic.formats.pictures import PictureSize
+
+from .faults import first_few
+
+# The largest share of white that a photo of 12 bits has among 16, and one of 8 bits read from it.
+DARK = 1 / 16
+
+
+class Look(NamedTuple):
+    """A look at an image and its labels.
+
+    Attributes:
+        faults: what is wrong with them, each with the file and id.
+        size: height and width.
+        shown: class -> number of segments (0 for semantic data) and of pixels.
+        photo: what the image file is; None if it cannot be read.
+        things: number of things that are no crowds.
+        ignored: raw label -> pixels that no class has.
+        is_lossy: the labels come from a JPEG file.
+    """
+
+    faults: list[str]
+    size: tuple[int, int]
+    shown: Mapping[int, tuple[int, int]]
+    photo: PictureSize | None = None
+    things: int = 0
+    ignored: Mapping[int, int] = {}
+    is_lossy: bool = False
+
+
+def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
+    """Yield what is odd about the image files of a split.
+
+    Args:
+        files: the image of each look.
+    """
+    photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
+    depths = Counter(photo.bits > 8 for _, photo in photos)
+    for is_deep, number in depths.items():
+        found = [photo.brightness for _, photo in photos if (photo.bits > 8) == is_deep]
+        if None not in found and 0 < (brightest := max(found)) <= DARK:
+            yield (
+                f"the brightest value of all {number} images of {'16' if is_deep else '8'} bits is "
+                f"{brightest:.1%} of white, so that they look black: are they of a sensor with 10 "
+                f"or 12 bits? Multiply their values by {int(1 / brightest)}."
+            )
+    if channels == 1 and len(depths) == 2:
+        yield (
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and all values are "
+            "taken as they are: convert them to one scale."
+        )
+    if turned := [file for file, photo in photos if photo.is_turned]:
+        yield (
+            f"EXIF data turn {len(turned)} images without a change of their size "
+            f"({first_few(turned)}), and their labels are taken to be of the turned image. If a "
+            "tool drew them on the pixels as they are stored, remove the EXIF data."
+        )
+
+
+def label_warnings(
+    looks: Sequence[Look], classes: Mapping[int, str], default_ignore: bool
+) -> Iterator[str]:
+    """Yield what is odd about the labels of a semantic split.
+
+    Args:
+        classes: training label -> name.
+        default_ignore: nobody has said which raw label is ignored.
+    """
+    ignored, pixels = Counter(), Counter()
+    for look in looks:
+        ignored.update(look.ignored)
+        pixels.update({label: area for label, (_, area) in look.shown.items()})
+    lost = {label: name for label, name in classes.items() if not pixels[label]}
+    if lost:
+        total = sum(height * width for height, width in (look.size for look in looks))
+        shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
+        what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
+        if default_ignore and shares:
+            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}?"
+            if len(lost) == len(ignored) == 1:
+                raw = {**{label: label for label in classes}, next(iter(lost)): next(iter(ignored))}
+                listed = (
+                    f"{{name: {name}, labels: {raw[label]}}}" for label, name in classes.items()
+                )
+                what += f" Then write classes: [{', '.join(listed)}]"
+        alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
+        yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
+    if lossy := sum(look.is_lossy for look in looks):
+        yield (
+            f"{lossy} labels are JPEG files, whose values are taken as 0 or 255, whichever is "
+            "nearer: borders may be off by a pixel. Export PNGs."
+        )
+
+
+def panoptic_warnings(
+    looks: Sequence[Look], classes: Mapping[int, tuple[str, str]], left_out: int
+) -> Iterator[str]:
+    """Yield what is odd about the segments of a panoptic split.
+
+    Args:
+        classes: category id -> name and kind, "thing" or "stuff".
+        left_out: number of images that hold nothing but void.
+    """
+    shown = {key for look in looks for key in look.shown}
+    if lost := [name for key, (name, _) in classes.items() if key not in shown]:
+        yield f"no segment is {first_few(lost)}."
+    if all(kind == "thing" for _, kind in classes.values()):
+        total = sum(height * width for height, width in (look.size for look in looks))
+        void = total - sum(area for look in looks for _, area in look.shown.values())
+        yield (
+            f"there is no class of stuff, and {void / total:.0%} of the pixels are void: the "
+            "semantic head (OCR) has nothing to tell apart, false alarms in the void are not "
+            f"counted, and images without things are left out ({left_out} here). If these pixels "
+            "are a background, make them stuff: ocr-panoptic import ... --rest background."
+        )

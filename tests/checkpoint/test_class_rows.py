@@ -1,0 +1,43 @@
+"""Classes that weights and data share by name keep their rows of the classifiers."""
+
+import numpy as np
+import torch
+
+from ocr_panoptic.checkpoint.class_rows import rows_by_name
+
+THEIRS = {"thing_classes": ["cat", "dog"], "stuff_classes": ["things", "sky", "sea"]}
+OURS = {"thing_classes": ["cow", "Dog", "hen"], "stuff_classes": ["things", "grass", "sky"]}
+BOX, MASK = "roi_heads.box_predictor", "roi_heads.mask_head.predictor"
+
+
+def test_rows_go_by_name():
+    weights = {
+        f"{BOX}.cls_score.bias": np.array([1.0, 2, 9], np.float32),  # background last
+        f"{BOX}.bbox_pred.weight": torch.arange(1.0, 9)[:, None],
+        f"{MASK}.weight": torch.tensor([1.0, 2])[:, None, None, None],
+        "sem_seg_head.predictor.bias": torch.tensor([7.0, 1, 2]),
+        "backbone.weight": torch.ones(2),
+    }
+    own = {
+        f"{BOX}.cls_score.bias": torch.zeros(4),
+        f"{BOX}.bbox_pred.weight": torch.zeros(12, 1),
+        f"{MASK}.weight": torch.zeros(3, 1, 1, 1),
+        "sem_seg_head.predictor.bias": torch.full((3,), -1.0),  # of the same shape
+        "sem_seg_head.refined_predictor.bias": torch.zeros(3),
+        "backbone.weight": torch.zeros(2),
+    }
+    found, kept, new = rows_by_name(weights, own, THEIRS, OURS)
+    assert found.keys() == weights.keys()
+    assert found[f"{BOX}.cls_score.bias"].tolist() == [0, 2, 0, 9]
+    assert found[f"{BOX}.bbox_pred.weight"].flatten().tolist() == [0] * 4 + [5, 6, 7, 8] + [0] * 4
+    assert found[f"{MASK}.weight"].flatten().tolist() == [0, 2, 0]
+    assert found["sem_seg_head.predictor.bias"].tolist() == [7, -1, 1]
+    assert found["backbone.weight"] is weights["backbone.weight"]
+    assert (kept, new) == (["Dog", "sky"], ["cow", "hen", "grass"])
+
+
+def test_what_all_classes_share_stays():
+    weights = {f"{BOX}.bbox_pred.weight": torch.ones(4, 1), f"{MASK}.weight": torch.ones(1, 1)}
+    own = {name: torch.zeros_like(value) for name, value in weights.items()}
+    found, *_ = rows_by_name(weights, own, THEIRS, OURS)
+    assert all(found[name] is value for name, value in weights.items())

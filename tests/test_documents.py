@@ -1,0 +1,172 @@
+"""What the pages show works: their programs, commands, examples of files, links and names."""
+
+import json
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from pycocotools import mask
+
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_data_file
+from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.semantic.label_space import parse_label_space
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.config_files import find_config
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from support.tiny_runs import ROOT, SEGMENTS
+
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/README.md"])
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+DATASETS = TEXTS["datasets/README.md"]
+TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
+
+
+def found(pattern: str, text: str) -> list[str]:
+    return re.findall(pattern, text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[*TEXTS])
+def test_links(page):
+    for link in found(r"\]\(([^)]+)\)", TEXTS[str(page.relative_to(ROOT))]):
+        if "://" not in link:
+            path, _, anchor = link.partition("#")
+            file = (page.parent / path) if path else page
+            assert file.exists(), link
+            heads = found(r"^#+ (.*)$", file.read_text(encoding="utf-8")) if anchor else ()
+            heads = [re.sub(r"\]\([^)]*\)|[^\w -]", "", head) for head in heads]
+            names = {head.lower().replace(" ", "-") for head in heads}
+            assert not anchor or anchor in names, link
+
+
+@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", TUTORIAL + IMPORTS))
+def test_commands(line):
+    command, *words = shlex.split(line.replace("\\\n", " "))
+    name = {"import": "import_"}.get(command, command.replace("-", "_"))
+    module = import_module(f"ocr_panoptic.cli.{name}")
+    args = module.argument_parser().parse_args(words)
+    assert callable(module.run) and vars(args)
+    if command in ("train", "compare"):  # unknown keys are refused
+        assert load_config(find_config(args.config_file), args.opts).MODEL.META_ARCHITECTURE
+
+
+def test_names():
+    """Scripts, formats of annotations and published data sets."""
+    named = {Path(name).name for name in found(r"[\w/]+\.py", DATASETS)}
+    assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
+    cells = " ".join(found(r"^\| ([^|]*) \|", IMPORTS))
+    assert set(ANNOTATION_FORMATS) <= set(found(r"`([\w-]+)`", cells))
+    sets = set()
+    for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
+        start, _, rest = pattern.partition("{")
+        choices, _, end = rest.partition("}")
+        sets |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
+    assert sets == set(NAMED_SPLITS)
+
+
+def test_masks_become_coco_instances(tmp_path, monkeypatch):
+    objects = np.zeros((2, 5, 7), bool)
+    objects[0, 1:3, 2:6] = objects[1, 4, :3] = True
+    for folder in ("photos/a/images", "photos/a/masks"):
+        (tmp_path / folder).mkdir(parents=True)
+    Image.new("RGBA", (7, 5)).save(tmp_path / "photos/a/images/a.png")
+    for name, inside in zip("xy", objects, strict=True):
+        Image.fromarray(inside.astype(np.uint8) * 255).save(tmp_path / f"photos/a/masks/{name}.png")
+    (program,) = found(r"^    import json(?:.*\n(?!## ))*", TUTORIAL)
+    (tmp_path / "masks_to_coco.py").write_text(textwrap.dedent(program))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["masks_to_coco.py", "photos"])
+    runpy.run_path("masks_to_coco.py")
+    written = json.loads((tmp_path / "nuclei.json").read_text())
+    assert written["images"] == [{"id": 0, "file_name": "a/images/a.png", "width": 7, "height": 5}]
+    assert [a["image_id"] for a in written["annotations"]] == [0, 0]
+    decoded = [mask.decode(a["segmentation"]) for a in written["annotations"]]
+    np.testing.assert_array_equal(decoded, objects)
+
+
+def test_panoptic_example(tmp_path, clean_catalog):
+    example = json.loads(re.search(r"^      \{\n.*?^      \}\n", DATASETS, re.M | re.S).group())
+    (image,), (annotation,) = example["images"], example["annotations"]
+    (segment,) = annotation["segments_info"]
+    x, y, width, height = segment["bbox"]
+    ids = np.zeros((image["height"], image["width"]), int)
+    box = ids[y : y + height, x : x + width]
+    box[0], box[:, 0], box[-1, -1] = (segment["id"],) * 3  # touches every side, then fill up
+    empty = np.flatnonzero(box.ravel() == 0)[: segment["area"] - np.count_nonzero(box)]
+    box[np.unravel_index(empty, box.shape)] = segment["id"]
+    for folder in ("images/a", "pngs/a"):
+        (tmp_path / folder).mkdir(parents=True)
+    Image.new("RGB", ids.shape[::-1]).save(tmp_path / "images" / image["file_name"])
+    write_panoptic_png(tmp_path / "pngs" / annotation["file_name"], ids)
+    (tmp_path / "panoptic.json").write_text(json.dumps(example))
+    split = PanopticSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
+    write_data_file(tmp_path / "city.yaml", "city", {"train": split})
+    check_data([tmp_path / "city.yaml"], workers=1)
+
+
+def test_examples_of_data_files_and_classes(tmp_path):
+    kinds = []
+    for example in found(r"^    name: .*\n(?:    .*\n)+", DATASETS + TEXTS["README.md"]):
+        text = textwrap.dedent(example)
+        # The page shows the classes of semantic data apart.
+        whole = text if "panoptic" in text or "classes" in text else text + "classes: [a]\n"
+        (tmp_path / "a.yaml").write_text(whole)
+        file = read_data_file(tmp_path / "a.yaml")
+        kinds.append(file.kind)
+        assert set(file.splits) == {"train", "val"}
+    assert kinds == ["panoptic", "semantic", "panoptic"]
+    examples = found(r"^      classes:.*\n(?:        .*\n)*(?:      \w+:.*\n)*", DATASETS)
+    arms, camvid = (parse_label_space(yaml.safe_load(example), "README") for example in examples)
+    assert arms.label_map == {7: 0, 24: 1, 25: 1, 26: 2, 0: 255, 255: 255}
+    assert arms.flip_pairs == ((1, 2),)
+    assert len(camvid.classes) == 11
+    assert camvid.label_map == {**{label: label for label in range(11)}, 11: 255}
+
+
+@pytest.mark.slow
+def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
+    trained(*SEGMENTS)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "output").mkdir()
+    (tmp_path / "run").rename(tmp_path / "output/city")
+    scenes = tiny_data / "tiny"
+    shutil.copytree(scenes / "raw/val/images", tmp_path / "photos")
+    Image.open(sorted((tmp_path / "photos").iterdir())[0]).save(tmp_path / "street.jpg")
+    shutil.copytree(scenes / "raw", tmp_path / "raw")
+    data = (scenes / "tiny.yaml").read_text().replace("name: tiny", "name: city")
+    (tmp_path / "city.yaml").write_text(data)
+    names: dict = {}
+    blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert len(blocks) == 3
+    assert {path.name for path in (tmp_path / "predicted").iterdir()} == {
+        *("labels", "confidence", "panoptic", "overlays", "coco")
+    }
+    assert len([*(tmp_path / "predicted/coco").iterdir()]) == 4
+    assert (tmp_path / "output/second/model_final.pth").is_file()
+    shown = capsys.readouterr().out
+    assert "Panoptic quality on city_val" in shown and "Learning rates" in shown
+
+
+@pytest.mark.slow
+def test_what_a_contributor_tries_in_seconds(tmp_path):
+    page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2]
+    commands = "\n".join(line for line in page.partition("##")[0].splitlines() if line.strip())
+    commands = commands.replace("output/", f"{tmp_path}/")
+    commands = commands.replace("ocr-panoptic", f"{sys.executable} -m ocr_panoptic")
+    commands = commands.replace("python datasets", f"{sys.executable} datasets")
+    done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, cwd=ROOT)
+    assert not done.returncode, done.stderr
+    assert (tmp_path / "tried/model_final.pth").is_file()
