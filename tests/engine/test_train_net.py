@@ -363,7 +363,9 @@ PPM = (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM")
 
 
 @pytest.mark.parametrize(
-    "config, opts, expected", [(OCR_CONFIG, (), PANOPTIC), (SEMANTIC_CONFIG, PPM, SEMANTIC)]
+    "config, opts, expected",
+    [(OCR_CONFIG, (), PANOPTIC), (SEMANTIC_CONFIG, PPM, SEMANTIC)],
+    ids=["panoptic", "semantic"],  # folders of their own, as Detectron2 keeps log files open
 )
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
     """The table is the longest with weights of the backbone alone."""
