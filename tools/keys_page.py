@@ -31,7 +31,7 @@ and how does each work? Each has its default. Keys under "With ..." are read onl
 
 
 def keys_page() -> str:
-    """Return the page, a line each key."""
+    """Return the page, a line for each key or for several that say the same."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -43,15 +43,21 @@ def _lines() -> Iterator[str]:
         for settings, group in groupby(keys, _read_with):
             if settings:
                 yield f"With {settings}:\n"
-            for key in group:
-                allowed = key.allowed.text() and f"*{key.allowed.text()}*"
-                said = " ".join(filter(None, [_linked(key.sentence), allowed]))
-                yield f"- `{key.name} {value_of(cfg, key.name)!r}`{said and f': {said}'}"
+            for text, alike in groupby(group, _text):
+                names = ", ".join(f"`{key.name} {value_of(cfg, key.name)!r}`" for key in alike)
+                yield f"- {names}{text}"
             yield ""
 
 
 def _read_with(key: Key) -> str:
     return ", and ".join(condition.text for condition in conditions(key))
+
+
+def _text(key: Key) -> str:
+    """Return what stands behind a key's name and default."""
+    allowed = key.allowed.text() and f"*{key.allowed.text()}*"
+    text = " ".join(filter(None, [_linked(key.sentence), allowed]))
+    return text and f": {text}"
 
 
 def _linked(text: str) -> str:

@@ -1,69 +1,22 @@
-"""Where weights are: files, addresses, networks of timm, Python packages."""
+"""Addresses of weights beside those that Detectron2 knows: networks of timm, Python packages."""
 
 import difflib
 import importlib.util
-import os
-import socket
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import timm
-from detectron2.utils.file_io import Detectron2Handler, PathManager
+from detectron2.utils.file_io import PathManager
 from huggingface_hub.errors import EntryNotFoundError
-from iopath.common.file_io import PathHandler, get_cache_dir
+from iopath.common.file_io import PathHandler
 from timm.models import PretrainedCfg
 from timm.models._hub import download_cached_file, download_from_hf
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError
+from ocr_panoptic.errors import MissingFileError
 
 PACKAGE, TIMM = "package://", "timm://"
 SUFFIXES = (".pth", ".safetensors")  # of the weights in a package
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
-TIMEOUT = 30  # seconds without an answer to a download
-
-
-def fetch_weights(path: str) -> str:
-    """
-    Return the file of weights: download those that have an address, find those of a package.
-
-    Args:
-        path: file or address, perhaps with a query; "" for none.
-    """
-    path = path.partition("?")[0]
-    has_address = "://" in path
-    file = _download(path) if has_address else path
-    if path and not os.path.isfile(file):
-        if has_address:
-            what = (
-                "are at no address that can be read: https://, detectron2://, timm:// or package://"
-            )
-        else:
-            what = "are no file" if os.path.exists(path) else "do not exist"
-        raise MissingFileError(
-            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
-            '"" for random weights.'
-        )
-    return file
-
-
-def _download(address: str) -> str:
-    waiting = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        return PathManager.get_local_path(address)
-    except FileNotFoundError:  # of a package or timm, which says what to do
-        raise
-    except Exception as e:  # of urllib, http.client, iopath ...
-        url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
-        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
-        raise FailedWriteError(
-            f"The weights {address} could not be downloaded ({e}). Check the address and the "
-            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
-            "that file."
-        ) from e
-    finally:
-        socket.setdefaulttimeout(waiting)
 
 
 class PackageHandler(PathHandler):

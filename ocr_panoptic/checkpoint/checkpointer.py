@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,9 @@ from torch import nn
 from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
-from . import efficientnet_lite, timm_files
-from .addresses import fetch_weights
-from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
-from .imagenet import imagenet_to_backbone
-from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
-from .reading import read_checkpoint
+from .reading import fetch_weights, read_checkpoint
 from .settings import RECORD
 
 logger = logging.getLogger(__name__)
@@ -29,11 +25,15 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
+# (weights, model, file) -> the weights under the model's names, and the record of their settings or
+# None. The weights themselves where they are the model's already. :mod:`.imagenet` adds itself.
+ADAPTERS: list[Callable[..., tuple[Mapping[str, Any], dict[str, Any] | None]]] = []
+
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
     Detectron2's checkpointer that runs no code from a file, reads the ImageNet files of timm,
-    torchvision and HRNet too (:func:`.imagenet_to_backbone`), and can insist on a complete fit. The
+    torchvision and HRNet too (:func:`.adapt_published`), and can insist on a complete fit. The
     files that it writes are whole or absent, whenever the process is killed.
 
     Args:
@@ -161,22 +161,15 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
-        shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
-        mean = getattr(self.model, "pixel_mean", None)
-        channels = 3 if mean is None else len(mean)
-        if not self.strict:  # a model that is evaluated has been trained on such images
-            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, channels)
-        if not checkpoint.get("matching_heuristics"):
-            # A network of timm, which knows the layouts of its files; see TimmBackbone.
-            network = next((m for m in self.model.modules() if hasattr(m, "as_timms")), None)
-            checkpoint["model"] = imagenet_to_backbone(
-                weights, shapes, self._path, network and network.as_timms
+        for adapt in ADAPTERS:
+            checkpoint["model"], record = adapt(
+                checkpoint["model"],
+                self.model,
+                self._path,
+                renames=not checkpoint.get("matching_heuristics"),
+                widens=not self.strict,  # a model that is evaluated has been trained on such images
             )
-            if checkpoint["model"] is not weights:
-                if is_efficientnet_lite(weights):
-                    self.record = efficientnet_lite.lite_record(self._path)
-                elif network and channels >= 3:
-                    self.record = timm_files.timm_record(network.name, self._path)
+            self.record = record or self.record
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),

@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tabulate import tabulate
+from torch import nn
 
 from ocr_panoptic.errors import UserError
 
-from .efficientnet_lite import is_efficientnet_lite, timm_names
+from .checkpointer import ADAPTERS
+from .efficientnet_lite import is_efficientnet_lite, lite_record, timm_names
+from .input_channels import adapt_input_channels
+from .timm_files import timm_record
 
 # Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN; a ViT's pyramid.
 _PREFIXES = (
@@ -114,3 +118,33 @@ def detectron2_resnet_name(name: str) -> str:
         if count:
             return renamed
     return name
+
+
+def adapt_published(
+    weights: Mapping[str, Any], model: nn.Module, file: str, *, renames: bool, widens: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """
+    Adapt the weights of a classifier to a model, see :data:`.ADAPTERS`.
+
+    Args:
+        renames: give them the model's names, :func:`imagenet_to_backbone`.
+        widens: give them the model's channels of images, :func:`.adapt_input_channels`.
+    """
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    mean = getattr(model, "pixel_mean", None)
+    channels = 3 if mean is None else len(mean)
+    if widens:
+        weights = adapt_input_channels(weights, shapes, channels)
+    if not renames:
+        return weights, None
+    # A network of timm, which knows the layouts of its files; see TimmBackbone.
+    network = next((m for m in model.modules() if hasattr(m, "as_timms")), None)
+    renamed = imagenet_to_backbone(weights, shapes, file, network and network.as_timms)
+    if renamed is weights:
+        return weights, None
+    if is_efficientnet_lite(weights):
+        return renamed, lite_record(file)
+    return renamed, timm_record(network.name, file) if network and channels >= 3 else None
+
+
+ADAPTERS.append(adapt_published)

@@ -1,22 +1,95 @@
-"""Reading checkpoint files of any kind without running code from them."""
+"""Checkpoint files of any kind, fetched and read without running code from them."""
 
 import json
 import os
 import pickle
 import re
+import socket
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
+from detectron2.utils.file_io import Detectron2Handler, PathManager
+from iopath.common.file_io import get_cache_dir
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .array_pickle import ArrayUnpickler, Forbidden
 from .settings import RECORD
+
+TIMEOUT = 30  # seconds without an answer to a download
+# Of NumPy arrays in containers, as Detectron2's model zoo has them.
+ALLOWED = {
+    "_codecs.encode",  # bytes of old protocols
+    "collections.OrderedDict",
+    "numpy.dtype",
+    "numpy.ndarray",
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.multiarray.scalar",
+    "numpy.core.numeric._frombuffer",
+}
+
+
+class Forbidden(Exception):
+    """A pickle names something that is neither an array nor a container."""
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Imports only what arrays consist of."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        # NumPy 1 and 2 name its inner module differently.
+        if f"{module.replace('numpy._core', 'numpy.core')}.{name}" not in ALLOWED:
+            raise Forbidden(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+def fetch_weights(path: str) -> str:
+    """
+    Return the file of weights: download those that have an address, find those of a package.
+
+    Args:
+        path: file or address, perhaps with a query; "" for none.
+    """
+    path = path.partition("?")[0]
+    has_address = "://" in path
+    file = _download(path) if has_address else path
+    if path and not os.path.isfile(file):
+        if has_address:
+            what = (
+                "are at no address that can be read: https://, detectron2://, timm:// or package://"
+            )
+        else:
+            what = "are no file" if os.path.exists(path) else "do not exist"
+        raise MissingFileError(
+            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
+            '"" for random weights.'
+        )
+    return file
+
+
+def _download(address: str) -> str:
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        return PathManager.get_local_path(address)
+    except FileNotFoundError:  # of a package or timm, which says what to do
+        raise
+    except Exception as e:  # of urllib, http.client, iopath ...
+        url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
+        raise FailedWriteError(
+            f"The weights {address} could not be downloaded ({e}). Check the address and the "
+            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
+            "that file."
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)
 
 
 def read_checkpoint(

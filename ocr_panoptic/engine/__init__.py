@@ -2,7 +2,7 @@ import ocr_panoptic.data.published.register  # noqa: F401 - data sets known by n
 import ocr_panoptic.modeling  # noqa: F401 - networks, heads and backbones
 from ocr_panoptic.program import run_program
 
-from . import segfix  # noqa: F401 - its task
+from . import panoptic, segfix, semantic  # noqa: F401 - their tasks
 from .complete_config import complete_config
 from .config_files import load_config
 from .launch import launch

@@ -9,9 +9,8 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.addresses import fetch_weights
 from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
-from ocr_panoptic.checkpoint.reading import read_checkpoint
+from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .complete_config import scaled

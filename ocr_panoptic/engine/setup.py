@@ -69,8 +69,6 @@ def setup(args: argparse.Namespace) -> Run:
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
     for text in warnings:
         logger.warning(text)
-    for text in warnings:
-        logger.warning(text)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK

@@ -7,7 +7,7 @@ from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .folding import fold_into, fold_norms, to_channels_last
-from .gt_ocr import GroundTruthOCR, one_hot_labels
+from .gt_ocr import GroundTruthOCR
 from .ocr import (
     ACFOCR,
     OCR,
@@ -19,7 +19,7 @@ from .ocr import (
 from .pixel_losses import pixel_cross_entropy, rarity_weighted_cross_entropy
 from .ppm import PPM, PPMOCR
 from .recomputation import run_part
-from .resize import resize
+from .resize import one_hot_labels, resize
 from .rmi import region_mutual_information
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .bands import full_size, in_bands
-from .gt_ocr import one_hot_labels
+from .resize import one_hot_labels
 
 
 def binary_cross_entropy(

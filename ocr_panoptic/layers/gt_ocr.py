@@ -78,27 +78,3 @@ class GroundTruthOCR(RegionContext):
         if self.part == "gather":
             w = pixel_region_relation(self.phi(x), self.psi(f), self.scale)
         return self.dropout(self.g(x, self.context(w, f, x.shape[2:])))
-
-
-def one_hot_labels(
-    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, int]
-) -> Tensor:
-    """
-    The truth at feature size, as :class:`GroundTruthOCR` takes it.
-
-    Args:
-        labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
-        num_classes: K
-        ignore_value: label of the pixels that belong to no class
-        size: (h, w); labels are resized to it by their nearest neighbours
-
-    Returns:
-        float32 [N, K, h, w], all 0 where a pixel is ignored
-    """
-    rows, columns = (
-        ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()
-        for n, full in zip(size, labels.shape[1:])
-    )
-    labels = labels[:, rows[:, None], columns]
-    classes = torch.arange(num_classes, device=labels.device)[:, None, None]
-    return ((labels[:, None] == classes) & (labels[:, None] != ignore_value)).float()

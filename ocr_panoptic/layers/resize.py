@@ -1,12 +1,13 @@
-"""The one way in which feature maps, logits and images change their size."""
+"""The one way in which feature maps, logits and images change their size, and that of labels."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
 def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Tensor:
     """
-    Bilinear, without antialiasing.
+    Resize bilinearly, without antialiasing.
 
     Args:
         x: [N, C, h, w]
@@ -20,3 +21,27 @@ def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Ten
     if tuple(x.shape[2:]) == tuple(size):
         return x
     return F.interpolate(x, size=tuple(size), mode="bilinear", align_corners=align_corners)
+
+
+def one_hot_labels(
+    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, int]
+) -> Tensor:
+    """
+    Return the truth at feature size, as :class:`.GroundTruthOCR` takes it.
+
+    Args:
+        labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
+        num_classes: K
+        ignore_value: label of the pixels that belong to no class
+        size: (h, w); labels are resized to it by their nearest neighbours
+
+    Returns:
+        float32 [N, K, h, w], all 0 where a pixel is ignored
+    """
+    rows, columns = (
+        ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()
+        for n, full in zip(size, labels.shape[1:])
+    )
+    labels = labels[:, rows[:, None], columns]
+    classes = torch.arange(num_classes, device=labels.device)[:, None, None]
+    return ((labels[:, None] == classes) & (labels[:, None] != ignore_value)).float()

@@ -7,7 +7,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 
 from .bands import full_size
-from .gt_ocr import one_hot_labels
+from .resize import one_hot_labels
 
 POOLING = 4  # of probabilities and truth, before neighbourhoods are taken
 NEIGHBOURHOOD = 3  # its side in pooled positions: vectors of 9

@@ -1,6 +1,6 @@
 # Importing a module registers its heads, backbones and architectures with Detectron2, hrnet2x_w20
-# with timm, and the context schemes.
-from . import context_schemes  # noqa: F401
+# with timm, the context schemes and the losses.
+from . import context_schemes, other_losses  # noqa: F401
 from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone

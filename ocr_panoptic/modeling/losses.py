@@ -13,9 +13,7 @@ from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from ocr_panoptic.layers.pixel_losses import pixel_cross_entropy
-from ocr_panoptic.layers.rmi import region_mutual_information
 
 # Of logits [N, K, h, w], labels [N, H, W], the ignored label, class weights and align_corners.
 Loss = Callable[[Tensor, Tensor, int, Tensor | None, bool], Tensor]
@@ -218,12 +216,5 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
     return tuple(terms)
 
 
-# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE.
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": cross_entropy,
-    "ohem": hard_cross_entropy,
-    "binary_cross_entropy": binary_cross_entropy,
-    "dice": dice_loss,
-    "lovasz": lovasz_softmax,
-    "rmi": region_mutual_information,
-}
+# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; :mod:`.other_losses` adds some.
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "ohem": hard_cross_entropy}

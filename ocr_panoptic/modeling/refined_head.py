@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
-from ocr_panoptic.layers.gt_ocr import one_hot_labels
 from ocr_panoptic.layers.recomputation import run_part
-from ocr_panoptic.layers.resize import resize
+from ocr_panoptic.layers.resize import one_hot_labels, resize
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
