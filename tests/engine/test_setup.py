@@ -14,11 +14,7 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
 from ocr_panoptic.engine.complete_config import check_solver, scaled
 from ocr_panoptic.engine.run_info import portable
-from support.tiny_runs import (
-    CONFIGS,
-    OCR_CONFIG,
-    TINY,
-)
+from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]

@@ -11,13 +11,7 @@ from torch import nn
 
 from ocr_panoptic.engine.run_info import machine_name
 from studies.complexity.__main__ import main
-from studies.complexity.schemes import (
-    PAPER,
-    SchemeOfFeatures,
-    count,
-    count_flops,
-    structures_table,
-)
+from studies.complexity.schemes import PAPER, SchemeOfFeatures, count, count_flops, structures_table
 from studies.complexity.transcriptions import transcribed
 from studies.measurement import peak_memory, saved_bytes, seconds
 from studies.training_memory import AllocatedBytes
