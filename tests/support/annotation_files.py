@@ -317,6 +317,38 @@ def label_studio_brushes(root: Path, scenes: Scenes) -> Written:
     return write_label_studio(root, scenes, shape)
 
 
+def via_polygons(root: Path, scenes: Scenes) -> Written:
+    content = {}
+    for name, boxes in scenes.items():
+        regions = [
+            {
+                "region_attributes": {"class": box.label},
+                "shape_attributes": {
+                    **{"name": "polygon", "all_points_x": [x for x, _ in box.edges]},
+                    "all_points_y": [y for _, y in box.edges],
+                },
+            }
+            for box in boxes
+        ]
+        content[f"{name}99"] = {"filename": name, "size": 99, "regions": regions}
+    return save(root / "via.json", {"_via_img_metadata": content}), root / "images"
+
+
+def via_rectangles(root: Path, scenes: Scenes) -> Written:
+    """VIA 1, whose regions are numbered, and of which a check box is the class."""
+    source, images = via_polygons(root, scenes)
+    content = json.loads(source.read_text())["_via_img_metadata"]
+    for name, boxes in scenes.items():
+        entry = content[f"{name}99"]
+        for box, region in zip(boxes, entry["regions"], strict=True):
+            place = {"x": box.left, "y": box.top, "width": box.right - box.left}
+            shape = {"name": "rect", **place, "height": box.bottom - box.top}
+            region["shape_attributes"] = shape
+            region["region_attributes"] = {"what": {"no": False, box.label: True}}
+        entry["regions"] = dict(enumerate(entry["regions"]))
+    return save(source, content), images
+
+
 # format -> the ways in which it is written
 WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     *(("coco", write) for write in (coco_polygons, coco_rle)),
@@ -327,5 +359,6 @@ WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     ("cityscapes-polygons", cityscapes_polygons),
     *(("cvat", write) for write in (cvat_polygons, cvat_masks)),
     *(("labelme", write) for write in (labelme_polygons, labelme_masks)),
+    *(("via", write) for write in (via_polygons, via_rectangles)),
     *(("label-studio", write) for write in (label_studio_polygons, label_studio_brushes)),
 ]

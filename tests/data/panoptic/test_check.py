@@ -198,8 +198,8 @@ FILES = [
         "first.png: the PNG of image 21 has 8x5 pixels, the image 8x6 (width x height).",
     ),
     (
-        lambda r: Image.new("RGB", (6, 8)).save(r.image("first.jpg")),
-        "image 21 has 6x8 pixels, its annotation 8x6 (width x height).",
+        lambda r: Image.new("RGB", (8, 7)).save(r.image("first.jpg")),
+        "image 21 has 8x7 pixels, its annotation 8x6 (width x height).",
     ),
 ]
 

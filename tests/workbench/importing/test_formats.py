@@ -60,8 +60,27 @@ def test_missing_images(tmp_path, format, write):
     assert all("not found" in fault for fault in faults)
 
 
-def test_images_of_another_size(tmp_path, format, write):
+def test_missing_images_are_skipped(tmp_path, format, write):
+    """They are known before any segment is read, and import.json has their number."""
     if format == "yolo-seg":
+        pytest.skip("the images say which labels are read")
+    draw_images(tmp_path)
+    written = write(tmp_path, SCENES)
+    for folder in ("images", "sets"):
+        for path in (tmp_path / folder).rglob("b.png"):
+            path.unlink()
+    sources = {"train": AnnotationSource(*written)}
+    *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
+    assert len(faults) == 1 and hint.startswith("1 of 2 images are not there; --missing skip")
+    kinds = Kinds(("car",), ("sky", "sofa"))
+    plan, output = ImportPlan(format, kinds, skip_missing=True), tmp_path / "out"
+    import_annotations("x", sources, plan, output, 1)
+    assert json.loads((output / "raw/import.json").read_text())["missing"] == {"train": 1}
+    assert len(json.loads((output / "raw/train/panoptic.json").read_text())["images"]) == 1
+
+
+def test_images_of_another_size(tmp_path, format, write):
+    if format in ("yolo-seg", "via"):
         pytest.skip("it does not say the size")
     draw_images(tmp_path, SIZE[::-1])
     faults = faults_of(read, format, write(tmp_path, SCENES))
@@ -77,7 +96,7 @@ def test_names_outside_the_folder(tmp_path, format, write, outside):
     (tmp_path / "images").mkdir()
     Image.new("RGB", SIZE[::-1]).save(tmp_path / "a.png")
     name, boxes = outside.format(tmp_path), SCENES["a.png"]
-    by_name = format in ("coco", "cvat", "label-studio")
+    by_name = format in ("coco", "cvat", "label-studio", "via")
     source, images = write(tmp_path, {name if by_name else "a.png": boxes})
     if format == "voc":
         source = save(tmp_path / "lists/Segmentation/train.txt", name.removesuffix(".png"))
