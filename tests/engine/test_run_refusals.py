@@ -49,7 +49,7 @@ RISING = "a tuple of rising iterations"
         ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
         ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "it is to be 255"),
         ("TEST.AUG.MIN_SIZES", [], SIZES),
-        ("MODEL.META_ARCHITECTURE", "Foo", "PanopticFPN or "),
+        ("MODEL.META_ARCHITECTURE", "Foo", "OCRSemanticSegmentor or PanopticFPN"),
         ("SEED", 10**30, "at most 2147483647"),
     ],
 )
