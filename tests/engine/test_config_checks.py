@@ -51,7 +51,7 @@ from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
         ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
         ("TEST.AUG.MIN_SIZES", [], "at least one size in pixels"),
         ("DATALOADER.SAMPLER_TRAIN", "WeightedTrainingSampler", "one of TrainingSampler"),
-        ("MODEL.META_ARCHITECTURE", "Foo", "PanopticFPN or OCRSemanticSegmentor"),
+        ("MODEL.META_ARCHITECTURE", "Foo", "OCRSemanticSegmentor or PanopticFPN"),
         ("SEED", 10**30, "at most 2147483647"),
     ],
 )
