@@ -82,4 +82,5 @@ def test_a_server_keeps_the_truth(run, tmp_path):
     check_predictions(folder, [written], "cityscapes")
     assert Image.open(folder / "panoptic_predictions" / written["file_name"]).mode == "RGB"
     with pytest.raises(ValueError, match="has no labels, so there is nothing to evaluate"):
-        run(CITY, "cityscapes_panoptic_test", *CROPS, "TEST.SAVE_PREDICTIONS", False)
+        opts = ("TEST.SAVE_PREDICTIONS", False, "OUTPUT_DIR", tmp_path / "other")
+        run(CITY, "cityscapes_panoptic_test", *CROPS, *opts)
