@@ -317,7 +317,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Learning rate of everything outside the backbone, to which the FPN belongs, as a "
         "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
-        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for parameters of one dimension, "
+        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for one-dimensional parameters, "
         "and for others that a timm network exempts: position embeddings, tokens, tables of "
         "relative positions. WEIGHT_DECAY_BIAS, if set, holds for biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),

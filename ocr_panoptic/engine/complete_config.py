@@ -185,7 +185,7 @@ def _fit_to_machine(cfg: CfgNode) -> None:
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
-    """Unread keys stay as they are: :func:`.check_unread_keys` refuses others."""
+    """Replace SyncBN in all keys that are read: :func:`.check_unread_keys` refuses the others."""
     for key, value in node.items():
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")
