@@ -149,7 +149,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that "
         "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it. "
-        "Counts on the command line, or as an argument, alone."),
+        "Counts only on the command line, or as an argument."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Least share of the backbone's tensors, without an FPN, that MODEL.WEIGHTS has to fill at "
         "the start of a training: another network has a few names in common. Heads may always "
