@@ -44,6 +44,10 @@ def test_training_and_evaluation_are_those_of_the_commands(tiny, tmp_path, capsy
     assert files[0]["panoptic_seg"] == files[1]["panoptic_seg"] == files[2]["panoptic_seg"]
     assert measured["panoptic_seg"]["PQ"] == files[2]["panoptic_seg"]["PQ"]
     assert not (tmp_path / "evaluated/model_final.pth").exists()
+    longer = {**keys, "SOLVER.MAX_ITER": 4, "DATASETS.TEST": ()}
+    ocr_panoptic.train(config, output=tmp_path / "a", resume=True, **longer)
+    state = torch.load(tmp_path / "a/model_final.pth", weights_only=True)["trainer"]
+    assert state["iteration"] == 3 and state["images"] == 8
 
 
 def test_errors_are_raised(tiny, tmp_path):

@@ -77,6 +77,7 @@ def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch
         complete("DATASETS.TEST", "('broken_val',)")
 
 
+@pytest.mark.slow
 def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_args, clean_catalog):
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
@@ -89,6 +90,7 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
         setup(semantic_args(*opts))
 
 
+@pytest.mark.slow
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
     """Written where there is no GPU, read where there are two, and the reverse."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
@@ -141,6 +143,7 @@ def test_class_counts_come_from_the_data(tiny_data, head, found, of_coco):
     assert of_coco == cfg.MODEL[head].NUM_CLASSES
 
 
+@pytest.mark.slow
 def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
     for gpus, device, norm in ((2, "cuda", "SyncBN"), (0, "cpu", "BN")):
         use_gpus(monkeypatch, gpus)

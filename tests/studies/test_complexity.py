@@ -33,6 +33,7 @@ def test_flops_and_parameters_are_the_papers(counts, name):
         assert counts[name]["parameters"] == pytest.approx(1e6 * PAPER[name].parameters, rel=0.02)
 
 
+@pytest.mark.slow
 def test_flops_hand_worked(counts):
     """P = 16384 pixels; multiply-accumulates of convolutions and products, doubled."""
     p, r, k = 16384, 50, 150  # r: cells of PPM's four sizes; k: classes
@@ -136,6 +137,7 @@ def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
     assert "paper, table 6" in printed and "| compact" in printed
 
 
+@pytest.mark.slow
 def test_the_documented_counts_are_these(counts):
     """studies/docs/complexity.md has the tables of the command."""
     page = (ROOT / "studies/docs/complexity.md").read_text()

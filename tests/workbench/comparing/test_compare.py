@@ -42,6 +42,7 @@ def test_the_usual_heads_stand_beside_the_configs_own(file):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [PANOPTIC, SEMANTIC])
 def test_heads_do_not_have_keys_that_they_do_not_read(file):
     head = "MODEL.SEM_SEG_HEAD."

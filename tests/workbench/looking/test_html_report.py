@@ -78,6 +78,7 @@ def test_data_cannot_become_markup(render):
     assert f"{EVIL} of {EVIL}.jpg: caption {EVIL}" in [image["alt"] for image in evil.images]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_training_log_or_soft_regions(render):
     picture = Picture("Input", "", "data:image/jpeg;base64,AAAA")
     plain = render(training_log=[], images=[ImageFigures("a.jpg", [picture], [], [])])
@@ -89,6 +90,7 @@ def test_a_run_without_a_training_log_or_soft_regions(render):
     assert any("soft object region" in t.lower() for t in full)
 
 
+@pytest.mark.slow
 def test_images_that_are_gone_are_ranked_without_pictures(render):
     ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
     parsed = Parsed(render(ranking=ranking))

@@ -16,6 +16,8 @@ from pycocotools import mask as run_lengths
 import ocr_panoptic
 from support.tiny_runs import pixels
 
+pytestmark = pytest.mark.slow
+
 
 def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
     """The model of a command line of ``ocr-panoptic predict``."""
