@@ -61,6 +61,9 @@ def argument_parser() -> CommandParser:
         help="of coco and yolo-seg, what they go through: edges of pixels (the default), or "
         "centres of border pixels, as Roboflow, SAHI, supervision, V7 and Label Studio have them",
     )
+    parser.add_argument(
+        "--missing", choices=("skip",), help="leave out images that are not there, and count them"
+    )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
     parser.add_argument(
         "--semantic", action="store_true", help="a semantic data set: no objects, all classes"
@@ -100,6 +103,7 @@ def run(args: argparse.Namespace) -> None:
             rest=args.rest,
             split=args.split,
             semantic=args.semantic,
+            skip_missing=args.missing == "skip",
         )
         file = import_annotations(args.name, sources, plan, output, args.workers)
     names = [f"{args.name}_{split}" for split in read_data_file(file).splits]

@@ -14,7 +14,6 @@ from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from .features import check_panoptic_names, check_stage_names
-from .panoptic_augmentation import PanopticAugmentation
 from .panoptic_merge import MergeRules, rules_of_config
 
 
@@ -53,7 +52,7 @@ class PanopticSegmentor(PanopticFPN):
 
     Args:
         merge_rules: what the merge asks of a segment.
-        augmentation: the views of an image at test time; None for one view.
+        augmentation: config of the :class:`.PanopticAugmentation` of a test; None for one view.
         kwargs: arguments of ``PanopticFPN``.
     """
 
@@ -62,7 +61,7 @@ class PanopticSegmentor(PanopticFPN):
         self,
         *,
         merge_rules: MergeRules,
-        augmentation: PanopticAugmentation | None = None,
+        augmentation: CfgNode | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -82,7 +81,7 @@ class PanopticSegmentor(PanopticFPN):
         return {
             **super().from_config(exact),
             "merge_rules": rules_of_config(cfg),
-            "augmentation": PanopticAugmentation(cfg) if cfg.TEST.AUG.ENABLED else None,
+            "augmentation": cfg.clone() if cfg.TEST.AUG.ENABLED else None,
         }
 
 

@@ -95,7 +95,8 @@ class InferenceModel(nn.Module):
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """Detectron2's ``PanopticFPN.inference``, which upsamples the scores of all classes."""
         if augmentation := getattr(self.network, "augmentation", None):
-            return [self._augmented(augmentation, inputs) for inputs in batched_inputs]
+            augmented = PanopticAugmentation(augmentation)
+            return [self._augmented(augmented, inputs) for inputs in batched_inputs]
         outputs = []
         for inputs, view in zip(batched_inputs, self._views(batched_inputs), strict=True):
             height, width = view.image_size

@@ -55,7 +55,7 @@ class PanopticAugmentation:
     """
 
     def __init__(self, cfg: CfgNode):
-        self._cfg = cfg.clone()
+        self._cfg = cfg
 
     def __call__(
         self, network: PanopticFPN, see: Callable[[dict], View], inputs: dict

@@ -1,8 +1,6 @@
 """The check of data: once for what has not changed, and what it counts."""
 
 import os
-import shutil
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -28,12 +26,10 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 def looked_at(monkeypatch) -> list[int]:
     """The numbers of images that were decoded, check by check."""
     numbers, imap = [], data_check.imap_with_progress
-
-    def noting(function, items, *args) -> Iterable:
-        numbers.append(len(items))
-        return imap(function, items, *args)
-
-    monkeypatch.setattr(data_check, "imap_with_progress", noting)
+    monkeypatch.setattr(
+        *(data_check, "imap_with_progress"),
+        lambda function, items, *args: numbers.append(len(items)) or imap(function, items, *args),
+    )
     return numbers
 
 
@@ -78,14 +74,6 @@ def test_only_what_has_changed_is_checked_again(raw, looked_at, change):
     assert len(looked_at) == 2
 
 
-def test_a_map_of_labels_that_has_changed_counts(raw, looked_at):
-    file = semantic(raw)
-    check_data([file], workers=1)
-    file.write_text(file.read_text() + "ignore: 9\n")
-    check_data([file], workers=1)
-    assert looked_at == [2, 2]
-
-
 def test_faults_are_not_remembered(raw, looked_at):
     content = raw.image("first.jpg").read_bytes()
     raw.image("first.jpg").unlink()
@@ -97,42 +85,19 @@ def test_faults_are_not_remembered(raw, looked_at):
     assert looked_at == [2, 2, 2]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"state": 1}'])
-def test_a_broken_file_of_the_cache_is_made_anew(raw, looked_at, content):
-    file = raw.described()
-    check_data([file], workers=1)
-    for path in cache_folder().glob("pets_train-*.json"):
-        path.write_text(content)
-    for _ in range(2):
+def test_what_is_remembered_belongs_to_the_data(raw, tmp_path, looked_at):
+    """Data of one name in two folders; another map of labels. The data stay as they are."""
+    files = raw.described(), RawData(tmp_path / "other").described()
+    before = {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")}
+    for file in files * 2:
         check_data([file], workers=1)
     assert looked_at == [2, 2]
-
-
-def test_nothing_is_written_beside_the_data(raw):
-    file = raw.described()
-    paths = [raw.folder, *raw.folder.rglob("*")]
-    before = {path: path.stat().st_mtime_ns for path in paths}
-    for path in paths:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    try:
-        check_data([file], workers=1)
-    finally:
-        for path in paths:
-            path.chmod(0o755 if path.is_dir() else 0o644)
-    assert {p: p.stat().st_mtime_ns for p in [raw.folder, *raw.folder.rglob("*")]} == before
-
-
-@pytest.mark.slow
-def test_processes_find_the_same(raw):
-    for number in range(30, 60):
-        segments = [{"id": 1, "category_id": CAT}]
-        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), segments)
-    found = []
-    for workers in (1, 3):
-        shutil.rmtree(cache_folder())
-        found.append(faults_of(check_data, [raw.described()], workers))
-    assert found[0] == found[1] and len(found[0]) == 60
-    assert (cache_folder() / "pets_faults.txt").read_text().count("\n") == 60
+    assert {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")} == before
+    file = semantic(raw)
+    check_data([file], workers=1)
+    file.write_text(file.read_text() + "ignore: 9\n")
+    check_data([file], workers=1)
+    assert looked_at[2:] == [2, 2]
 
 
 def test_the_faults_of_all_splits(raw, raw_val):
@@ -149,13 +114,6 @@ def test_a_start_does_not_look_at_many_images(raw, monkeypatch, looked_at):
     assert looked_at == []
     with pytest.raises(DataFaults, match="image 21 not found"):
         check_data([raw.described()], workers=1)
-
-
-def test_data_of_one_name_in_two_folders(raw, tmp_path, looked_at):
-    files = raw.described(), RawData(tmp_path / "other").described()
-    for file in files * 2:
-        check_data([file], workers=1)
-    assert looked_at == [2, 2]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
@@ -177,9 +135,6 @@ def test_summary(raw):
         ("grass", "stuff", 1, 1, 18),
     ]
     assert "sky" in str(split) and "44.12" in str(split)
-    Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
-    with pytest.raises(DataFaults, match="has 3x3 pixels, its annotation 8x6"):
-        check_data([raw.described()], workers=1)
 
 
 @pytest.mark.slow
@@ -283,7 +238,7 @@ def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
 def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():
     inputs, rng = get_cfg().INPUT, np.random.default_rng(0)
     inputs.MAX_SIZE_TEST = 40
-    for _ in range(2000):
+    for _ in range(500):
         height, long = int(rng.integers(1, 9)), int(rng.integers(1, 1000))
         inputs.MIN_SIZE_TEST = int(rng.integers(1, 100))
         scaled = ResizeShortestEdge.get_output_shape(height, long, inputs.MIN_SIZE_TEST, 40)

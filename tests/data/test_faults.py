@@ -11,10 +11,7 @@ from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
 def test_few_are_all_shown_and_what_two_splits_have_is_one_fault():
     assert str(DataFaults(["/a: x"])) == "1 fault in the data:\n  /a: x"
     names = list("abcdefghijklmnopqrst")
-    assert str(DataFaults(names * 2)).splitlines() == [
-        "20 faults in the data:",
-        *map("  {}".format, names),
-    ]
+    assert str(DataFaults(names * 2)).split("\n  ") == ["20 faults in the data:", *names]
 
 
 def test_of_many_the_first_twenty_and_the_rest_in_a_file(tmp_path):

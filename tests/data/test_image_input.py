@@ -15,7 +15,7 @@ from ocr_panoptic.data.semantic.augmentation import (
 from ocr_panoptic.engine import load_config
 
 SIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost the same
-INTERPOLATIONS = [Image.BILINEAR, Image.BICUBIC]
+RESIZING = [(s, i) for s in SIZES for i in (Image.BILINEAR, Image.BICUBIC)]
 
 
 @pytest.fixture
@@ -29,8 +29,7 @@ def transformed(image: np.ndarray, transform: T.Transform) -> np.ndarray:
     return inputs.image
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "interpolation"), RESIZING)
 def test_channels_are_resized_as_colours(image, size, interpolation):
     """Detectron2's own result for each three of them; no channel is taken for opacity."""
     resize = T.ResizeTransform(24, 32, *size, interpolation)
@@ -45,8 +44,7 @@ def test_channels_are_resized_as_colours(image, size, interpolation):
     assert (resize.apply_image(image[:, :, :4]) != expected[:, :, :4]).mean() > 0.1
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "interpolation"), RESIZING)
 def test_floats_are_resized_as_bytes(image, size, interpolation):
     """Floats equal bytes but for rounding; they are not bound to 0..255, and antialiased where they
     are reduced."""
@@ -68,8 +66,6 @@ def test_brightness_is_of_colours(image):
     np.testing.assert_array_equal(found[:, :, :3], blend.apply_image(image[:, :, :3]))
     np.testing.assert_array_equal(found[:, :, 3:], image[:, :, 3:])
     assert (found[:, :, :3] != image[:, :, :3]).any()
-    planes = image.transpose(2, 0, 1).copy().transpose(1, 2, 0)
-    assert transformed(planes, blend).strides == planes.strides, "channels stay together"
 
 
 def test_all_augmentations_of_the_semantic_architecture(image):
@@ -100,13 +96,6 @@ def test_all_augmentations_of_the_semantic_architecture(image):
     assert is_flipped == is_padded == {True, False}
 
 
-def test_brightness_without_colours():
-    opts = ["INPUT.CHANNELS", "1", "MODEL.PIXEL_MEAN", "[0.]", "MODEL.PIXEL_STD", "[1.]"]
-    cfg = load_config("", [*opts, "INPUT.CROP.ENABLED", "False", "INPUT.BRIGHTNESS_SHIFT", "10"])
-    with pytest.raises(ValueError, match="SHIFT is 10; expected 0 with INPUT.CHANNELS 1"):
-        build_semantic_augmentation(cfg, True)
-
-
 RESIZES = {
     "scaled": RandomScaleAspect([0.4, 2.2], [0.7, 1.4]),
     "bilinear": RandomScaleAspect([0.4, 2.2], [0.7, 1.4], Image.BILINEAR),
@@ -124,7 +113,7 @@ CROPS = {
 def augmented(image, labels, *augmentations):
     np.random.seed(7)  # noqa: NPY002, Detectron2's augmentations draw from it
     inputs, results = ChannelInput(image, sem_seg=labels), []
-    for _ in range(30):
+    for _ in range(12):
         inputs.image, inputs.sem_seg = image, labels
         transforms = T.AugmentationList(augmentations)(inputs)
         boxes = transforms.apply_box(np.array([[10.0, 8.5, 61.0, 40.0]]))

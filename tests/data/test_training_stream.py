@@ -16,9 +16,7 @@ from detectron2.data.common import AspectRatioGroupedDataset
 from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
 from PIL import Image
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.data import training_stream
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.register import register_data_files, register_in_use
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
@@ -165,34 +163,6 @@ def test_a_random_seed_is_another_each_time(tiny_data):
     register_in_use([], ["tiny_train"])
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0
-
-
-def test_no_copy_to_the_device_is_waited_for(monkeypatch):
-    """Pinned by the loader; the "meta" device in a GPU's place."""
-    settings, copies = [], []
-
-    class Loader(training_stream.DataLoader):
-        def __init__(self, *args, pin_memory, **options):
-            settings.append(pin_memory)
-            super().__init__(*args, **options)
-
-    class Copies(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            if (kwargs or {}).get("device") is not None and "copy" in str(function):
-                copies.append((args[0].dtype, kwargs["non_blocking"]))
-            return function(*args, **(kwargs or {}))
-
-    monkeypatch.setattr(training_stream, "DataLoader", Loader)
-    loader = stream(mapper=lambda record: {"image": torch.ones(3, 9, 9).byte()}, device="cuda")
-    loader.device = torch.device("meta")
-    with Copies():
-        (batch,) = batches(loader, 1)
-    assert {example["image"].device.type for example in batch} == {"meta"}
-    assert copies == 4 * [(torch.uint8, True)]
-    loader.device = torch.device("cuda")
-    monkeypatch.setattr(training_stream.Tensor, "to", lambda tensor, **options: tensor)
-    batches(loader, 1), batches(stream(), 1)
-    assert settings == [False, True, False]
 
 
 def test_images_without_instances_are_left_out_where_asked(raw):

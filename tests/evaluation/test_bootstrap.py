@@ -31,7 +31,7 @@ def test_interval_of_a_resampling_image_by_image():
     matrices = rng.integers(0, 9, (15, 3, 3)) + np.diag([8, 4, 2]) * rng.integers(0, 9, (15, 1, 1))
     found = bootstrap_interval(np.stack([counts_of_classes(m) for m in matrices]), mean_iou)
     values = []
-    for _ in range(4000):
+    for _ in range(2000):
         drawn = sum(matrices[i] for i in rng.integers(0, 15, 15))
         values.append(semantic_scores(drawn, "abc")["mIoU"] / 100)
     expected = np.quantile(values, [0.025, 0.975])
@@ -42,12 +42,9 @@ def test_interval_of_a_resampling_image_by_image():
     )
 
 
-def test_images_that_are_alike_leave_no_doubt():
+def test_images_that_are_alike_leave_no_doubt_and_none_leave_nan():
     counts = np.tile([[3, 4, 5], [2, 3, 2]], (7, 1, 1))
     low, high = bootstrap_interval(counts, mean_iou)
     assert low == pytest.approx(high) == pytest.approx((3 / 6 + 2 / 3) / 2)
-
-
-def test_no_images():
-    assert np.isnan(bootstrap_interval(np.zeros((0, 2, 3)), mean_iou)).all()
-    assert np.isnan(bootstrap_interval(np.zeros((3, 2, 3)), mean_iou)).all()
+    for images in (0, 3):
+        assert np.isnan(bootstrap_interval(np.zeros((images, 2, 3)), mean_iou)).all()

@@ -1,7 +1,5 @@
 """Boundary regions and the counts in them, against every pair of pixels."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -34,27 +32,15 @@ def samples(size=(19, 26)):
         yield blobs(seed, size, (0, 1, 2, 3, IGNORED)), blobs(seed + 100, size)
 
 
-def has_other_label(labels: np.ndarray, y: int, x: int, distance: int, border: bool) -> bool:
-    """Looks at every pixel of the square around one; beyond the border lies another label, or
-    nothing."""
-    for v, u in itertools.product(
-        range(y - distance, y + distance + 1), range(x - distance, x + distance + 1)
-    ):
-        if 0 <= v < labels.shape[0] and 0 <= u < labels.shape[1]:
-            if labels[v, u] != labels[y, x]:
-                return True
-        elif border:
-            return True
-    return False
-
-
 def brute_force(labels: np.ndarray, distance: int, border: bool) -> np.ndarray:
-    return np.array(
-        [
-            [has_other_label(labels, y, x, distance, border) for x in range(labels.shape[1])]
-            for y in range(labels.shape[0])
-        ]
-    )
+    """Look at the square around every pixel; beyond the border lies another label, or nothing."""
+    found = np.zeros(labels.shape, bool)
+    padded = np.pad(labels, distance, constant_values=-1)
+    for y, x in np.ndindex(labels.shape):
+        square = padded[y : y + 2 * distance + 1, x : x + 2 * distance + 1]
+        others = square != labels[y, x]
+        found[y, x] = others.any() if border else (others & (square >= 0)).any()
+    return found
 
 
 def near(labels: np.ndarray, distance: int) -> np.ndarray:
@@ -77,7 +63,7 @@ def test_regions(distances, size):
         np.testing.assert_array_equal(inner, brute_force(labels, distance, True))
 
 
-@pytest.mark.parametrize("distance", range(1, 30))
+@pytest.mark.parametrize("distance", [*range(1, 10), 16, 29])
 def test_a_pixel_in_a_corner_reaches_all_around(distance):
     labels = np.zeros((24, 30), dtype=np.uint8)
     labels[0, 0] = 1

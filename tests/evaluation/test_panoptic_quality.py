@@ -20,11 +20,8 @@ from support.panoptic_samples import (
     write_panoptic,
 )
 
-REPOSITORY = Path(__file__).parents[2]
-COCO_SAMPLE = (
-    Path(os.environ.get("OCR_PANOPTIC_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
-    / "coco_panoptic_sample"
-)
+SHARED = Path(__file__).parents[3] / "shared/data"
+COCO_SAMPLE = Path(os.environ.get("OCR_PANOPTIC_TEST_DATA", SHARED)) / "coco_panoptic_sample"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +87,7 @@ def test_hand_worked():
     assert quality.averages() == pytest.approx(expected, abs=1e-15)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("num_things, num_stuff", [(3, 2), (20, 30)])
 def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
     rng = np.random.default_rng(seed)
@@ -176,11 +173,10 @@ def test_equals_panopticapi_on_coco(tmp_path):
 def test_groups_without_segments_are_nan():
     quality = PanopticQuality([{"id": 1, "isthing": 1}, {"id": 2, "isthing": 0}])
     assert np.isnan(list(quality.averages().values())).all()
-    ids = np.ones((2, 2), dtype=np.int32)
-    quality.add_image(ids, [{"id": 1, "category_id": 2}], ids, [{"id": 1, "category_id": 2}])
+    ids, segments = np.ones((2, 2), dtype=np.int32), [{"id": 1, "category_id": 2}]
+    quality.add_image(ids, segments, ids, segments)
     averages = quality.averages()
-    assert averages["PQ"] == averages["PQ_st"] == 1
-    assert np.isnan(averages["PQ_th"])
+    assert averages["PQ"] == averages["PQ_st"] == 1 and np.isnan(averages["PQ_th"])
 
 
 def test_nothing_predicted_and_segments_without_pixels():

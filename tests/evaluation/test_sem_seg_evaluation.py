@@ -1,8 +1,5 @@
 """Semantic-only data sets: labels as predictions, label maps, categories, files."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -16,11 +13,7 @@ from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure,
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
-from ocr_panoptic.formats.run_folder import (
-    image_scores_file,
-    read_table,
-    write_evaluation,
-)
+from ocr_panoptic.formats.run_folder import image_scores_file, read_table, write_evaluation
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -58,23 +51,20 @@ def run(evaluator, inputs, outputs):
 
 
 class TestEvaluator:
-    def test_by_hand(self, inputs):
-        evaluator = SemSegEvaluator(NAME)
-        metrics = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))["sem_seg"]
-        assert evaluator.total.confusion.tolist() == CONFUSION
-        assert metrics["IoU-road"] == 100 * 2 / 4
-        assert metrics["IoU-car"] == 100 * 1 / 4
-        assert metrics["IoU-sky"] == pytest.approx(100 * 2 / 3)
-        assert metrics["mIoU"] == metrics["mIoU_truth_or_predicted"]
-        assert metrics["mIoU"] == pytest.approx(100 * (2 / 4 + 1 / 4 + 2 / 3) / 3)
-
-    def test_boundaries_and_confidences(self, inputs, tmp_path):
+    def test_by_hand(self, inputs, tmp_path):
         """Sums over the two images; every pixel of such small ones is near a boundary."""
         confidences = [np.array([[0.9, 0.8, 0.9], [0.5, 0.9, 0.6]]), np.full((2, 2), 0.7)]
         outputs = samples_of.outputs_of(PREDICTED)
         for output, confidence in zip(outputs, confidences, strict=True):
             output["confidence"] = torch.from_numpy(confidence.astype(np.float32))
-        metrics = run(SemSegEvaluator(NAME, tmp_path / "out"), inputs, outputs)["sem_seg"]
+        evaluator = SemSegEvaluator(NAME, tmp_path / "out")
+        metrics = run(evaluator, inputs, outputs)["sem_seg"]
+        assert evaluator.total.confusion.tolist() == CONFUSION
+        found = [metrics[f"IoU-{name}"] for name in CLASSES]
+        assert found == pytest.approx([100 * 2 / 4, 100 * 1 / 4, 100 * 2 / 3])
+        assert (
+            metrics["mIoU"] == metrics["mIoU_truth_or_predicted"] == pytest.approx(sum(found) / 3)
+        )
         assert metrics["mBoundaryIoU"] == pytest.approx(metrics["mIoU"])
         assert metrics["BoundaryIoU-car"] == pytest.approx(metrics["IoU-car"])
         # By bin: 0.9 three times, of which all are right; 0.8 right; 0.6 wrong; 0.7 three times
@@ -134,25 +124,17 @@ class TestCategories:
         # Categories of one class each, and every class occurs.
         assert results["sem_seg"]["mIoU_categories"] == pytest.approx(results["sem_seg"]["mIoU"])
         write_evaluation(results, tmp_path, {})
-        with open(tmp_path / "per_class.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert [row["class"] for row in rows] == CLASSES
-        assert [row["IoU"] for row in rows] == [
-            str(results["sem_seg"][f"IoU-{name}"]) for name in CLASSES
+        found = [
+            (row["class"], float(row["IoU"])) for row in read_table(tmp_path / "per_class.csv")
         ]
-        assert {row["PQ"] for row in rows} == {row["isthing"] for row in rows} == {""}
+        assert found == [(name, results["sem_seg"][f"IoU-{name}"]) for name in CLASSES]
 
 
 class TestConfusionFiles:
     def test_csv(self, tmp_path):
         write_confusion(np.array([[2**40, 1], [0, 3]]), ["a, b", "c"], tmp_path / "x")
-        with open(tmp_path / "x" / "confusion_matrix.csv", newline="") as file:
-            rows = list(csv.reader(file))
-        assert rows == [
-            ["truth \\ prediction", "a, b", "c"],
-            ["a, b", str(2**40), "1"],
-            ["c", "0", "3"],
-        ]
+        text = (tmp_path / "x/confusion_matrix.csv").read_text()
+        assert text.splitlines() == ['truth \\ prediction,"a, b",c', f'"a, b",{2**40},1', "c,0,3"]
 
     def test_picture_shows_shares_of_the_true_class(self):
         figure = confusion_figure(np.array([[3, 1, 0], [0, 0, 0], [0, 0, 7]]), "abc")
@@ -162,16 +144,6 @@ class TestConfusionFiles:
         numbers = {(*text.get_position(), text.get_text()) for text in axes.texts}
         assert numbers == {(0, 0, "75"), (1, 0, "25"), (2, 2, "100")}  # (column, row, percent)
         assert [label.get_text() for label in axes.get_yticklabels()] == list("abc")
-
-    @pytest.mark.parametrize("num_classes", [1, 3])
-    def test_png(self, tmp_path, num_classes):
-        """Right cells are dark blue in the file, wrong ones white; no class is too many."""
-        names = [f"class {k}" for k in range(num_classes)]
-        write_confusion(np.eye(num_classes, dtype=np.int64), names, tmp_path)
-        pixels = np.asarray(Image.open(tmp_path / "confusion_matrix.png").convert("RGB"))
-        dark_blue = (abs(pixels.astype(int) - [8, 48, 107]).max(axis=-1) < 3).sum()
-        assert max(pixels.shape) < 4000
-        assert dark_blue > num_classes * 12 * 12
 
 
 class TestDump:
@@ -199,21 +171,17 @@ class TestDump:
 
 
 class TestBuildEvaluator:
-    @pytest.mark.parametrize("save", [False, True])
-    def test_files(self, inputs, cfg, tmp_path, save):
-        cfg.TEST.SAVE_PREDICTIONS = save
+    def test_files(self, inputs, cfg, tmp_path):
+        cfg.TEST.SAVE_PREDICTIONS = True
         evaluator = build_evaluator(cfg, NAME, tmp_path / "out")
         results = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))
-        write_evaluation(results, tmp_path / "out", {})
-        written = {path.name for path in (tmp_path / "out").iterdir()}
-        files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
-        files.add("sem_seg_per_image.csv")
-        assert written == files | ({"sem_seg_predictions"} if save else set())
-        with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
-            rows = list(csv.reader(file))
-        assert [[int(n) for n in row[1:]] for row in rows[1:]] == CONFUSION
-        metrics = json.loads((tmp_path / "out/metrics.json").read_text())["sem_seg"]
-        assert metrics["mIoU"] == metrics["mIoU_truth_or_predicted"] == results["sem_seg"]["mIoU"]
+        assert {path.name for path in (tmp_path / "out").iterdir()} == {
+            *("confusion_matrix.csv", "confusion_matrix.png", "sem_seg_per_image.csv"),
+            "sem_seg_predictions",
+        }
+        rows = (tmp_path / "out/confusion_matrix.csv").read_text().splitlines()[1:]
+        assert [[int(n) for n in row.split(",")[1:]] for row in rows] == CONFUSION
+        assert results["sem_seg"]["mIoU"] == results["sem_seg"]["mIoU_truth_or_predicted"]
 
     def test_no_labels(self, cfg, tmp_path):
         inputs = samples_of.register("unseen", tmp_path, {"a.jpg": None}, CLASSES)

@@ -19,6 +19,7 @@ class Segment:
             semantic label), None if the format does not tell: then the kind of the class decides.
         is_crowd: whether it is a group of things that are not told apart.
         is_doubtful: whether the tool may mark every mask that is not a polygon as a crowd.
+        is_box: whether the mask is a box, filled, and not the outline of an object.
     """
 
     label: str
@@ -26,6 +27,7 @@ class Segment:
     instance: bool | None = None
     is_crowd: bool = False
     is_doubtful: bool = False
+    is_box: bool = False
 
     def pixels(self) -> np.ndarray:
         """Return the mask as bool [height, width]."""
@@ -41,6 +43,7 @@ class AnnotatedImage:
         name: path below the folder of the images, by which results are named.
         height, width: size in pixels.
         segments: in the order of painting; a later one covers an earlier one where both lie.
+        left_out: kinds of shapes that have no area, one for each shape.
     """
 
     file: Path
@@ -48,3 +51,4 @@ class AnnotatedImage:
     height: int
     width: int
     segments: Sequence[Segment] = ()
+    left_out: Sequence[str] = ()

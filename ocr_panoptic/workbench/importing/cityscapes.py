@@ -6,7 +6,6 @@ cityscapesscripts does, by Pillow in the order of the file, so that they give it
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,15 @@ from ocr_panoptic.formats.labels import read_label_image
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
 from .masks import check_points, masks_of_map
-from .reading import check_size, each, files_below, image_with_stem, read_object, require_images
+from .reading import (
+    Annotations,
+    check_size,
+    each,
+    files_below,
+    image_with_stem,
+    read_object,
+    require_images,
+)
 
 FIRST_THING = 24  # label ids from here on have instances
 GROUP = "group"  # objects that are not told apart: "cargroup"
@@ -42,8 +49,8 @@ CITYSCAPES_KINDS = Kinds(
 _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
-def read_cityscapes(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """Yield the images of PNGs of instance ids: an id of 1000 or more is an object of label id
+def read_cityscapes(source: Path, images: Path | None) -> Annotations:
+    """Return the images of PNGs of instance ids: an id of 1000 or more is an object of label id
     // 1000, another is the label id of a region.
 
     Args:
@@ -52,11 +59,11 @@ def read_cityscapes(source: Path, images: Path | None) -> Iterator[AnnotatedImag
     """
     images = require_images(images, f"{source}: Cityscapes' annotations")
     files = [(str(path), path) for path in files_below(source, ("_instanceIds.png",))]
-    yield from each(files, partial(_read_png, source=source, images=images))
+    return Annotations(files, partial(_image_of, source=source, images=images), _read_png)
 
 
-def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """Yield the images of JSON files, whose classes may be others than those of Cityscapes.
+def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
+    """Return the images of JSON files, whose classes may be others than those of Cityscapes.
 
     A label that ends in "group" is a region of its class. What is covered is not read, as in
     Cityscapes' own PNGs.
@@ -67,7 +74,7 @@ def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[Anno
     """
     images = require_images(images, f"{source}: Cityscapes' annotations")
     files = [(str(path), path) for path in files_below(source, ("_polygons.json",))]
-    yield from each(files, partial(_read_polygons, source=source, images=images))
+    return Annotations(files, partial(_image_of, source=source, images=images), _read_polygons)
 
 
 def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
@@ -75,8 +82,7 @@ def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
     return image_with_stem(images, [f"{stem}_leftImg8bit", stem])
 
 
-def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
-    image = _image_of(path, source, images)
+def _read_png(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     ids = read_label_image(path).astype(np.int64)
     check_size(image, *ids.shape)
     segments, unknown = [], []
@@ -94,8 +100,7 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
     return replace(image, segments=segments)
 
 
-def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
-    image = _image_of(path, source, images)
+def _read_polygons(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     content = read_object(path)
     check_size(image, content.get("imgHeight"), content.get("imgWidth"))
     objects = content["objects"]

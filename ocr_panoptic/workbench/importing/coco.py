@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.faults import raise_if_any, repeated
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle
-from .reading import check_size, each, image_file, names_of_upload, read_object, require_images
+from .masks import EDGES, check_points, is_box, mask_of_polygons, mask_of_rle
+from .reading import (
+    Annotations,
+    check_size,
+    each,
+    image_file,
+    names_of_upload,
+    read_object,
+    require_images,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +43,8 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
     }
 
 
-def read_coco(
-    source: Path, images: Path | None, polygons: str | None = None
-) -> Iterator[AnnotatedImage]:
-    """Yield the images. An annotation is an object, or with ``iscrowd`` 1 a crowd; without polygon
+def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
+    """Return the images. An annotation is an object, or with ``iscrowd`` 1 a crowd; without polygon
     or RLE it has no pixel.
 
     Args:
@@ -47,26 +53,47 @@ def read_coco(
         polygons: one of :data:`.masks.POLYGONS`, by default edges.
     """
     if source.is_dir():
-        images, source = images or source, source / ROBOFLOW
+        listed = sorted(source.glob("*.json"))
+        own_name = listed[0] if len(listed) == 1 else source / ROBOFLOW
+        images, source = images or source, own_name
+        if not source.is_file():
+            raise MissingFileError(
+                f"{source}: not found, nor one JSON beside it. Name the JSON, and after it the "
+                "folder of the images."
+            )
     images = require_images(images, f"{source}: a COCO JSON")
     ((content, own),) = each([(str(source), source)], _load)
     if polygons is None:
         _hint_at_polygons(source, content)
     names = {category["id"]: category.get("name") for category in content["categories"]}
-    is_doubtful = _are_crowds_doubtful(content)
+    segment = partial(_segment, names=names, polygons=polygons or EDGES)
+    return Annotations(
+        [
+            (f"{source}: image {e.get('file_name')!r:.200}", (e, own.get(e["id"], ())))
+            for e in content["images"]
+        ],
+        partial(_find, images),
+        partial(_read, segment=segment, is_doubtful=_are_crowds_doubtful(content)),
+    )
 
-    def read(entry: dict) -> AnnotatedImage:
-        image = image_file(images, names_of_upload(entry["file_name"]))
-        check_size(image, entry.get("height"), entry.get("width"))
-        listed = own.pop(entry["id"], ())  # their memory is free then
-        segment = partial(_segment, names=names, image=image, polygons=polygons or EDGES)
-        found = each(((f"annotation {a.get('id')!r:.100}", a) for a in listed), segment)
-        return replace(
-            image, segments=[replace(s, is_doubtful=s.is_crowd and is_doubtful) for s in found]
-        )
 
-    entries = ((f"{source}: image {e.get('file_name')!r:.200}", e) for e in content["images"])
-    yield from each(entries, read)
+Entry = tuple[dict, Sequence[dict]]  # an image, and its annotations
+
+
+def _find(folder: Path, entry: Entry) -> AnnotatedImage:
+    image = image_file(folder, names_of_upload(entry[0]["file_name"]))
+    check_size(image, entry[0].get("height"), entry[0].get("width"))
+    return image
+
+
+def _read(
+    image: AnnotatedImage, entry: Entry, segment: Callable[..., Segment], is_doubtful: bool
+) -> AnnotatedImage:
+    places = ((f"annotation {a.get('id')!r:.100}", a) for a in entry[1])
+    found = each(places, partial(segment, image=image))
+    return replace(
+        image, segments=[replace(s, is_doubtful=s.is_crowd and is_doubtful) for s in found]
+    )
 
 
 def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
@@ -131,10 +158,12 @@ def _segment(
     annotation: dict, names: dict[int, str], image: AnnotatedImage, polygons: str
 ) -> Segment:
     shape, size = annotation.get("segmentation") or [], (image.height, image.width)
+    corners = []
     if isinstance(shape, dict):
         mask = mask_of_rle(shape, *size)
     else:
         corners = [check_points(np.reshape(part, (-1, 2)), *size) for part in shape]
         mask = mask_of_polygons(corners, *size, polygons)
     label, is_crowd = names[annotation["category_id"]], bool(annotation.get("iscrowd", 0))
-    return Segment(label, mask, instance=True, is_crowd=is_crowd)
+    boxed = len(corners) == 1 and is_box(corners[0])
+    return Segment(label, mask, instance=True, is_crowd=is_crowd, is_box=boxed)

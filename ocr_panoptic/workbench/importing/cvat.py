@@ -5,8 +5,7 @@ brush masks as they are. Later and higher (``z_order``) shapes cover others; tho
 have the same label are parts of one object. Tags say nothing of pixels and are passed over.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,8 @@ from defusedxml.ElementTree import ParseError, parse
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .reading import check_size, each, image_file, require_images
+from .reading import Annotations, check_size, each, image_file, require_images
 from .shapes import ellipse, join_parts, placed, polygon, rectangle
-
-logger = logging.getLogger(__name__)
 
 ROOT = "annotations"
 XML, IMAGES = "annotations.xml", "images"  # in an export with its images
@@ -29,8 +26,8 @@ FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT's own, and what frames may hav
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
-def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """Yield the images.
+def read_cvat(source: Path, images: Path | None) -> Annotations:
+    """Return the images.
 
     Args:
         source: XML, or the unpacked export with it.
@@ -41,13 +38,8 @@ def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
         images = path.parent / IMAGES
     images = require_images(images, f"{path}")
     elements = _image_elements(path)
-    places = ((f"{path}: image {element.get('name', '')!r}", element) for element in elements)
-    yield from each(places, partial(_read_image, images))
-    if boxes := sum(shape.tag == "box" for element in elements for shape in element):
-        logger.warning(
-            f"{path}: {boxes} boxes are taken as filled rectangles, as CVAT's mask exports have "
-            "them"
-        )
+    places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
+    return Annotations(places, partial(_find, images), _read_image)
 
 
 def _xml_in(folder: Path) -> Path:
@@ -78,20 +70,26 @@ def _image_elements(path: Path) -> list[Element]:
     return elements
 
 
-def _read_image(folder: Path, element: Element) -> AnnotatedImage:
+def _find(folder: Path, element: Element) -> AnnotatedImage:
     name, subset = element.get("name", ""), element.get("subset")
     # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
     names = [name, f"{subset}/{name}"] if subset and name else [name]
     names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
     image = image_file(folder, names)
     check_size(image, int(element.get("height", 0)), int(element.get("width", 0)))
+    return image
+
+
+def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
+    left_out = [shape.tag for shape in element if shape.tag in _WITHOUT_AREA]
     places = (
         (f"{shape.tag} {number} ({shape.get('label')!r})", shape)
         for number, shape in enumerate(element)
-        if shape.tag != "tag"
+        if shape.tag not in ("tag", *_WITHOUT_AREA)
     )
     shapes = sorted(each(places, partial(_read_shape, image)), key=lambda shape: shape[0])
-    return replace(image, segments=join_parts((group, segment) for _, group, segment in shapes))
+    segments = join_parts((group, segment) for _, group, segment in shapes)
+    return replace(image, segments=segments, left_out=left_out)
 
 
 def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
@@ -99,16 +97,11 @@ def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None,
     kind, label = shape.tag, shape.get("label")
     if not label:
         raise UserError("has no label")
-    if kind in _WITHOUT_AREA:
-        raise UserError(
-            'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask 1.1", '
-            "which leave such shapes out"
-        )
     if kind not in _MASKS:
         raise UserError(f"is of an unknown kind; there are {', '.join(_MASKS)}")
     mask = _MASKS[kind](shape.attrib, image.height, image.width)
     group = int(shape.get("group_id", 0)) or None
-    return int(shape.get("z_order", 0)), group, Segment(label, mask)
+    return int(shape.get("z_order", 0)), group, Segment(label, mask, is_box=kind == "box")
 
 
 Attributes = Mapping[str, str]

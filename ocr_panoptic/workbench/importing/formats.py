@@ -1,16 +1,16 @@
 """The formats of annotations that can be imported, by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from .annotated_image import AnnotatedImage
 from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
 from .coco import read_coco, splits_of_coco
 from .cvat import read_cvat
 from .kinds import Kinds
 from .label_studio import read_label_studio
-from .labelme import read_labelme
+from .labelme import BACKGROUND, IGNORE, read_labelme
+from .reading import Annotations
 from .supervisely import read_supervisely
 from .voc import read_voc
 from .yolo import read_yolo, splits_of_yolo
@@ -20,20 +20,23 @@ class Format(NamedTuple):
     """A format of annotations.
 
     Attributes:
-        read: (source, folder of images or None) -> the images, one at a time, and DataFaults with
-            the faults of all images at the end. It takes ``polygons`` if ``has_polygons``, and
-            ``part`` if ``splits`` gives one.
+        read: (source, folder of images or None) -> the annotations. It takes ``polygons`` if
+            ``has_polygons``, and ``part`` if ``splits`` gives one.
         smaller_on_top: see :func:`.painting.paint`.
         kinds: the format's own list of classes.
         splits: source -> its splits: name -> source and part; {} if it has none.
+        void_class: name of a class that is void, whatever the kinds of others are.
+        rest_class: name of a class that is the rest: what ``--rest`` names, else void.
         has_polygons: whether tools disagree on what polygons go through, :data:`.masks.POLYGONS`.
     """
 
-    read: Callable[..., Iterable[AnnotatedImage]]
+    read: Callable[..., Annotations]
     smaller_on_top: bool = False
     kinds: Kinds | None = None
     splits: Callable[[Path], dict[str, tuple[Path, str | None]]] = lambda source: {}
     has_polygons: bool = False
+    void_class: str | None = None
+    rest_class: str | None = None
 
 
 # cli/import_.py says what the source and images of each are.
@@ -46,5 +49,5 @@ ANNOTATION_FORMATS = {
     "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
-    "labelme": Format(read_labelme),
+    "labelme": Format(read_labelme, void_class=IGNORE, rest_class=BACKGROUND),
 }

@@ -4,22 +4,24 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from ocr_panoptic.data.classes import faults_of_class
-from ocr_panoptic.data.faults import gathering, raise_if_any, repeated
+from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import ClassCount, Kinds, add_classes, check_crowds
+from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds
 from .masks import masks_of_map
-from .reading import each
+from .reading import Annotations
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class ImportPlan:
         split: share of the images for training, the others are for validation; None if the user
             has divided them.
         semantic: whether each pixel gets one label, in place of a panoptic data set.
+        skip_missing: leave out images that are not there.
     """
 
     format: str
@@ -66,6 +69,21 @@ class ImportPlan:
     rest: str | None = None
     split: float | None = None
     semantic: bool = False
+    skip_missing: bool = False
+
+
+class Sources(NamedTuple):
+    """What all sources have.
+
+    Attributes:
+        images: split -> its images, sorted by name.
+        classes: the classes of all.
+        missing: split -> number of images that are not there and were left out.
+    """
+
+    images: dict[str, list[AnnotatedImage]]
+    classes: dict[str, ClassCount]
+    missing: dict[str, int]
 
 
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
@@ -82,6 +100,9 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
             "Label PNGs (after the folder of images, for each of --train and --val) and "
             "--label-classes, the file of their classes, belong together: give both or none."
         )
+    for source in sources.values():
+        if source.labels is not None and not source.labels.is_dir():
+            raise MissingFileError(f"{source.labels}: folder of label PNGs not found.")
 
 
 def with_own_splits(
@@ -92,8 +113,10 @@ def with_own_splits(
     if sources.keys() != {"train"} or train.images or plan.split is not None:
         return sources
     splits = ANNOTATION_FORMATS[plan.format].splits(train.annotations)
-    if len(splits) < 2:
+    if not splits or (len(splits) == 1 and [*splits.values()] == [(train.annotations, None)]):
         return sources
+    if len(splits) == 1:  # for training, whatever its name
+        splits = {"train": next(iter(splits.values()))}
     logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
     return {
         split: replace(train, annotations=annotations, part=part)
@@ -102,55 +125,94 @@ def with_own_splits(
 
 
 def read_sources(
-    sources: Mapping[str, AnnotationSource], plan: ImportPlan
-) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount]]:
-    """Return the images of each split, sorted by name, and the classes of all.
+    sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
+) -> Sources:
+    """Find the images of all sources, then read their segments.
 
     Besides faults of single images, it raises DataFaults for a split without images, for images of
     one name, and for an image in two splits.
+
+    Args:
+        workers: number of processes, see :func:`.imap_with_progress`.
     """
-    images: dict[str, list[AnnotatedImage]] = {}
-    found: dict[str, ClassCount] = {}
-    faults: list[str] = []
-    owners: dict[str, str] = {}
-    for split, source in sources.items():
-        images[split], known = [], len(found)
+    annotations = {split: _annotations(source, plan) for split, source in sources.items()}
+    found, faults = {}, []
+    for split, listed in annotations.items():
         with gathering(faults):
-            for image in _read(source, plan):
-                images[split].append(image)
-                add_classes(found, image)
-                other = owners.setdefault(os.path.realpath(image.file), split)
-                if other != split:
-                    faults.append(f"{image.file}: is in both {other} and {split}.")
-            images[split].sort(key=lambda image: image.name)
-            for name in [*found][known:]:
-                place = f"{source.annotations}: class {name!r}"
-                faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
-            stems = [PurePosixPath(image.name).with_suffix("") for image in images[split]]
-            if not stems:
-                faults.append(f"{source.annotations}: no image is annotated.")
-            for stem, times in repeated(stems):
-                faults.append(
-                    f"{source.annotations}: {times} images are named {stem}, but for their ends."
-                )
+            found[split] = listed.found(skip_missing=plan.skip_missing)
     raise_if_any(faults)
-    found = dict(sorted(found.items()))
+    raise_if_any(list(_name_faults(sources, found)))
+    missing = {s: n for s in found if (n := len(annotations[s].entries) - len(found[s]))}
+    images: dict[str, list[AnnotatedImage]] = {}
+    classes: dict[str, ClassCount] = {}
+    for split, listed in found.items():
+        one = partial(_read, annotations[split], sources[split], plan)
+        known, images[split] = len(classes), []
+        for image in imap_with_progress(one, listed, f"read {split}", workers):
+            if isinstance(image, list):
+                faults += image
+            else:
+                images[split].append(image)
+                add_classes(classes, image)
+        images[split].sort(key=lambda image: image.name)
+        for name in [*classes][known:]:
+            place = f"{sources[split].annotations}: class {name!r}"
+            faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
+    raise_if_any(faults)
+    classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
-        check_crowds(found)
+        check_crowds(classes)
     if plan.split is not None:
         images = split_images(images["train"], plan.split)
-    return images, found
+    return Sources(images, classes, missing)
 
 
-def _read(source: AnnotationSource, plan: ImportPlan) -> Iterable[AnnotatedImage]:
+def _annotations(source: AnnotationSource, plan: ImportPlan) -> Annotations:
     options = {"polygons": plan.polygons, "part": source.part}
     options = {key: value for key, value in options.items() if value is not None}
-    found = ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
-    if source.labels is not None:
-        found = above_labels(found, source.labels, plan.label_space)
-    if plan.crowds != "objects":
-        return found
-    return (replace(i, segments=[replace(s, is_crowd=False) for s in i.segments]) for i in found)
+    return ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
+
+
+def _name_faults(
+    sources: Mapping[str, AnnotationSource], found: Mapping[str, list]
+) -> Iterator[str]:
+    owners: dict[str, str] = {}
+    for split, listed in found.items():
+        place, images = sources[split].annotations, [image for _, (image, _) in listed]
+        for image in images:
+            other = owners.setdefault(os.path.realpath(image.file), split)
+            if other != split:
+                yield f"{image.file}: is in both {other} and {split}."
+        if not images:
+            yield f"{place}: no image is annotated."
+        for stem, times in repeated(PurePosixPath(i.name).with_suffix("") for i in images):
+            yield f"{place}: {times} images are named {stem}, but for their ends."
+
+
+def _read(
+    annotations: Annotations, source: AnnotationSource, plan: ImportPlan, found: tuple
+) -> AnnotatedImage | list[str]:
+    """Return an image with its segments, or its faults."""
+    try:
+        image = annotations.segments_of(found)
+        if source.labels is not None:
+            image = above_labels(image, source.labels, plan.label_space)
+    except DataFaults as error:
+        return error.faults
+    except (UserError, OSError) as error:
+        return [str(error)]
+    changes = {} if plan.crowds != "objects" else {"is_crowd": False}
+    names = _own_names(plan)
+    segments = [replace(s, label=names.get(s.label, s.label), **changes) for s in image.segments]
+    return replace(image, segments=segments)
+
+
+def _own_names(plan: ImportPlan) -> dict[str | None, str]:
+    """Return other names for the classes that a format knows itself, and the user does not."""
+    own = ANNOTATION_FORMATS[plan.format]
+    listed = (*plan.kinds.classes, *plan.kinds.ignore) if plan.kinds else ()
+    names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
+    return {name: other for name, other in names.items() if name and name not in listed}
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:
@@ -174,21 +236,12 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
     return {split: sorted(part, key=lambda image: image.name) for split, part in parts.items()}
 
 
-def above_labels(
-    images: Iterable[AnnotatedImage], folder: Path, space: LabelSpace
-) -> Iterator[AnnotatedImage]:
-    """Yield the images with a region below their segments for each class of their label PNG.
+def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
+    """Return an image with a region below its segments for each class of its label PNG.
 
     Args:
         folder: folder of the label PNGs, which have the names of the images except for the suffix.
     """
-    if not folder.is_dir():
-        raise MissingFileError(f"{folder}: folder of label PNGs not found.")
-    read = partial(_above, folder=folder, space=space)
-    yield from each(((str(image.file), image) for image in images), read)
-
-
-def _above(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):

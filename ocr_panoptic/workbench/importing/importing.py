@@ -67,7 +67,7 @@ def import_annotations(
             f"{file if file.exists() else raw}: no import wrote it. Give another --name or "
             "--output, or move it away."
         )
-    images, found = read_sources(sources, plan)
+    images, found, missing = read_sources(sources, plan, workers)
     source_format = ANNOTATION_FORMATS[plan.format]
     kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
     check_classes(kinds, plan.semantic)
@@ -86,11 +86,14 @@ def import_annotations(
                 and not (plan.semantic or plan.rest)
             ]
         )
-        write_json(new / IMPORT_RECORD, _record(plan, kinds, counts), indent=1)
+        record = {**_record(plan, kinds, counts), "missing": missing}
+        write_json(new / IMPORT_RECORD, record, indent=1)
         file.unlink(missing_ok=True)  # until its folder is there again
         shutil.rmtree(raw, ignore_errors=True)
         os.replace(new, raw)
     tell_kinds(kinds, found, plan)
+    for split, number in missing.items():
+        logger.warning(f"{split}: {number} images are not there and left out.")
     for split, listed in images.items():
         tell_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
@@ -139,6 +142,11 @@ def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) 
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
+    if not (kinds.stuff or plan.semantic):
+        logger.warning(
+            "There is no class of stuff: what no object covers is void, which is not trained on, "
+            "and false alarms there are not counted. If it is a background, give --rest background."
+        )
 
 
 def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
@@ -157,14 +165,17 @@ def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -
         )
     elif not plan.semantic:
         logger.info(f"{split}: none of {things.total():,} things is a crowd.")
+    if counts["void"]:
+        logger.info(f"{split}: {counts['void'].total():,} segments are void by their class.")
     if counts["cut"]:
         logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
     for key, what in (
         ("hidden", "are wholly under others and left out"),
         ("empty", "have no pixel and are left out"),
+        ("boxes", "are boxes, and taken as filled rectangles; objects seldom fill their box"),
+        ("left out", "have no area and are left out"),
     ):
         if counts[key]:
             classes = [f"{name} ({times})" for name, times in sorted(counts[key].items())]
-            logger.warning(
-                f"{split}: {counts[key].total():,} segments {what}: {first_few(classes)}"
-            )
+            noun = "shapes" if key == "left out" else "segments"
+            logger.warning(f"{split}: {counts[key].total():,} {noun} {what}: {first_few(classes)}")

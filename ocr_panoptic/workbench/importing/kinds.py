@@ -17,6 +17,7 @@ from .annotated_image import AnnotatedImage
 
 _KEYS = ("things", "stuff", "ignore", "colors")
 MAX_SHOWN = 300  # classes in a message
+VOID = "(void)"  # what segments are that belong to no class
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
     """Count the classes of an image, too."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
+        if segment.label == VOID:
+            continue
         count = found.setdefault(segment.label, ClassCount())
         count.segments[True if segment.is_crowd else segment.instance] += 1
         count.is_doubtful |= segment.is_doubtful

@@ -11,7 +11,7 @@ without others.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,15 @@ from ocr_panoptic.formats.files import printable, read_json
 from .annotated_image import AnnotatedImage, Segment
 from .brush import decode_brush
 from .masks import mask_of_pixels
-from .reading import IMAGE_SUFFIXES, check_size, each, image_file, names_of_upload, require_images
+from .reading import (
+    IMAGE_SUFFIXES,
+    Annotations,
+    check_size,
+    each,
+    image_file,
+    names_of_upload,
+    require_images,
+)
 from .shapes import ellipse, polygon, read_base64_png, rectangle
 
 logger = logging.getLogger(__name__)
@@ -38,10 +46,11 @@ WITHOUT_PLACE = {
     *("choices", "taxonomy", "textarea", "rating", "number", "datetime", "ranker", "pairwise"),
     *("relation", "chatmessage"),
 }
+_WITHOUT_AREA = {"keypoint", "vector"}
 
 
-def read_label_studio(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """Yield the images.
+def read_label_studio(source: Path, images: Path | None) -> Annotations:
+    """Return the images.
 
     Args:
         source: JSON.
@@ -75,7 +84,7 @@ def read_label_studio(source: Path, images: Path | None) -> Iterator[AnnotatedIm
             f"{source}: {several} tasks have several annotations: the ground truth is taken, else "
             "the last"
         )
-    yield from each(chosen, partial(_read_task, folder))
+    return Annotations(chosen, partial(_find_image, folder), _read_task)
 
 
 def _rank(annotation: dict) -> tuple:
@@ -83,16 +92,19 @@ def _rank(annotation: dict) -> tuple:
     return bool(annotation.get("ground_truth")), str(changed), str(annotation.get("id")).zfill(20)
 
 
-def _read_task(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
-    task, annotation = chosen
-    image = _find_image(folder, task["data"])
+def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:
+    _, annotation = chosen
+    left_out = []
     # Several controls may say something of one region.
     regions: dict[str, list[dict]] = {}
     for number, result in enumerate(annotation["result"]):
-        if result["type"] not in WITHOUT_PLACE:
+        if (kind := result["type"].removesuffix("labels")) in _WITHOUT_AREA:
+            left_out.append(kind)
+        elif result["type"] not in WITHOUT_PLACE:
             regions.setdefault(str(result.get("id", f"number {number}")), []).append(result)
     places = ((f"region {name}", results) for name, results in regions.items())
-    return replace(image, segments=list(each(places, partial(_segment, image))))
+    segments = list(each(places, partial(_segment, image)))
+    return replace(image, segments=segments, left_out=left_out)
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
@@ -114,7 +126,9 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
     if len(labels) != 1:
         raise UserError(f"must have one label, found {sorted(labels) or 'none'}")
     check_size(image, region.get("original_height"), region.get("original_width"))
-    return Segment(labels.pop(), _MASKS[kinds.pop()](value, image.height, image.width))
+    (kind,) = kinds
+    mask = _MASKS[kind](value, image.height, image.width)
+    return Segment(labels.pop(), mask, is_box=kind == "rectangle")
 
 
 Value = dict[str, Any]
@@ -159,7 +173,8 @@ _MASKS: dict[str, Callable[[Value, int, int], dict]] = {
 }
 
 
-def _find_image(folder: Path, data: dict[str, Any]) -> AnnotatedImage:
+def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
+    data = chosen[0]["data"]
     texts = [value for value in data.values() if isinstance(value, str)]
     paths = [path for path in map(image_path, texts) if path]
     if len(paths) != 1:

@@ -5,26 +5,40 @@ pixels on their borders; masks as they are. A later shape covers an earlier one;
 ``group_id`` that have the same label are parts of one object.
 """
 
+import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
-from .reading import check_size, each, files_below, image_file, read_object, require_images
+from .reading import (
+    Annotations,
+    check_size,
+    each,
+    files_below,
+    image_file,
+    read_object,
+    require_images,
+)
 from .shapes import join_parts, placed, read_base64_png
 
+logger = logging.getLogger(__name__)
+
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
+IGNORE, BACKGROUND = "__ignore__", "_background_"  # classes that LabelMe knows itself
 
 
-def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """Yield the images.
+def read_labelme(source: Path, images: Path | None) -> Annotations:
+    """Return the images. Other JSON files among those of LabelMe are left out, with a warning.
 
     Args:
         source: folder with the JSON files, perhaps in folders below it.
@@ -42,39 +56,80 @@ def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
             'which is not read: export it as another format; from CVAT as "CVAT for images 1.1", '
             "for --from cvat."
         ) from error
-    yield from each(((str(path), path) for path in files), partial(_read_file, source, images))
+    heads = [(str(path), (path, head)) for path, head in each(((str(p), p) for p in files), _head)]
+    strange = [str(path.relative_to(source)) for _, (path, head) in heads if head is None]
+    if len(strange) == len(heads):
+        raise UserError(
+            f"{source / strange[0]}: is no file of LabelMe: it has no imagePath or no shapes."
+        )
+    if strange:
+        logger.warning(
+            f"{source}: {len(strange)} of {len(heads)} JSON files are not of LabelMe and left out: "
+            f"{first_few(strange)}"
+        )
+    entries = [entry for entry in heads if entry[1][1] is not None]
+    return Annotations(entries, partial(_find, source, images), _read_file)
 
 
-def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
-    content = read_object(path)
-    if not {"shapes", "imagePath"} <= content.keys():
-        raise UserError("is not a file of LabelMe: it has no imagePath or no list of shapes.")
+Entry = tuple[Path, dict]  # a file, and what it says of its image
+
+
+def _head(path: Path) -> tuple[Path, dict | None]:
+    """Return a file and what it says of its image; None of another program's."""
+    content = read_json(path)
+    if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
+        return path, None
+    has_copy = content.get("imageData") is not None
+    keys = ("imagePath", "imageHeight", "imageWidth")
+    return path, {**{key: content.get(key) for key in keys}, "has_copy": has_copy}
+
+
+def _find(source: Path, images: Path | None, entry: Entry) -> AnnotatedImage:
+    path, head = entry
     try:
-        names = _image_names(source, images, path, content["imagePath"])
+        names = _image_names(source, images, path, head["imagePath"])
         image = image_file(images or source, names)
     except UserError as error:
-        if content.get("imageData") is None:
+        if not head["has_copy"]:
             raise
-        raise UserError(
+        raise type(error)(
             f"{error} The JSON has a copy of the image; docs/imports.md tells how to write it."
         ) from error
-    size = content.get("imageHeight"), content.get("imageWidth")
+    size = head["imageHeight"], head["imageWidth"]
     if size != (None, None):  # which LabelMe writes, but others may not
         check_size(image, *size)
-    shapes = ((f"shape {n} ({s.get('label')!r})", s) for n, s in enumerate(content["shapes"]))
-    return replace(image, segments=join_parts(each(shapes, partial(_part, image))))
+    return image
+
+
+def _read_file(image: AnnotatedImage, entry: Entry) -> AnnotatedImage:
+    shapes = read_object(entry[0])["shapes"]
+    kinds = [_kind(shape) for shape in shapes]
+    left_out = [kind for kind in kinds if kind in _WITHOUT_AREA]
+    places = (
+        (f"shape {n} ({s.get('label')!r})", s)
+        for n, s in enumerate(shapes)
+        if kinds[n] not in _WITHOUT_AREA
+    )
+    segments = join_parts(each(places, partial(_part, image)))
+    return replace(image, segments=segments, left_out=left_out)
+
+
+def _kind(shape: dict) -> str:
+    """Return the kind of a shape; a polygon or box of too few points is one of points."""
+    kind = shape.get("shape_type") or "polygon"  # very old files do not say it
+    fewest = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2}.get(kind, 0)
+    return "points" if len(shape["points"]) < fewest else kind
 
 
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
     """Return group and segment of a shape."""
-    kind = shape.get("shape_type") or "polygon"  # very old files do not say it
-    if kind in _WITHOUT_AREA:
-        raise UserError(f"a {kind} has no area. Delete it, or draw a polygon")
+    kind = _kind(shape)
     if kind not in _MASKS:
         raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(_MASKS)}")
     points = check_points(shape["points"], image.height, image.width)
     mask = _MASKS[kind](points, shape, image.height, image.width)
-    return shape.get("group_id"), Segment(shape["label"], mask)
+    is_box = kind in ("rectangle", "oriented_rectangle")
+    return shape.get("group_id"), Segment(shape["label"], mask, is_box=is_box)
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
@@ -101,8 +156,6 @@ def _image_names(source: Path, images: Path | None, path: Path, text: str) -> li
 
 
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
-    if len(points) < 3:
-        raise UserError(f"it has three points or more, found {len(points)}")
     return mask_of_polygons([points], height, width, CENTRES)
 
 

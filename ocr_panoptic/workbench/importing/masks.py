@@ -60,6 +60,15 @@ def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
     return found
 
 
+def is_box(corners: np.ndarray) -> bool:
+    """Return whether a polygon, float [N, 2], is a rectangle along the image's sides."""
+    if len(corners) == 5 and (corners[0] == corners[4]).all():  # closed
+        corners = corners[:4]
+    steps = np.roll(corners, -1, axis=0) - corners
+    flat = steps == 0
+    return len(corners) == 4 and bool((flat.sum(1) == 1).all() and (flat[0] != flat[1]).any())
+
+
 def mask_of_polygons(
     polygons: Sequence[np.ndarray], height: int, width: int, through: str = EDGES
 ) -> dict:

@@ -10,12 +10,13 @@ import numpy as np
 from pycocotools import mask as rle
 
 from .annotated_image import AnnotatedImage, Segment
-from .kinds import Kinds
+from .kinds import VOID, Kinds
 
 _IGNORED = -1  # while it is painted; void in the end
 
-# "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "things",
-# "crowds" -> class -> number; "pixels" -> "all", "unlabelled" -> number.
+# "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "boxes",
+# "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
+# "segments" -> number; "pixels" -> "all", "unlabelled" -> number.
 Counts = dict[str, Counter]
 
 
@@ -71,14 +72,19 @@ def paint(
     masks: dict[int, list[dict]] = defaultdict(list)  # of each id
     labels, crowds = {}, set()
     counts: Counts = defaultdict(Counter)
+    if image.left_out:
+        counts["left out"].update(image.left_out)
     for place, segment in enumerate(segments):
         pixels, name = segment.pixels(), segment.label
-        if name in kinds.ignore:
+        if name == VOID or name in kinds.ignore:
             ids[pixels] = _IGNORED
+            counts["void"]["segments"] += 1
             continue
         if not pixels.any():
             counts["empty"][name] += 1
             continue
+        if segment.is_box:
+            counts["boxes"][name] += 1
         is_thing = name in kinds.things
         key = (name, place if is_thing and is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)

@@ -1,11 +1,12 @@
-"""Parts that readers of annotations share: the faults of single images, and files by the names that
-annotations give."""
+"""Parts that readers of annotations share: images that are found before their segments are read,
+the faults of single images, and files by the names that annotations give."""
 
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
@@ -23,6 +24,58 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
+class MissingImage(UserError):
+    """Annotations name an image that is not there."""
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The annotations of images. All images are found before the segments of any are read, which
+    takes longer.
+
+    Attributes:
+        entries: for each image its place (a file, or a part of it), with which messages begin, and
+            its entry.
+        find: entry -> image without segments.
+        read: (that image, entry) -> image with segments.
+    """
+
+    entries: Sequence[tuple[str, Any]]
+    find: Callable[[Any], AnnotatedImage]
+    read: Callable[[AnnotatedImage, Any], AnnotatedImage]
+
+    def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
+        """Return place, and image and entry, of all images.
+
+        Args:
+            skip_missing: leave out images that are not there, in place of raising DataFaults.
+        """
+        found, missing, faults = [], [], []
+        for place, entry in self.entries:
+            try:
+                found.append((place, (self.find(entry), entry)))
+            except Exception as error:
+                (missing if isinstance(error, MissingImage) else faults).extend(
+                    faults_of(place, error)
+                )
+        if missing and not (skip_missing and found):
+            faults += missing
+            if found:
+                number = f"{len(missing)} of {len(self.entries)} images"
+                faults.append(f"{number} are not there; --missing skip leaves them out.")
+        raise_if_any(faults)
+        return found
+
+    def segments_of(self, found: tuple[str, tuple[AnnotatedImage, Any]]) -> AnnotatedImage:
+        """Return a found image with its segments; it raises DataFaults for whatever is wrong."""
+        (image,) = each([found], lambda found: self.read(*found))
+        return image
+
+    def __iter__(self) -> Iterator[AnnotatedImage]:
+        """Yield the images with their segments."""
+        yield from each(self.found(), lambda found: self.read(*found))
+
+
 def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -> Iterator[_Result]:
     """Yield ``read(item)`` of the items, and raise the errors of all as DataFaults at the end.
 
@@ -33,16 +86,20 @@ def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -
     for place, item in items:
         try:
             result = read(item)
-        except DataFaults as error:
-            faults += [f"{place}: {fault}" for fault in error.faults]
-        except (UserError, OSError) as error:
-            text = str(error)
-            faults.append(text if text.startswith(place) else f"{place}: {text}")
         except Exception as error:  # zlib, Pillow and pycocotools raise what broken values lead to
-            faults.append(f"{place}: cannot be read ({type(error).__name__}: {error}).")
+            faults += faults_of(place, error)
         else:
             yield result
     raise_if_any(faults)
+
+
+def faults_of(place: str, error: Exception) -> list[str]:
+    """Return what was wrong at a place, for messages."""
+    if isinstance(error, DataFaults):
+        return [f"{place}: {fault}" for fault in error.faults]
+    if isinstance(error, UserError | OSError):
+        return [str(error) if str(error).startswith(place) else f"{place}: {error}"]
+    return [f"{place}: cannot be read ({type(error).__name__}: {error})."]
 
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
@@ -57,7 +114,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     name = next((name for name in inside if (folder / name).is_file()), None)
     if name is None:
         others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
-        raise UserError(
+        raise MissingImage(
             f"{printable(folder / names[0])} not found{others}. Is {folder} the right folder?"
         )
     try:

@@ -10,6 +10,7 @@ import base64
 import io
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from PIL import Image
@@ -62,8 +63,10 @@ def ellipse(
         rotation: angle in degrees, clockwise, about the centre.
     """
     (cx, cy), (rx, ry) = center, radii
-    if not (rx > 0 and ry > 0 and math.isfinite(cx + cy + rx + ry + rotation)):
-        raise UserError(f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected above 0")
+    if not (rx >= 0 and ry >= 0 and math.isfinite(cx + cy + rx + ry + rotation)):
+        raise UserError(f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected from 0")
+    if not rx * ry:
+        return mask_of_pixels(np.zeros((height, width), bool))
     x = np.arange(width)[None, :] + 0.5 - cx
     y = np.arange(height)[:, None] + 0.5 - cy
     cos, sin = math.cos(math.radians(rotation)), math.sin(math.radians(rotation))
@@ -129,6 +132,6 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
                     pixels |= parts[place][1].pixels()
                 else:
                     pixels &= ~parts[place][1].pixels()
-            last = Segment(last.label, mask_of_pixels(pixels), last.instance)
+            last = replace(last, mask=mask_of_pixels(pixels))
         result[places[-1]] = last
     return [result[place] for place in sorted(result)]

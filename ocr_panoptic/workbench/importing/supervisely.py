@@ -1,14 +1,11 @@
 """Supervisely's projects: ``meta.json``, and for each data set a folder ``img`` and one ``ann``.
 
 Polygons are drawn as Supervisely draws them, by OpenCV with their borders; bitmaps are read as they
-are. Figures without area (points, lines) and rectangles are left out, with a warning.
+are. Figures without area (points, lines) and rectangles are left out.
 """
 
 import base64
-import logging
 import zlib
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,16 +16,14 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
-from .reading import check_size, each, files_below, image_file, read_object
+from .reading import Annotations, check_size, each, files_below, image_file, read_object
 from .shapes import join_parts, placed, read_png
-
-logger = logging.getLogger(__name__)
 
 META = "meta.json"
 
 
-def read_supervisely(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
-    """Yield the images, with figures in the order in which they are listed, a later one on top.
+def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
+    """Return the images, with figures in the order in which they are listed, a later one on top.
     Those of a class with the same ``instance`` are parts of one object.
 
     Args:
@@ -46,24 +41,25 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
     annotations = [path for path in files_below(source, (".json",)) if path.parent.name == "ann"]
     if not annotations:
         raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
-    left_out: Counter[str] = Counter()
-    files = ((str(path), path) for path in annotations)
-    yield from each(files, partial(_read_image, source=source, left_out=left_out))
-    for kind, times in sorted(left_out.items()):
-        logger.warning(f"{source}: {times} figures are left out, as each is a {kind}.")
+    files = [(str(path), path) for path in annotations]
+    return Annotations(files, partial(_find, source), _read_image)
 
 
-def _read_image(path: Path, source: Path, left_out: Counter[str]) -> AnnotatedImage:
+def _find(source: Path, path: Path) -> AnnotatedImage:
     data_set = path.parent.parent
     image = image_file(data_set / "img", [path.name.removesuffix(".json")])
+    return replace(image, name=(data_set.relative_to(source) / image.name).as_posix())
+
+
+def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     content = read_object(path)
     check_size(image, content["size"]["height"], content["size"]["width"])
     objects = content["objects"]
     kinds = [figure["geometryType"] for figure in objects]
-    left_out.update(kind for kind in kinds if kind not in _MASKS)
+    left_out = [kind for kind in kinds if kind not in _MASKS]
     figures = ((f"object {n}", f) for n, f in enumerate(objects) if kinds[n] in _MASKS)
-    name = (data_set.relative_to(source) / image.name).as_posix()
-    return replace(image, name=name, segments=join_parts(each(figures, partial(_part, image))))
+    segments = join_parts(each(figures, partial(_part, image)))
+    return replace(image, segments=segments, left_out=left_out)
 
 
 def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:

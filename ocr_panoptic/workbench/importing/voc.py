@@ -5,7 +5,7 @@ colours, as CVAT and Datumaro write them, with a ``labelmap.txt`` of names and c
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,14 @@ from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .annotated_image import AnnotatedImage, Segment
-from .reading import check_size, each, files_below, image_with_stem, read_lines, require_images
+from .reading import (
+    Annotations,
+    check_size,
+    files_below,
+    image_with_stem,
+    read_lines,
+    require_images,
+)
 
 _CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"
@@ -55,8 +62,8 @@ class Labels:
     has_colors: bool
 
 
-def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
-    """Yield the images that have a PNG of classes.
+def read_voc(source: Path, images: Path | None = None) -> Annotations:
+    """Return the images that have a PNG of classes.
 
     Pixels of an object are a segment of their own, in VOC 2012 always of a thing, with a
     ``labelmap.txt`` perhaps of stuff. Pixels of a class without object are a region. Those of the
@@ -85,12 +92,18 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
     labels = _labels(folder / LABEL_MAP)
     images = require_images(images or folder / _IMAGES, str(source))
-    places = ((str(folder / _CLASSES / f"{name}.png"), name) for name in names)
-    yield from each(places, partial(_read_image, folder=folder, images=images, labels=labels))
+    return Annotations(
+        [(str(folder / _CLASSES / f"{name}.png"), name) for name in names],
+        partial(_find, images),
+        partial(_read_image, folder=folder, labels=labels),
+    )
 
 
-def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> AnnotatedImage:
-    image = image_with_stem(images, [name])  # refuses names that lead out of the folder
+def _find(folder: Path, name: str) -> AnnotatedImage:
+    return image_with_stem(folder, [name])  # refuses names that lead out of the folder
+
+
+def _read_image(image: AnnotatedImage, name: str, folder: Path, labels: Labels) -> AnnotatedImage:
     path = folder / _CLASSES / f"{name}.png"
     classes, is_color = _values(path, in_colors=labels.has_colors)
     check_size(image, *classes.shape)

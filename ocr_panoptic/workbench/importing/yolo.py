@@ -7,7 +7,7 @@ beside it, where ``images`` in its path is ``labels``.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, check_points, mask_of_polygons
-from .reading import each, files_below, image_file, read_lines
+from .masks import EDGES, check_points, is_box, mask_of_polygons
+from .reading import Annotations, each, files_below, image_file, read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ def read_yolo(
     images: Path | None = None,
     part: str | None = None,
     polygons: str | None = None,
-) -> Iterator[AnnotatedImage]:
-    """Yield the images. One without text file has no object, as YOLO trains on it.
+) -> Annotations:
+    """Return the images. One without text file has no object, as YOLO trains on it.
 
     Args:
         source: ``data.yaml``.
@@ -65,15 +65,20 @@ def read_yolo(
     places = [images] if images else _places(content, source, part)
     files = [file for place in places for file in _images_of(place)]
     root = Path(os.path.commonpath([file.parent for file in files]))
-    read = partial(_read_image, root=root, names=names, polygons=polygons or EDGES)
-    yield from each(((str(_labels_path(file)), file) for file in files), read)
     for place in places:
         _warn_of_lost_labels(place, files)
+    return Annotations(
+        [(str(_labels_path(file)), file) for file in files],
+        partial(_find, root),
+        partial(_read_image, names=names, polygons=polygons or EDGES),
+    )
 
 
 def _read(source: Path) -> dict:
+    if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
+        source = found[0]
     if not source.is_file():
-        raise MissingFileError(f"{source}: not found. Give YOLO's data.yaml.")
+        raise MissingFileError(f"{source}: not found, or a folder. Give YOLO's data.yaml.")
     content = read_yaml(source)
     return content if isinstance(content, dict) else {}
 
@@ -157,8 +162,13 @@ def _warn_of_lost_labels(place: Path, files: Sequence[Path]) -> None:
         logger.warning(f"{labels}: {len(lost)} text files have no image: {names}")
 
 
-def _read_image(file: Path, root: Path, names: Mapping[int, str], polygons: str) -> AnnotatedImage:
-    image = image_file(root, [file.relative_to(root).as_posix()])
+def _find(root: Path, file: Path) -> AnnotatedImage:
+    return image_file(root, [file.relative_to(root).as_posix()])
+
+
+def _read_image(
+    image: AnnotatedImage, file: Path, names: Mapping[int, str], polygons: str
+) -> AnnotatedImage:
     path = _labels_path(file)
     lines = enumerate(read_lines(path) if path.exists() else [], 1)
     places = ((f"line {number}", line.split()) for number, line in lines if line)
@@ -177,4 +187,4 @@ def _segment(
     shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
     corners = check_points(shares * (image.width, image.height), image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)
-    return Segment(names[number], mask, instance=True)
+    return Segment(names[number], mask, instance=True, is_box=is_box(corners))

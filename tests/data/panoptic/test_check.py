@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -31,29 +32,28 @@ def faults_in(raw) -> list[str]:
     return faults
 
 
-def image(raw):
-    return raw.content["images"][0]
+def update(kind: str, **values: object) -> Callable:
+    """Other values for the first image, its annotation or its first segment; None removes one."""
 
+    def change(raw) -> None:
+        annotation = raw.content["annotations"][0]
+        parts = {"image": raw.content["images"][0], "annotation": annotation}
+        part = parts.get(kind) or annotation["segments_info"][0]
+        part.update(values)
+        for key in [key for key, value in values.items() if value is None]:
+            del part[key]
 
-def annotation(raw):
-    return raw.content["annotations"][0]
-
-
-def segment(raw):
-    return annotation(raw)["segments_info"][0]
+    return change
 
 
 def test_good_data(raw):
-    for key in ("area", "bbox", "iscrowd"):
-        del segment(raw)[key]  # of one, and others keep theirs
+    update("segment", area=None, bbox=None, iscrowd=None)(raw)  # of one, and others keep theirs
     images = [(image.id, image.file_name, image.png_name) for image in check(raw).images]
     second = (5, "more/second.bmp", "more/second.png")
     assert images == [(21, "first.jpg", "first.png"), second]
-
-
-def test_two_images_of_one_stem_in_different_formats(raw):
     raw.add(6, "first.tif", "first_tif.png", np.full((3, 3), 2), [{"id": 2, "category_id": 7}])
-    assert [image.file_name for image in check(raw).images][-1] == "first.tif"
+    raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
+    assert [image.file_name for image in check(raw).images][-2:] == ["first.tif", "void.png"]
 
 
 # Structure of the JSON.
@@ -69,32 +69,32 @@ def test_two_images_of_one_stem_in_different_formats(raw):
         (lambda r: r.content["categories"].pop(), "segment 500: category 9 is not among"),
         (lambda r: r.content["annotations"].pop(), "image 5 has no annotation"),
         (lambda r: r.content["images"].pop(), "annotation of image 5: no such image"),
-        (lambda r: image(r).update(id=5), "image 5: comes twice"),
-        (lambda r: image(r).update(id=-3), "image at place 0: id must be .* found -3"),
-        (lambda r: image(r).update(id="21"), "image ids must be all integers or all texts"),
-        (lambda r: image(r).pop("height"), "image 21: height must be .* found None"),
-        (lambda r: image(r).update(width=0), "image 21: width must be .* found 0"),
-        (lambda r: image(r).update(file_name=1), "image 21: file_name must be a text, found 1"),
-        (lambda r: image(r).update(file_name="../a.jpg"), "image 21: file_name must lie inside"),
-        (lambda r: image(r).update(file_name="more/second.bmp"), "more/second.bmp belongs to 2"),
-        (lambda r: annotation(r).update(image_id=5), "annotation of image 5: comes twice"),
-        (lambda r: annotation(r).update(file_name="/a.png"), "image 21: file_name must lie ins"),
-        (lambda r: annotation(r).update(file_name="."), "image 21: file_name must lie inside"),
-        (lambda r: annotation(r).update(file_name="more/second.png"), "PNG file more/second.png"),
-        (lambda r: annotation(r).update(segments_info=None), "image 21: segments_info must be a"),
-        (lambda r: segment(r).update(id=0), "segment id 0 is reserved for void"),
-        (lambda r: segment(r).update(id="7"), "image 21: a segment needs an integer id"),
-        (lambda r: segment(r).update(id=500), "image 21: segment id 500 is used 2 times"),
-        (lambda r: segment(r).update(category_id=99), "segment 70000: category 99 is not among"),
-        (lambda r: segment(r).update(category_id=[4]), r"category \[4\] is not among"),
-        (lambda r: segment(r).pop("category_id"), "segment 70000: category None is not among"),
-        (lambda r: image(r).update(file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
-        (lambda r: image(r).update(file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
-        (lambda r: image(r).update(file_name="\ud800"), r"no control char.* found '\\ud800'"),
-        (lambda r: image(r).update(file_name="a" * 256), "longer than the 255 bytes of a file's"),
-        (lambda r: image(r).update(id=2**63), f"image at place 0: id must be .*found {2**63}"),
-        (lambda r: image(r).update(height=10**30), "height must be a number of pixels, found 1000"),
-        (lambda r: segment(r).update(iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
+        (update("image", id=5), "image 5: comes twice"),
+        (update("image", id=-3), "image at place 0: id must be .* found -3"),
+        (update("image", id="21"), "image ids must be all integers or all texts"),
+        (update("image", height=None), "image 21: height must be .* found None"),
+        (update("image", width=0), "image 21: width must be .* found 0"),
+        (update("image", file_name=1), "image 21: file_name must be a text, found 1"),
+        (update("image", file_name="../a.jpg"), "image 21: file_name must lie inside"),
+        (update("image", file_name="more/second.bmp"), "more/second.bmp belongs to 2"),
+        (update("annotation", image_id=5), "annotation of image 5: comes twice"),
+        (update("annotation", file_name="/a.png"), "image 21: file_name must lie ins"),
+        (update("annotation", file_name="."), "image 21: file_name must lie inside"),
+        (update("annotation", file_name="more/second.png"), "PNG file more/second.png"),
+        (update("annotation", segments_info={}), "image 21: segments_info must be a"),
+        (update("segment", id=0), "segment id 0 is reserved for void"),
+        (update("segment", id="7"), "image 21: a segment needs an integer id"),
+        (update("segment", id=500), "image 21: segment id 500 is used 2 times"),
+        (update("segment", category_id=99), "segment 70000: category 99 is not among"),
+        (update("segment", category_id=[4]), r"category \[4\] is not among"),
+        (update("segment", category_id=None), "segment 70000: category None is not among"),
+        (update("image", file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
+        (update("image", file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
+        (update("image", file_name="\ud800"), r"no control char.* found '\\ud800'"),
+        (update("image", file_name="a" * 256), "longer than the 255 bytes of a file's"),
+        (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
+        (update("image", height=10**30), "height must be a number of pixels, found 1000"),
+        (update("segment", iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
     ],
 )
 def test_fault_of_the_json(raw, spoil, message):
@@ -125,12 +125,11 @@ def test_another_file_than_annotations(raw, text, message):
 
 
 def test_all_faults_of_the_json_are_reported(raw):
-    segment(raw).update(id=500, category_id=99)
-    image(raw).pop("height")
+    update("segment", id=500, category_id=99)(raw)
+    update("image", height=None)(raw)
     raw.content["categories"][0]["name"] = None
     faults = faults_in(raw)
-    assert len(faults) >= 4
-    assert len(set(faults)) == len(faults)
+    assert len(set(faults)) == len(faults) >= 4
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def places(value, path=()):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("junk", [None, True, -1, 2.5, "x", "", [], {}, [1], {"id": 1}])
+@pytest.mark.parametrize("junk", [None, -1, "x", {"id": 1}])
 def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
     """Whatever stands anywhere in the JSON, the answer is faults, never a crash."""
     good, refused = json.dumps(raw.content), 0
@@ -185,33 +184,27 @@ def test_missing_folder_or_json(raw, missing):
 # Files.
 
 
-@pytest.mark.parametrize(
-    ("spoil", "expected"),
-    [
-        (
-            lambda r: r.image("first.jpg").rename(r.image("first.jpeg")),
-            "first.jpg: image 21 not found. There is first.jpeg: correct file_name in the JSON.",
-        ),
-        (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
-        (
-            lambda r: os.truncate(r.image("first.jpg"), r.image("first.jpg").stat().st_size - 20),
-            "first.jpg: image 21 is broken or truncated (",
-        ),
-        (
-            lambda r: r.image("first.jpg").write_text("no image"),
-            "first.jpg: image 21 is broken or truncated",
-        ),
-        (lambda r: os.truncate(r.png("first.png"), 50), "first.png: panoptic PNG is broken or tr"),
-        (
-            lambda r: write_panoptic_png(r.png("first.png"), np.zeros((5, 8), int)),
-            "first.png: the PNG of image 21 has 8x5 pixels, the image 8x6 (width x height).",
-        ),
-        (
-            lambda r: Image.new("RGB", (6, 8)).save(r.image("first.jpg")),
-            "image 21 has 6x8 pixels, its annotation 8x6 (width x height).",
-        ),
-    ],
-)
+FILES = [
+    (
+        lambda r: r.image("first.jpg").rename(r.image("first.jpeg")),
+        "first.jpg: image 21 not found. There is first.jpeg: correct file_name in the JSON.",
+    ),
+    (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
+    (lambda r: os.truncate(r.image("first.jpg"), 600), "first.jpg: image 21 is broken or truncat"),
+    (lambda r: r.image("first.jpg").write_text("x"), "first.jpg: image 21 is broken or truncated"),
+    (lambda r: os.truncate(r.png("first.png"), 50), "first.png: panoptic PNG is broken or trunc"),
+    (
+        lambda r: write_panoptic_png(r.png("first.png"), np.zeros((5, 8), int)),
+        "first.png: the PNG of image 21 has 8x5 pixels, the image 8x6 (width x height).",
+    ),
+    (
+        lambda r: Image.new("RGB", (8, 7)).save(r.image("first.jpg")),
+        "image 21 has 8x7 pixels, its annotation 8x6 (width x height).",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "expected"), FILES)
 def test_files_that_do_not_fit(raw, spoil, expected):
     spoil(raw)
     (fault,) = faults_in(raw)
@@ -232,47 +225,35 @@ def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, store
 # Pixels against JSON.
 
 
-def test_ids_of_json_and_png_differ(raw):
-    segment(raw)["id"] = 70001
-    path = raw.png("first.png")
-    assert faults_in(raw) == [
-        f"{path}: segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
-        f"{path}: segment 70001 of the JSON has no pixel in the PNG.",
-    ]
-
-
-def test_id_that_no_png_can_hold(raw):
-    segment(raw)["id"] = 256**3
-    assert "segment 16777216: the ids of a PNG end at 16777215" in faults_in(raw)[1]
-
-
-def test_area_and_box(raw):
-    segment(raw).update(area=15, bbox=[0, 0, 7, 3])
-    path = raw.png("first.png")
-    assert faults_in(raw) == [
-        f"{path}: segment 70000: area is 15 in the JSON, 16 in the PNG.",
-        f"{path}: segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG.",
-    ]
-
-
-def test_one_changed_pixel_is_found(raw):
-    """Every single pixel counts, whichever it is."""
-    path = raw.png("more/second.png")
-    good = read_panoptic_png(path)
-    for row, column in np.ndindex(good.shape):
-        spoiled = good.copy()
-        spoiled[row, column] = 12 if good[row, column] != 12 else 9
-        write_panoptic_png(path, spoiled)
-        assert faults_in(raw)
-
-
-def test_faults_of_all_images_are_reported(raw):
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            {"id": 70001},
+            [
+                "segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
+                "segment 70001 of the JSON has no pixel in the PNG.",
+            ],
+        ),
+        (
+            {"id": 256**3},
+            [
+                "segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
+                "segment 16777216: the ids of a PNG end at 16777215.",
+            ],
+        ),
+        (
+            {"area": 15, "bbox": [0, 0, 7, 3]},
+            [
+                "segment 70000: area is 15 in the JSON, 16 in the PNG.",
+                "segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG.",
+            ],
+        ),
+    ],
+)
+def test_json_and_png_differ(raw, values, expected):
+    update("segment", **values)(raw)
+    assert faults_in(raw) == [f"{raw.png('first.png')}: {fault}" for fault in expected]
     raw.image("first.jpg").unlink()
-    raw.png("first.png").unlink()
     raw.content["annotations"][1]["segments_info"][1]["area"] = 3
-    assert len(faults_in(raw)) == 3
-
-
-def test_void_alone_is_no_fault(raw):
-    raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
-    assert check(raw).images[-1].id == 8
+    assert len(faults_in(raw)) == len(expected) + 2  # of all images

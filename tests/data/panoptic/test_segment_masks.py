@@ -7,7 +7,6 @@ import torch
 from detectron2.structures import BitMasks, Boxes, Instances
 
 from ocr_panoptic.data.panoptic.mapper import SegmentMasks
-from studies.training_memory import AllocatedBytes
 
 SIZE = (40, 60)
 
@@ -57,13 +56,3 @@ def test_of_instances(pair):
     assert str(sent.gt_masks) == "SegmentMasks(num_instances=3)"
     joined = Instances.cat([instances, sent]).gt_masks.tensor
     assert torch.equal(joined, torch.cat([theirs.tensor, theirs.tensor[[2, 2, 6]]]))
-
-
-@pytest.mark.parametrize("objects, boxes", [(2, 128), (128, 2)])
-def test_masks_are_made_of_few(objects, boxes):
-    """The fewer of objects and of boxes: what is made is two masks and the crops."""
-    masks = SegmentMasks(torch.zeros(200, 300, dtype=torch.uint8), torch.arange(objects).byte())
-    with AllocatedBytes() as allocated:
-        part = masks[torch.arange(boxes) % objects]
-        part.crop_and_resize(torch.tensor([[5.0, 5, 100, 100]]).repeat(boxes, 1), 4)
-    assert allocated.peak < 3 * 2 * 200 * 300 * 4

@@ -50,12 +50,6 @@ def test_segments_by_hand():
     assert ids.dtype == np.int32
 
 
-def test_stuff_is_one_segment_however_scattered():
-    labels = np.full((20, 30), SKY, np.uint8)
-    labels[:, 10:20] = ROAD
-    assert [s["area"] for s in instances_from_labels(labels)[1]] == [400, 200]
-
-
 def write(root: Path, layout: tuple[str, str], *splits: str) -> Path:
     for split in splits:
         for folder, content in zip(layout, (np.zeros((60, 96, 3), np.uint8), street())):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from generate_scenes import CATEGORIES, draw_scene, generate_scenes
+from generate_scenes import CATEGORIES, generate_scenes
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("scenes")
-    generate_scenes(folder, num_train=40, num_val=4, size=96, seed=0)
+    generate_scenes(folder, num_train=20, num_val=4, size=96, seed=0)
     return folder / "raw"
 
 
@@ -26,22 +26,17 @@ def files(folder: Path) -> dict:
 
 @pytest.mark.slow
 def test_the_same_bytes_for_a_seed(scenes, tmp_path):
-    generate_scenes(tmp_path / "same", num_train=40, num_val=4, size=96, seed=0)
+    generate_scenes(tmp_path / "same", num_train=20, num_val=4, size=96, seed=0)
     assert files(tmp_path / "same" / "raw") == files(scenes)
-    generate_scenes(tmp_path / "other", num_train=40, num_val=4, size=96, seed=1)
+    generate_scenes(tmp_path / "other", num_train=20, num_val=4, size=96, seed=1)
     ours, other = files(scenes), files(tmp_path / "other" / "raw")
-    assert ours.keys() == other.keys()
-    assert all(ours[name] != other[name] for name in ours)
-
-
-@pytest.mark.slow
-def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
-    """A shorter data set is the beginning of a longer one, and no scene of it comes twice."""
-    generate_scenes(tmp_path, num_train=3, num_val=1, size=96, seed=0)
-    few = files(tmp_path / "raw")
-    assert all(few[name] == files(scenes)[name] for name in few if name.suffix != ".json")
-    pictures = [data for name, data in files(scenes).items() if name.suffix == ".jpg"]
-    assert len(set(pictures)) == len(pictures) == 44
+    assert ours.keys() == other.keys() and all(ours[name] != other[name] for name in ours)
+    # A shorter data set is the beginning of a longer one, and no scene of it comes twice.
+    generate_scenes(tmp_path / "few", num_train=3, num_val=1, size=96, seed=0)
+    few = files(tmp_path / "few/raw")
+    assert all(few[name] == ours[name] for name in few if name.suffix != ".json")
+    pictures = [data for name, data in ours.items() if name.suffix == ".jpg"]
+    assert len(set(pictures)) == len(pictures) == 24
 
 
 @pytest.mark.slow
@@ -50,7 +45,7 @@ def test_scenes_pass_the_checks(scenes, clean_catalog):
     folder = scenes.parent
     for end in ("", "_sem"):
         summary = check_data([folder / f"{folder.name}{end}.yaml"], workers=1)
-        assert [split.images for split in summary.splits] == [40, 4]
+        assert [split.images for split in summary.splits] == [20, 4]
 
 
 @pytest.mark.slow
@@ -59,7 +54,7 @@ def test_scenes_hold_what_the_pipeline_must_stand(scenes):
     segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
     assert {segment["category_id"] for segment in segments} == {c["id"] for c in CATEGORIES}
     crowds = [segment for segment in segments if segment["iscrowd"]]
-    assert 0.05 * 40 <= len(crowds) <= 0.5 * 40
+    assert 0.05 * 20 <= len(crowds) <= 0.5 * 20
     void = [
         np.mean(read_panoptic_png(scenes / "train" / "panoptic" / annotation["file_name"]) == 0)
         for annotation in content["annotations"]
@@ -68,18 +63,6 @@ def test_scenes_hold_what_the_pipeline_must_stand(scenes):
     assert max(void) < 0.1
     with Image.open(scenes / "train" / "images" / content["images"][0]["file_name"]) as image:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (96, 96))
-
-
-def test_objects_hide_one_another():
-    """Some part of a ball, a box's corner or a star's arm is missing in many scenes."""
-    filled = []
-    for index in range(30):
-        _, _, segments = draw_scene(np.random.default_rng(index), 96)
-        balls = [s for s in segments if s["category_id"] == 1 and not s["iscrowd"]]
-        filled += [s["area"] / (s["bbox"][2] * s["bbox"][3]) for s in balls]
-    whole = np.pi / 4  # of its box
-    assert np.mean(np.abs(np.array(filled) - whole) < 0.06) > 0.4
-    assert np.mean(np.array(filled) < whole - 0.1) > 0.05
 
 
 @pytest.mark.parametrize(

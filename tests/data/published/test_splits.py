@@ -1,6 +1,5 @@
 """Miniatures of the published layouts: real file names, and every raw label."""
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -139,19 +138,13 @@ def test_images_of_other_splits_are_left_out(root):
     assert len(DatasetCatalog.get("pascal_context_59_train_sem")) == 1
 
 
-COARSE = "Unpack leftImg8bit_trainextra.zip and gtCoarse.zip of Cityscapes into cityscapes/."
-
-
-def test_coarse_data_without_their_label_pngs(root):
-    (root / CITY / "train_extra").mkdir(parents=True)
-    with pytest.raises(FileNotFoundError, match="gtCoarse/train_extra: folder of label images"):
-        DatasetCatalog.get("cityscapes_coarse_train_extra_sem")
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("cityscapes_coarse_train_extra_sem", f"train_extra: .* images not found. {COARSE}$"),
+        (
+            "cityscapes_coarse_train_extra_sem",
+            "train_extra: .* images not found. Unpack left.*gtCo",
+        ),
         ("pascal_context_59_train_sem", "Run datasets/prepare_mat_labels.py pascal_context"),
         ("coco_stuff_10k_test_sem", "Run datasets/prepare_mat_labels.py coco_stuff_10k"),
         ("lip_val_sem", "Unpack TrainVal_images.zip and TrainVal_parsing_annotations.zip"),
@@ -164,15 +157,8 @@ def test_hint_where_a_folder_is_missing(root, name, hint):
 
 def test_an_incomplete_release_is_warned_of(root, caplog):
     write(root, "ade20k_val_sem")
-    with caplog.at_level(logging.WARNING):
-        DatasetCatalog.get("ade20k_val_sem")
+    DatasetCatalog.get("ade20k_val_sem")
     assert "ade20k_val_sem: 1 images found, the release has 2000" in caplog.text
-
-
-def test_registering_again_takes_another_root(root, tmp_path):
-    register_published([], tmp_path / "other")
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path / 'other'}"):
-        DatasetCatalog.get("lip_val_sem")
 
 
 def test_metadata_for_evaluation(root):

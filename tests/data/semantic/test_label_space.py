@@ -86,15 +86,8 @@ def test_names_of_all_scripts():
     assert parse_label_space({"classes": names}, "c").classes == tuple(names)
 
 
-def test_all_faults_at_once():
+def test_all_faults_at_once_and_no_file(tmp_path):
     content = {"classes": ["a", "a", 3], "ignore": "b", "extra": 0}
     assert len(faults_of(parse_label_space, content, "c")) == 4
-
-
-def test_broken_and_missing_file(tmp_path):
-    path = tmp_path / "classes.yaml"
     with pytest.raises(FileNotFoundError, match="file of classes not found"):
-        read_class_file(path)
-    path.write_text("classes: [a, ")
-    with pytest.raises(ValueError, match="not valid YAML"):
-        read_class_file(path)
+        read_class_file(tmp_path / "classes.yaml")

@@ -109,32 +109,21 @@ def test_data_set_without_map(cfg, record):
         SemanticDatasetMapper(cfg, True)(record)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "error", "message"),
-    [
-        (lambda r: Path(r["file_name"]).unlink(), FileNotFoundError, "a.png: image not found"),
-        (
-            lambda r: Path(r["sem_seg_file_name"]).unlink(),
-            FileNotFoundError,
-            "label image not found",
-        ),
-        (lambda r: os.truncate(r["file_name"], 999), UserError, "a.png: .* broken or truncated"),
-        (
-            lambda r: os.truncate(r["sem_seg_file_name"], 99),
-            UserError,
-            "labels.png: .* broken or t",
-        ),
-        (
-            lambda r: Image.new("L", (30, 40)).save(r["sem_seg_file_name"]),
-            UserError,
-            r"labels\.png: the PNG has 30x40 pixels, the image .*a\.png 40x30",
-        ),
-        (lambda r: r.update(width=40, height=31), UserError, "image has 40x30 .*expected 40x31"),
-    ],
-)
-def test_files_that_do_not_fit(cfg, record, spoil, error, message):
+LABELS = "sem_seg_file_name"
+FAULTS = [
+    (lambda r: Path(r["file_name"]).unlink(), "a.png: image not found"),
+    (lambda r: Path(r[LABELS]).unlink(), "label image not found"),
+    (lambda r: os.truncate(r["file_name"], 999), "a.png: .* broken or truncated"),
+    (lambda r: os.truncate(r[LABELS], 99), "labels.png: .* broken or truncated"),
+    (lambda r: Image.new("L", (30, 40)).save(r[LABELS]), r"PNG has 30x40 .*a\.png 40x30"),
+    (lambda r: r.update(width=40, height=31), "image has 40x30 .*expected 40x31"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "message"), FAULTS)
+def test_files_that_do_not_fit(cfg, record, spoil, message):
     spoil(record)
-    with pytest.raises(error, match=message):
+    with pytest.raises((FileNotFoundError, UserError), match=message):
         SemanticDatasetMapper(cfg, True)(record)
 
 

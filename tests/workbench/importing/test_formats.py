@@ -60,6 +60,25 @@ def test_missing_images(tmp_path, format, write):
     assert all("not found" in fault for fault in faults)
 
 
+def test_missing_images_are_skipped(tmp_path, format, write):
+    """They are known before any segment is read, and import.json has their number."""
+    if format == "yolo-seg":
+        pytest.skip("the images say which labels are read")
+    draw_images(tmp_path)
+    written = write(tmp_path, SCENES)
+    for folder in ("images", "sets"):
+        for path in (tmp_path / folder).rglob("b.png"):
+            path.unlink()
+    sources = {"train": AnnotationSource(*written)}
+    *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
+    assert len(faults) == 1 and hint.startswith("1 of 2 images are not there; --missing skip")
+    kinds = Kinds(("car",), ("sky", "sofa"))
+    plan, output = ImportPlan(format, kinds, skip_missing=True), tmp_path / "out"
+    import_annotations("x", sources, plan, output, 1)
+    assert json.loads((output / "raw/import.json").read_text())["missing"] == {"train": 1}
+    assert len(json.loads((output / "raw/train/panoptic.json").read_text())["images"]) == 1
+
+
 def test_images_of_another_size(tmp_path, format, write):
     if format == "yolo-seg":
         pytest.skip("it does not say the size")

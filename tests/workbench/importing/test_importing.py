@@ -12,6 +12,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import cli
+from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_in_use
 from ocr_panoptic.data.semantic.label_space import parse_label_space
@@ -19,7 +20,7 @@ from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.workbench.importing.import_plan import above_labels, split_images
 from ocr_panoptic.workbench.importing.masks import mask_of_pixels
-from support.annotation_files import coco
+from support.annotation_files import coco, save
 from support.imported import FIXTURES, SCENES, stuff_labels
 from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main as train
@@ -174,7 +175,7 @@ def test_label_pngs_lie_below(tmp_path):
     labels[0] = 255
     write_label_png(tmp_path / "a.png", labels)
     image = AnnotatedImage(None, "a.jpg", 4, 4, [Segment("car", mask_of_pixels(labels == 0))])
-    (found,) = above_labels([image], tmp_path, parse_label_space({"classes": ["sky", "sea"]}, "x"))
+    found = above_labels(image, tmp_path, parse_label_space({"classes": ["sky", "sea"]}, "x"))
     assert [segment.label for segment in found.segments] == ["sky", "car"]
     assert np.array_equal(found.segments[0].pixels(), labels == 0)
 
@@ -266,3 +267,69 @@ def test_training_and_evaluation(root, city, make_args, tmp_path, kind):
     assert 0 <= metrics[key[0]][key[1]] <= 100
     names = MetadataCatalog.get("city_val").stuff_classes
     assert {f"IoU-{name}" for name in names} <= metrics["sem_seg"].keys()
+
+
+def labelme(folder: Path, *labels: str, **shape: object) -> Path:
+    """An image of 20x8 pixels with a shape for each label, 4 pixels wide, side by side."""
+    shapes = [
+        {
+            "label": label,
+            "shape_type": "polygon",
+            "points": [[x, 0], [x + 3, 0], [x + 3, 7], [x, 7]],
+        }
+        for x, label in zip(range(0, 20, 4), labels, strict=False)
+    ]
+    folder.mkdir()
+    Image.new("RGB", (20, 8)).save(folder / "a.png")
+    save(folder / "a.json", {"imagePath": "a.png", "shapes": [s | shape for s in shapes]})
+    save(folder / "settings.json", {"theme": "dark"})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "things", "pixels"),
+    [
+        ((), "things: [cell]", {"cell": 32}),
+        (("--rest", "air"), "{things: [cell], stuff: [air]}", {"cell": 32, "air": 96}),
+        (
+            ("--rest", "air"),
+            "{things: [cell], stuff: [air, _background_, __ignore__]}",
+            {"cell": 32, "air": 64, "_background_": 32, "__ignore__": 32},
+        ),
+    ],
+)
+def test_classes_that_labelme_knows_itself(root, tmp_path, caplog, options, things, pixels):
+    """__ignore__ is void, _background_ the rest, unless the user says otherwise."""
+    source = labelme(tmp_path / "l", "cell", "_background_", "__ignore__")
+    kinds = save(tmp_path / "kinds.yaml", things)
+    run("--from", "labelme", "--name", "x", "--train", source, "--things", kinds, *options)
+    assert "1 of 2 JSON files are not of LabelMe and left out: settings.json" in caplog.text
+    (split,) = check_data([root / "x/x.yaml"], workers=1).splits
+    assert {c.name: c.pixels for c in split.classes} == pixels
+
+
+def test_boxes_points_and_no_stuff_are_told(root, tmp_path, caplog):
+    source = labelme(tmp_path / "l", "cat", "cat", shape_type="rectangle")
+    content = json.loads((source / "a.json").read_text())
+    content["shapes"].append({"label": "lane", "shape_type": "line", "points": [[0, 0], [9, 7]]})
+    save(source / "a.json", content)
+    kinds = save(tmp_path / "kinds.yaml", "things: [cat]")
+    run("--from", "labelme", "--name", "x", "--train", source, "--things", kinds)
+    for message in (
+        "train: 2 segments are boxes, and taken as filled rectangles",
+        "train: 1 shapes have no area and are left out: line (1)",
+        "There is no class of stuff",
+    ):
+        assert message in caplog.text
+    counts = json.loads((root / "x/raw/import.json").read_text())["counts"]["train"]
+    assert (counts["boxes"], counts["left out"]) == ({"cat": 2}, {"line": 1})
+
+
+def test_a_folder_of_roboflow_with_one_split(root, tmp_path):
+    """Its JSON repeats a name, as a category that nothing uses."""
+    content = coco({"segmentation": [[0, 0, 9, 0, 9, 9]]}, size=(16, 16), classes=("roof", "roof"))
+    Image.new("RGB", (16, 16)).save(save(tmp_path / "export/train/a.png", ""))
+    save(tmp_path / "export/train/_annotations.coco.json", content)
+    run_coco(tmp_path / "export", "--rest", "ground")
+    run_coco(tmp_path / "export/train", "--rest", "ground")
+    assert json.loads((root / "city/raw/import.json").read_text())["things"] == ["roof"]

@@ -92,8 +92,6 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("supervisely", {"geometryType": "polygon"}, "object 1", "KeyError: 'points'"),
         ("cityscapes-polygons", {"label": "car"}, "object 1", "KeyError: 'polygon'"),
         ("cityscapes-polygons", {"label": "car", "polygon": [[0]]}, "object 1", "list"),
-        ("cvat", '<polyline label="a" points="0,0;1,1"/>', "polyline 1 ('a')", "COCO 1.0"),
-        ("cvat", '<skeleton label="a"><points/></skeleton>', "skeleton 1", "has no area"),
         ("cvat", '<blob label="a"/>', "blob 1", "unknown kind; there are polygon, box"),
         ("cvat", '<polygon points="0,0;4,0;4,4"/>', "polygon 1", "has no label"),
         ("cvat", '<polygon label="a"/>', "polygon 1", "KeyError: 'points'"),
@@ -104,17 +102,15 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("cvat", mask("9, -5", 0, 2), "mask 1", "has runs of 4"),
         ("cvat", mask("0, 4", 39, 2), "mask 1", "2x2 pixels at x 39, y 0 does not lie in"),
         ("labelme", "no object", "a.json", "cannot be read"),
-        ("labelme", {"shape_type": "line"}, "shape 1 ('x')", "a line has no area"),
         ("labelme", {"shape_type": "cube"}, "shape 1", "unknown kind 'cube'"),
-        ("labelme", {"points": [[1, "a"]]}, "shape 1", "each two numbers"),
-        ("labelme", {"shape_type": "circle", "points": [[1, 1]]}, "shape 1", "has two po"),
+        ("labelme", {"points": [[1, "a"], [2, 2], [3, 1]]}, "shape 1", "each two numbers"),
+        ("labelme", {"shape_type": "circle", "points": [[1, 1]] * 3}, "shape 1", "has two po"),
         (
             "labelme",
             {"shape_type": "circle", "points": [[1, 1], [79, 1]]},
             "sh",
             "far out",
         ),
-        ("labelme", {"shape_type": "polygon"}, "shape 1", "three points or more, found 2"),
         ("labelme", {"shape_type": "mask", "mask": None}, "shape 1", "cannot be read"),
         ("labelme", {"shape_type": "mask", "mask": "iVBOR"}, "shape 1", "cannot be read"),
         ("labelme", {"shape_type": "mask", "mask": TRUE}, "shape 1", "is fine"),
@@ -122,7 +118,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
             *("labelme", {"shape_type": "mask", "mask": base64_png(np.eye(2) > 0)}),
             *("shape 1", "a PNG of 3x2 pixels, found 2x2"),
         ),
-        ("label-studio", region({}, "keypointlabels"), "region bad", "has no area"),
+        ("label-studio", region({}, "cuboidlabels"), "region bad", "has no area"),
         (
             "label-studio",
             region({}, "polygon"),
@@ -153,6 +149,55 @@ def test_a_shape(folder, format: str, wrong: object, place: str, reason: str):
         list(ANNOTATION_FORMATS[format].read(*written))
     (fault,) = error.value.faults
     assert fault.startswith(str(folder)) and place in fault
+
+
+@pytest.mark.parametrize(
+    "format, shape, kind",
+    [
+        ("cvat", '<polyline label="a" points="0,0;1,1"/>', "polyline"),
+        ("cvat", '<skeleton label="a"><points/></skeleton>', "skeleton"),
+        ("cvat", '<points label="a" points="0,0"/>', "points"),
+        ("cvat", '<ellipse label="a" cx="3" cy="3" rx="0" ry="2"/>', ""),
+        ("labelme", {"shape_type": "line"}, "line"),
+        ("labelme", {"shape_type": "polygon"}, "points"),
+        ("labelme", {"shape_type": "circle", "points": [[1, 1]]}, "points"),
+        ("label-studio", region({}, "keypointlabels"), "keypoint"),
+        ("label-studio", region({"vertices": []}, "vectorlabels"), "vector"),
+        ("supervisely", {"geometryType": "line", "points": {}}, "line"),
+        ("coco", {"segmentation": []}, ""),
+    ],
+)
+def test_a_shape_without_area(folder, format, shape, kind):
+    """It is left out, and counted."""
+    (image,) = ANNOTATION_FORMATS[format].read(*write(folder, format, shape))
+    assert [*image.left_out] == [kind] * bool(kind)
+    assert [bool(segment.pixels().any()) for segment in image.segments][:2] in (
+        [True],
+        [True, False],
+    )
+
+
+BOX = {"x": 5, "y": 5, "width": 20, "height": 20}
+CORNERS = [[2, 2], [9, 2], [9, 8], [2, 8]]
+
+
+@pytest.mark.parametrize(
+    "format, shape, is_box",
+    [
+        ("cvat", '<box label="a" xtl="1" ytl="1" xbr="4" ybr="5"/>', True),
+        ("labelme", {"shape_type": "rectangle", "points": CORNERS[::2]}, True),
+        ("labelme", {"shape_type": "oriented_rectangle", "points": CORNERS}, True),
+        ("labelme", {"shape_type": "polygon", "points": CORNERS}, False),
+        ("label-studio", region(BOX, "rectanglelabels"), True),
+        ("coco", {"segmentation": [sum(CORNERS, [])]}, True),
+        ("coco", {"segmentation": [[2, 2, 9, 2, 9, 8, 2, 9]]}, False),
+        ("yolo-seg", "0 .1 .1 .2 .1 .2 .3 .1 .3 .1 .1", True),
+        ("yolo-seg", "0 .1 .1 .2 .1 .2 .3", False),
+    ],
+)
+def test_a_box(folder, format, shape, is_box):
+    (image,) = ANNOTATION_FORMATS[format].read(*write(folder, format, shape))
+    assert image.segments[-1].is_box == is_box
 
 
 def changed(root: Path, **changes: object) -> tuple:
@@ -214,7 +259,7 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
         ("cvat", "a.xml", TRACK, 'tracks of a video. Export it as "CVAT for images 1.1"'),
         ("cvat", "a.xml", "<annotation/>", "its root is <annotation>"),
         ("cvat", "a.xml", DOCTYPE, "a.xml: cannot be read as XML"),
-        ("labelme", "l/a.json", "{}", "is not a file of LabelMe"),
+        ("labelme", "l/a.json", "{}", "is no file of LabelMe"),
         ("labelme", "l/a.xml", "", "no file that ends in .json. Its XML is of another, older L"),
         ("labelme", "l/a.json", {"shapes": [], "imagePath": "../a"}, "'../a' lies outside .* Give"),
         ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),
