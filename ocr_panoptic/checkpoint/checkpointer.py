@@ -18,7 +18,7 @@ from ocr_panoptic.formats.files import replacing, write_text
 from .fit import Fit
 from .last import NO_CHECKPOINT, last_checkpoint
 from .reading import fetch_weights, read_checkpoint
-from .settings import RECORD
+from .settings import IDENTITY, RECORD
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             another shape there. For evaluation: a partly random model has no meaningful result.
         min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
             weights are of another model.
+        identity: what each file that is saved says of the training, see
+            :func:`ocr_panoptic.engine.identity.identity_of_run`.
         average: a module whose weights are saved in place of the model's; None to save the model.
 
     Attributes:
@@ -61,6 +63,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: bool = False,
         strict: bool = False,
         min_share: float = 0.0,
+        identity: dict[str, Any] | None = None,
         average: nn.Module | None = None,
         **checkpointables: Any,
     ):
@@ -70,6 +73,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
+        self.identity = identity
         self.average = average
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -110,7 +114,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             return
         data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
-        data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
+        known = {RECORD: self.record, IDENTITY: self.identity}
+        data |= {**kwargs, **{key: value for key, value in known.items() if value}}
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
         try:

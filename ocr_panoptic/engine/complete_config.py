@@ -25,6 +25,7 @@ from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
 from .config_checks import check_unread_keys, check_values, unread_keys
+from .identity import read_identity
 from .task import task_of
 
 
@@ -46,7 +47,8 @@ def complete_config(
     cfg: CfgNode, *, training: bool = False, checks_data: bool = False
 ) -> Completed:
     """
-    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``.
+    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``. Data
+    for a trained model take over the order of its classes.
 
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
@@ -76,8 +78,12 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     names."""
     check_values(cfg)
     check_unread_keys(cfg)
+    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # which takes data of any classes
+    identity = None
+    if not (training or is_segfix):
+        identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    described = register_in_use(cfg.DATASETS.FILES, names)
+    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
     for name in names:
         if name not in DatasetCatalog.list():
             known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
@@ -85,7 +91,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
             hint = did_you_mean(name, known)
             raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
     task = task_of(cfg)
-    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which takes data of any classes
+    if not is_segfix:
         check_same_classes([name for name in names if name in described])
     for name in names:
         task.complete_classes(cfg, name)

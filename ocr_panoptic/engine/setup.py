@@ -20,7 +20,7 @@ from ocr_panoptic.program import log_run
 
 from .complete_config import check_solver, complete_config, scaled
 from .config_files import load_arguments
-from .resume import check_start, find_checkpoint
+from .resume import check_start, check_unused, find_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,11 @@ def setup(args: argparse.Namespace) -> Run:
         # Detectron2 takes what follows a ? in the name of weights as an option.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
+    checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
+    if not training:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    elif not (args.resume or args.overwrite):
+        check_unused(cfg.OUTPUT_DIR)
     written, warnings = complete_config(cfg, training=training, checks_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
@@ -72,10 +77,7 @@ def setup(args: argparse.Namespace) -> Run:
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
-    checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     check_start(cfg, checkpoint, training=training)
-    if not training:
-        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     cfg.freeze()
     return Run(cfg, written)
 

@@ -44,6 +44,8 @@ def in_bands(
     summed: bool = False,
 ) -> Tensor:
     """
+    Compute a result by bands of rows; its gradients reach ``logits``.
+
     Args:
         of_band: computes the result of a band from its full-size logits [N, K, rows, W], float32
             or better, in autocast too, and its labels [N, rows, W].
@@ -51,9 +53,6 @@ def in_bands(
         targets: int64 labels [N, H, W].
         align_corners: see :func:`.resize`.
         summed: whether the results of the bands are summed, or else, [N, rows, W], joined.
-
-    Returns:
-        that of ``of_band`` for all rows; its gradients reach ``logits``
     """
     return _InBands.apply(logits, targets, of_band, align_corners, summed)
 
@@ -88,11 +87,8 @@ class _InBands(torch.autograd.Function):
 
 class _Band(NamedTuple):
     """
-    Attributes:
-        rows: of the labels.
-        source: rows of the logits that these depend on.
-        lower, upper: the two rows of ``source`` between which each row lies.
-        fraction: how far it is from the lower one.
+    A band of ``rows`` of the labels, which depend on the rows ``source`` of the logits: each lies
+    between two of these, ``lower`` and ``upper``, at a ``fraction`` from the lower one.
     """
 
     rows: slice
@@ -131,12 +127,8 @@ def _enlarge(
     source: Tensor, targets: Tensor, band: _Band, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    Args:
-        source: the band's rows of the logits [N, K, h', w]
-        targets: labels of all rows [N, H, W]
-
-    Returns:
-        full-size logits [N, K, H', W] and labels [N, H', W] of the band
+    Return full-size logits [N, K, H', W] and labels [N, H', W] of a band, from its rows of the
+    logits [N, K, h', w] and the labels of all rows [N, H, W].
     """
     source = source.to(_precision(source))
     rows = torch.lerp(

@@ -58,12 +58,8 @@ def dice_loss(
     1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et al., V-Net,
     2016), sums over the valid pixels of all images; averaged over the classes that they show.
 
-    Args:
-        logits, targets, ignore_value, align_corners: of :func:`binary_cross_entropy`
-        class_weights: [K], of the average over classes; None for equal weights
-
-    Returns:
-        scalar in [0, 1]; 0 where all pixels are ignored
+    Arguments are those of :func:`binary_cross_entropy`, but class_weights [K] weigh the average
+    over classes. The result is a scalar in [0, 1], 0 where all pixels are ignored.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -88,12 +84,8 @@ def lovasz_softmax(
     probabilities (Berman et al., 2018), over the valid pixels of all images; averaged over the
     classes that they show.
 
-    Args:
-        logits, targets, ignore_value, align_corners: of :func:`binary_cross_entropy`
-        class_weights: [K], of the average over classes; None for equal weights
-
-    Returns:
-        scalar in [0, 1]; 0 where all pixels are ignored
+    Arguments are those of :func:`binary_cross_entropy`, but class_weights [K] weigh the average
+    over classes. The result is a scalar in [0, 1], 0 where all pixels are ignored.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)

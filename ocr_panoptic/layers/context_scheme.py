@@ -58,6 +58,8 @@ class ContextScheme(nn.Module):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """
+        Augment pixel representations.
+
         Args:
             x: pixel representations [N, C, h, w], or features of the backbone [N, I, h, w] where
                 the scheme takes them

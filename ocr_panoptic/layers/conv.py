@@ -179,13 +179,9 @@ class ConvNormReLU(Conv2d):
 
     def forward(self, *maps: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
-        Args:
-            maps: [N, I_j, h, w]; several are taken as if they were concatenated, and the I_j add
-                up to I. A 1x1 convolution of them is a sum of products.
-            dropout: of the result, see :meth:`finish`
-
-        Returns:
-            [N, O, h, w]
+        Compute [N, O, h, w] of maps [N, I_j, h, w], which are taken as if they were concatenated:
+        the I_j add up to I. A 1x1 convolution of them is a sum of products. ``dropout`` is for the
+        result, see :meth:`finish`.
         """
         weight, bias = self.linear_part()
         if self.kernel_size != (1, 1):

@@ -39,9 +39,6 @@ class PositionAttention(nn.Module):
 
     Args:
         channels: C, a multiple of 8; the queries and keys have an eighth of them.
-
-    Raises:
-        ValueError: for other channels.
     """
 
     attend = staticmethod(attend_everywhere)
@@ -59,7 +56,7 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """[N, C, h, w] -> [N, C, h, w]"""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
@@ -74,7 +71,7 @@ class ChannelAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """[N, C, h, w] -> [N, C, h, w]"""
         # In float32 or better: a sum of P products leaves the range of float16.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(device_type=x.device.type, enabled=False):

@@ -3,41 +3,30 @@
 import torch
 import torch.nn.functional as F
 from detectron2.layers import Conv2d
-from torch import Tensor, nn
+from torch import nn
 
 from .conv import affine_of_norm
 
 
-def folded(conv: nn.Conv2d, norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
+def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
     """
-    Args:
-        conv: weight [O, I, k, k], with or without a bias.
-        norm: of its result.
+    Let the convolution compute its norm too, if that is affine, see :func:`.affine_of_norm`: the
+    product is formed in float32 or better. Its former parameters, which another module may hold,
+    are left as they are.
 
     Returns:
-        (weight [O, I, k, k], bias [O]) of the convolution that computes both, the product formed in
-        float32 or better; None where the norm is no affine map, see :func:`.affine_of_norm`.
+        whether it does, and the norm has to go
     """
     affine = affine_of_norm(norm)
     if affine is None:
-        return None
+        return False
     scale, shift = affine
     weight = conv.weight.to(scale.dtype) * scale[:, None, None, None]
     bias = shift if conv.bias is None else conv.bias.to(scale.dtype) * scale + shift
-    return weight.to(conv.weight.dtype), bias.to(conv.weight.dtype)
-
-
-def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
-    """Let the convolution compute its norm too, if that is affine. Its former parameters, which
-    another module may hold, are left as they are.
-
-    Returns:
-        whether it does, and the norm has to go.
-    """
-    parts = folded(conv, norm)
-    if parts is None:
-        return False
-    conv.weight, conv.bias = (nn.Parameter(part.detach(), requires_grad=False) for part in parts)
+    conv.weight, conv.bias = (
+        nn.Parameter(part.to(conv.weight.dtype).detach(), requires_grad=False)
+        for part in (weight, bias)
+    )
     return True
 
 

@@ -37,9 +37,6 @@ class GroundTruthOCR(RegionContext):
             variants of the code (``ideal_gather_ocrnet``, ``ideal_distribute_ocrnet`` of
             openseg.pytorch): they tell which of the two holds OCR back.
         in_channels, key_channels, out_channels, options: of :class:`.OCR`.
-
-    Raises:
-        ValueError: for another part.
     """
 
     needs_truth = True

@@ -32,9 +32,6 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
 
     Returns:
         f: object region representations [N, C, K, 1] in the dtype of x
-
-    Raises:
-        ValueError: if x and m differ in images or feature size.
     """
     if x.shape[0] != m.shape[0] or x.shape[2:] != m.shape[2:]:
         raise ValueError(
@@ -202,9 +199,6 @@ class OCR(RegionContext):
             1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
             the paper's equation.
-
-    Raises:
-        ValueError: if phi and psi are to have no convolution.
     """
 
     def __init__(

@@ -40,9 +40,6 @@ def region_mutual_information(
 
     Returns:
         scalar, float64
-
-    Raises:
-        ValueError: for images of less than 8 pixels on a side, which have no neighbourhood.
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:

@@ -51,9 +51,6 @@ class SegmentationTransformer(ContextScheme):
         decoder_self_attention: among the categories: "none", "before" the cross-attention, where
             it mixes the learnt queries, or "after" it, where it mixes the region representations.
         options: of :class:`.ContextScheme`, for projections, feed-forward network and fusion.
-
-    Raises:
-        ValueError: for another ``decoder_self_attention``.
     """
 
     def __init__(
@@ -132,9 +129,6 @@ class JointTransformer(ContextScheme):
         key_channels: of queries, keys and values.
         num_blocks: number of blocks.
         dropout: of :class:`.ContextScheme`.
-
-    Raises:
-        ValueError: if there is no block.
     """
 
     def __init__(

@@ -26,9 +26,6 @@ def build_network(cfg: CfgNode) -> nn.Module:
     """
     Return the architecture of a config, on PyTorch's default device. A ``PanopticFPN`` is a
     :class:`PanopticSegmentor`.
-
-    Raises:
-        UserError: a key lists a feature that the backbone does not have.
     """
     check_stage_names(cfg)
     name = cfg.MODEL.META_ARCHITECTURE

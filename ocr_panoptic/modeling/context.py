@@ -1,6 +1,4 @@
-"""
-The context scheme of a head: the paper's OCR, none, or what :mod:`.context_schemes` adds.
-"""
+"""The context scheme of a head: the paper's OCR, none, or what :mod:`.context_schemes` adds."""
 
 from operator import attrgetter
 

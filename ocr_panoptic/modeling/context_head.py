@@ -42,9 +42,6 @@ class ContextSemSegHead(RefinedHead):
             predicts them without a loss, and the coarse loss is an auxiliary one.
         scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
             channels of the augmented representations; None for a head that has none.
-
-    Raises:
-        ValueError: an even kernel; of a config, as :func:`.check_features`.
     """
 
     @configurable

@@ -15,13 +15,7 @@ class CeilModeStem(DeepLabStem):
     instead of 128 for a side of 256, as in openseg.pytorch."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """
-        Args:
-            x: [N, in_channels, H, W]
-
-        Returns:
-            [N, C, h, w] with h = ceil((ceil(H / 2) + 1) / 2), w alike
-        """
+        """Compute [N, C, h, w] of [N, I, H, W], with h = ceil((ceil(H / 2) + 1) / 2), w alike."""
         for conv in (self.conv1, self.conv2, self.conv3):
             x = F.relu_(conv(x))
         return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)
@@ -32,9 +26,6 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
     """
     ``build_resnet_deeplab_backbone`` of Detectron2, and MODEL.RESNETS.CONTRACT_DILATION and
     STEM_CEIL_MODE.
-
-    Raises:
-        ValueError: a depth, stem or dilation that it does not have.
     """
     resnets = cfg.MODEL.RESNETS
     _check(resnets)

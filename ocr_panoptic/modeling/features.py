@@ -22,13 +22,8 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 def concatenated(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
     """
-    Args:
-        features: [N, C, h, w] each
-        names: the finest first
-        align_corners: see :func:`.resize`
-
-    Returns:
-        [N, sum of C, h, w], of the first one's size
+    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] of the first one's size;
+    for ``align_corners`` see :func:`.resize`.
     """
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
@@ -39,12 +34,7 @@ STAGES = ("stem", "res2", "res3", "res4", "res5")  # of Detectron2's ResNet
 
 
 def check_stage_names(cfg: CfgNode) -> None:
-    """
-    Check what a ResNet of Detectron2 is to give, and what an FPN reads of it.
-
-    Raises:
-        ValueError: as :func:`check_features`.
-    """
+    """Check what a ResNet of Detectron2 is to give, and what an FPN reads of it."""
     if "resnet" in cfg.MODEL.BACKBONE.NAME:
         given, key = cfg.MODEL.RESNETS.OUT_FEATURES, "MODEL.RESNETS.OUT_FEATURES"
         check_features(key, given, STAGES, "the network")
@@ -56,9 +46,6 @@ def check_panoptic_names(cfg: CfgNode, backbone: Backbone) -> None:
     """
     Check what the heads of a panoptic model read. Detectron2's leave out what there is not, or fail
     without its name.
-
-    Raises:
-        ValueError: as :func:`check_features`.
     """
     for head in ("SEM_SEG_HEAD", "RPN", "ROI_HEADS"):
         names = cfg.MODEL[head].IN_FEATURES
@@ -69,13 +56,7 @@ def check_features(
     key: str, names: Sequence[str], known: Iterable[str], source: str = "the backbone"
 ) -> None:
     """
-    Args:
-        key: of the config, for the message.
-        names: what it lists.
-        known: what ``source`` has.
-
-    Raises:
-        ValueError: they are none, or one is not known.
+    Check that a key of the config lists features, and only such as ``source`` has (``known``).
     """
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:

@@ -6,7 +6,6 @@ Shape shorthand: N images, K classes, H W size of the images that enter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 
 import torch
 from detectron2.config import CfgNode, configurable
@@ -21,50 +20,6 @@ from .losses import SemSegCriterion
 
 # Of the images in a training, in the published order; any others go at test time.
 TRAINING_SCALES = (0.5, 1.0)
-
-
-class ScaleView:
-    """
-    A view of the image at a scale: what the network says of it, at the size of the image: float32
-    or better. Each map is resized when somebody asks for it, since a test has no use for some.
-
-    Args:
-        maps: coarse logits, refined logits and attention, as the network gives them.
-        padded: (H, W) of what it saw.
-        size: of the image in it.
-        align_corners: see :func:`.resize`.
-    """
-
-    def __init__(
-        self,
-        maps: Sequence[Tensor],
-        padded: Sequence[int],
-        size: Sequence[int],
-        align_corners: bool,
-    ):
-        self._maps, self._padded, self._size = maps, padded, size
-        self._align_corners = align_corners
-
-    @cached_property
-    def coarse(self) -> Tensor:
-        """Logits [N, K, scale * H, scale * W]."""
-        return self._at_size(0)
-
-    @cached_property
-    def refined(self) -> Tensor:
-        """Logits [N, K, scale * H, scale * W]."""
-        return self._at_size(1)
-
-    @cached_property
-    def attention(self) -> Tensor:
-        """Return where to trust the logits more than those of larger scales, [N, 1, ...]."""
-        return self._at_size(2)
-
-    def _at_size(self, i: int) -> Tensor:
-        x = self._maps[i]
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        height, width = self._size
-        return resize(x, self._padded, self._align_corners)[..., :height, :width]
 
 
 # Images [N, 3, H, W] -> coarse logits, refined logits and attention, each of its own size.
@@ -87,13 +42,12 @@ class HierarchicalScales:
         align_corners: bool = False,
     ):
         """
+        Check the options.
+
         Args:
             scales: at test time.
-            scale_loss_weight: of the losses of each training scale's own prediction.
-            align_corners: of resizing logits and attention, see :func:`.resize`.
-
-        Raises:
-            ValueError: scales without 1.0, twice the same, or none above 0; a weight below 0.
+            scale_loss_weight: weight of the losses of each training scale's own prediction.
+            align_corners: for resizing logits and attention, see :func:`.resize`.
         """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
@@ -123,6 +77,8 @@ class HierarchicalScales:
         divisor: int = 1,
     ) -> dict[str, Tensor]:
         """
+        Return the losses of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``.
+
         Args:
             network: in training.
             images: normalised and padded, [N, 3, H, W].
@@ -130,57 +86,57 @@ class HierarchicalScales:
             criterion: of the blended coarse and refined logits. Its loss of coarse predictions is
                 that of each scale's own refined one, too.
             divisor: the network sees images padded with 0 to multiples of it.
-
-        Returns:
-            those of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``
         """
-        views = dict(zip(TRAINING_SCALES, self._views(network, images, TRAINING_SCALES, divisor)))
-        (scale, half), (_, whole) = views.items()
+        (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
-            blend_scales(larger, lower, half.attention, scale, self.align_corners)
-            for larger, lower in ((whole.coarse, half.coarse), (whole.refined, half.refined))
+            blend_scales(larger, lower, attention, TRAINING_SCALES[0], self.align_corners)
+            for larger, lower in zip(whole, half)
         )
         losses = criterion(coarse, refined, targets, self.align_corners)
         if self.scale_loss_weight:
             own = (
-                criterion.coarse_loss(v.refined, targets, self.align_corners)
-                for v in views.values()
+                criterion.coarse_loss(logits, targets, self.align_corners)
+                for logits in (half[1], whole[1])
             )
             losses["loss_sem_seg_scales"] = self.scale_loss_weight * sum(own)
         return losses
 
     def logits(self, network: Network, image: Tensor, divisor: int = 1) -> Tensor:
         """
-        Args:
-            network: in evaluation mode.
-            image: normalised and padded, [N, 3, H, W].
-            divisor: of :meth:`losses`.
-
-        Returns:
-            refined logits of all scales, [N, K, H, W]
+        Return the refined logits of all scales [N, K, H, W], by a network in evaluation mode, of an
+        image [N, 3, H, W], normalised and padded; ``divisor`` is that of :meth:`losses`.
         """
-        views = self._views(network, image, self.scales, divisor)
-        blended = next(views).refined
-        for scale, view in zip(self.scales[1:], views):
-            blended = blend_scales(blended, view.refined, view.attention, scale, self.align_corners)
+        views = self._views(network, image, self.scales, divisor, first=1)
+        blended, _ = next(views)
+        for scale, (refined, attention) in zip(self.scales[1:], views):
+            blended = blend_scales(blended, refined, attention, scale, self.align_corners)
         return blended
 
     def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
         """
-        Args:
-            network, image, divisor: of :meth:`logits`.
-
-        Returns:
-            the attention of each scale but the largest, which has none: [N, 1, H, W] in (0, 1)
+        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest, which has
+        none. Arguments are those of :meth:`logits`.
         """
         scales, size = self.scales[1:], image.shape[2:]
-        views = zip(scales, self._views(network, image, scales, divisor))
-        return {scale: resize(v.attention, size, self.align_corners) for scale, v in views}
+        views = zip(scales, self._views(network, image, scales, divisor, first=2))
+        return {scale: resize(a, size, self.align_corners) for scale, (a,) in views}
 
     def _views(
-        self, network: Network, image: Tensor, scales: Sequence[float], divisor: int
-    ) -> Iterator[ScaleView]:
+        self,
+        network: Network,
+        image: Tensor,
+        scales: Sequence[float],
+        divisor: int,
+        first: int = 0,
+    ) -> Iterator[list[Tensor]]:
+        """Yield the network's maps of each scale from the ``first`` on, float32 or better, at the
+        size of the image there; resizing the others would take memory."""
         for scale in scales:
-            size = [max(1, int(scale * side)) for side in image.shape[2:]]
-            padded = pad_to_multiple(resize(image, size), divisor)
-            yield ScaleView(network(padded), padded.shape[2:], size, self.align_corners)
+            height, width = (max(1, int(scale * side)) for side in image.shape[2:])
+            padded = pad_to_multiple(resize(image, (height, width)), divisor)
+            found = []
+            for x in network(padded)[first:]:
+                x = x.to(torch.promote_types(x.dtype, torch.float32))
+                x = resize(x, padded.shape[2:], self.align_corners)
+                found.append(x[..., :height, :width])
+            yield found

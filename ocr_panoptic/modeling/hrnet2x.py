@@ -50,11 +50,8 @@ class HRNet2x(HighResolutionNet):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """
-        Args:
-            x: images [N, in_chans, H, W]
-
-        Returns:
-            the maps of the branches, [N, C, H / stride, W / stride], rounded up, the finest first
+        Return the maps of the branches, [N, C, H / stride, W / stride], rounded up, the finest
+        first, of images [N, in_chans, H, W].
         """
         maps = [self.act1(self.bn1(self.conv1(x)))]
         for i in range(len(STAGES)):

@@ -62,9 +62,6 @@ class SemanticInference:
             window_stride: steps between windows, down and right, at most their size.
             accumulator_device: device of the running sum; "" = that of the logits.
             align_corners: of resizing logits, see :func:`ocr_panoptic.layers.resize`.
-
-        Raises:
-            ValueError: an argument makes no sense; the config key is named.
         """
         if not scales or min(scales) <= 0:
             raise UserError(
@@ -355,11 +352,8 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 def check_decided(confidence: Tensor) -> None:
     """
-    Args:
-        confidence: of :func:`confident_argmax`.
-
-    Raises:
-        FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
+    Raise FloatingPointError if a pixel has no highest score: one is NaN, or two are infinite. Its
+    ``confidence``, of :func:`confident_argmax`, is NaN.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(

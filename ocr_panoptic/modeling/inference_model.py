@@ -62,14 +62,10 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Args:
-            batched_inputs: of the network.
-
-        Returns:
-            an output for each image; those of a ``SegFix`` are its own
+        Return an output for each input of the network; a ``SegFix`` has outputs of its own.
 
         Raises:
-            FloatingPointError: as :func:`.check_decided`.
+            FloatingPointError: as :func:`.check_decided`, with the image's name.
         """
         try:
             with self._autocast():
@@ -156,43 +152,32 @@ def deploy(
         precision: see :class:`InferenceModel`.
         optimize: False for the trained network itself, in its mode.
         options: of :class:`InferenceModel`.
-
-    Raises:
-        ValueError: an unknown precision.
     """
     if isinstance(model, InferenceModel):
         options = {"made_of": model.made_of, **options}
         return InferenceModel(model.network, model.precision, **options)
     if not optimize:
         return InferenceModel(model, precision, **options)
-    found = InferenceModel(_optimized(model), precision, **options)
-    if dtype := PRECISIONS[precision]:
-        _cast_weights(found.network, dtype)
-    return found
-
-
-# Those whose weights go into their operation as they are, which autocast runs in half precision.
-CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame)
-
-
-def _cast_weights(network: nn.Module, dtype: torch.dtype) -> None:
-    for module in network.modules():
-        if type(module) in CAST:
-            module.weight = nn.Parameter(module.weight.detach().to(dtype), requires_grad=False)
-            # A ConvNormReLU may add its bias itself, in float32.
-            if module.bias is not None and type(module) is not ConvNormReLU:
-                module.bias = nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
-
-
-def _optimized(model: nn.Module) -> nn.Module:
     network = _shared_copy(model).eval()
+    found = InferenceModel(network, precision, **options)
     for module in list(network.modules()):
         if isinstance(module, TimmBackbone):
             module.fold_norms()
     _pad_evenly(network)
     fold_norms(network)
     to_channels_last(network)
-    return network
+    if dtype := PRECISIONS[precision]:
+        for module in network.modules():
+            if type(module) in CAST:
+                module.weight = nn.Parameter(module.weight.detach().to(dtype), requires_grad=False)
+                # A ConvNormReLU may add its bias itself, in float32.
+                if module.bias is not None and type(module) is not ConvNormReLU:
+                    module.bias = nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
+    return found
+
+
+# Those whose weights go into their operation as they are, which autocast runs in half precision.
+CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame)
 
 
 def evenly_padded(model: nn.Module) -> nn.Module:

@@ -6,7 +6,6 @@ Shape shorthand: N images, K classes, h w size of the logits, H W size of the la
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from detectron2.config import CfgNode, configurable
@@ -68,9 +67,6 @@ def hard_cross_entropy(
 
     Returns:
         scalar, float32 or better; 0 where all pixels are ignored
-
-    Raises:
-        ValueError: if threshold is no probability.
     """
     if not 0 < threshold <= 1:
         raise UserError(
@@ -113,9 +109,6 @@ class SemSegCriterion(nn.Module):
         loss_type, coarse_loss_type: of the refined and the coarse prediction: a key of LOSSES, or a
             sum of several with their weights, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
-
-    Raises:
-        ValueError: another loss type, or another number of class weights.
     """
 
     @configurable
@@ -167,13 +160,12 @@ class SemSegCriterion(nn.Module):
         self, coarse: Tensor, refined: Tensor, targets: Tensor, align_corners: bool = False
     ) -> dict[str, Tensor]:
         """
+        Return ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied.
+
         Args:
             coarse, refined: logits [N, K, h, w], each of its own size
             targets: int64 labels [N, H, W]
-            align_corners: of the resizing to the size of the labels, see :func:`.resize`
-
-        Returns:
-            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+            align_corners: for resizing to the size of the labels, see :func:`.resize`
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)
@@ -190,13 +182,9 @@ class SemSegCriterion(nn.Module):
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
     ) -> Tensor:
         arguments = logits, targets, self.ignore_value, self.class_weights, corners
-        losses = [weight * self._loss(name)(*arguments) for weight, name in terms]
+        options = {"ohem": {"threshold": self.ohem_threshold, "min_kept": self.ohem_min_kept}}
+        losses = [w * LOSSES[name](*arguments, **options.get(name, {})) for w, name in terms]
         return torch.stack([loss.float() for loss in losses]).sum()
-
-    def _loss(self, name: str) -> Loss:
-        if name == "ohem":
-            return partial(LOSSES[name], threshold=self.ohem_threshold, min_kept=self.ohem_min_kept)
-        return LOSSES[name]
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:

@@ -32,9 +32,6 @@ class OCRSemSegFPNHead(RefinedHead):
         context, refinement: see :class:`.RefinedHead`.
         region_supervision: whether the coarse prediction, which has a loss, is the soft object
             regions; False: a second classifier of the same features predicts them without a loss.
-
-    Raises:
-        ValueError: for a scheme that sees the truth.
     """
 
     @configurable

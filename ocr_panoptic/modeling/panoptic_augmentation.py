@@ -61,21 +61,23 @@ class PanopticAugmentation:
         self, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
     ) -> tuple[Tensor, Instances]:
         """
+        Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
+
         Args:
             network: in evaluation mode.
             see: shows it an input.
             inputs: with "image" [C, H, W]; "height" and "width" are those of the result, by default
                 the image's.
 
-        Returns:
-            (mean logits, float32 [1, K, height, width], and instances with masks of that size)
-
         Raises:
             TooThin: a side of the image would be scaled to nothing.
         """
         aug = self._cfg.TEST.AUG
-        _check_sides(inputs, aug)
         image = inputs["image"]
+        fault = thin_fault(*image.shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+        if fault and any(aug.MIN_SIZES):
+            name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
+            raise TooThin(f"{name}as it is seen, {fault}")
         if len(image) != 3:  # Pillow would take 4 channels for colours and their transparency
             image = image.float()
         size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
@@ -101,13 +103,6 @@ class PanopticAugmentation:
         ]
         merged.pred_masks = theirs._reduce_pred_masks(outputs, transforms)
         return total, detector_postprocess(merged, *size)
-
-
-def _check_sides(inputs: dict, aug: CfgNode) -> None:
-    fault = thin_fault(*inputs["image"].shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
-    if fault and any(aug.MIN_SIZES):
-        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
-        raise TooThin(f"{name}as it is seen, {fault}")
 
 
 def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:

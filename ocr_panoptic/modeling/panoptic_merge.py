@@ -36,9 +36,6 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
 
     Args:
         cfg: whose numbers of classes are complete.
-
-    Raises:
-        ValueError: a list by class has another length.
     """
     combine = cfg.MODEL.PANOPTIC_FPN.COMBINE
 
@@ -97,7 +94,8 @@ def merge_panoptic(
     taken = np.zeros(labels.shape, dtype=bool)
     segments: list[dict[str, Any]] = []
     for mask, i, index in zip(masks, used, order.tolist()):
-        rows = _rows(mask)
+        filled = np.flatnonzero(mask.any(axis=1))
+        rows = slice(filled[0], filled[-1] + 1) if len(filled) else slice(0, 0)
         mask, there = mask[rows], taken[rows]
         free = mask > there
         area, free_area = np.count_nonzero(mask), np.count_nonzero(free)
@@ -119,9 +117,3 @@ def merge_panoptic(
         segment_of[label] = segment["id"]
     np.copyto(ids, segment_of[semantic], where=~taken)
     return torch.from_numpy(ids).to(labels.device), segments
-
-
-def _rows(mask: np.ndarray) -> slice:
-    """The rows of [H, W] from the first to the last that is not empty."""
-    rows = np.flatnonzero(mask.any(axis=1))
-    return slice(rows[0], rows[-1] + 1) if len(rows) else slice(0, 0)

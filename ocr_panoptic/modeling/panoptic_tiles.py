@@ -55,6 +55,8 @@ def spans(side: int, window: int, step: int) -> list[Span]:
 
 class TiledOutput(NamedTuple):
     """
+    The result for a large image.
+
     Attributes:
         labels: semantic classes, int64 [H,W].
         confidence: probability of each pixel's label, float32 [H,W].
@@ -101,6 +103,8 @@ def see_in_tiles(
     stuff_areas: Sequence[float],
 ) -> TiledOutput:
     """
+    See an image in overlapping tiles and join their segments.
+
     Args:
         see: the model.
         image: [H,W,C].

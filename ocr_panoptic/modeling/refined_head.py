@@ -61,9 +61,6 @@ class RefinedHead(nn.Module):
         refined_predictor: the classifier of the augmented representations.
         scale_attention: from augmented representations to where a prediction is to be trusted more
             than those at larger scales; None in a head for one scale.
-
-    Raises:
-        ValueError: for ``regions`` that the scheme does not use.
     """
 
     def __init__(
@@ -111,25 +108,23 @@ class RefinedHead(nn.Module):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """
-        Args:
-            features: of the backbone by name, [N, C, H / stride, W / stride]
-
-        Returns:
-            (features of the coarse prediction, features of the pixels), [N, C, h', w'] and
-            [N, C, h, w]
+        Return the features of the coarse prediction [N, C, h', w'] and those of the pixels
+        [N, C, h, w], from the backbone's by name.
         """
         raise NotImplementedError(f"{type(self).__name__} says not where its features come from")
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
+        Predict or learn, as any head of Detectron2.
+
         Args:
             features: of the backbone by name, [N, C, H / stride, W / stride]
             targets: int64 labels [N, H, W], needed in training and for schemes that see the truth
 
         Returns:
             In training, (None, dict of losses).
-            In inference, (refined logits [N, K, H, W], {}), as any head of Detectron2. The coarse
-            logits stay at feature size and are not returned; :meth:`layers` gives both.
+            In inference, (refined logits [N, K, H, W], {}). The coarse logits stay at feature size
+            and are not returned; :meth:`layers` gives both.
         """
         coarse, refined = self.layers(features, targets)
         if self.training:
@@ -147,15 +142,8 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """
-        Args:
-            features, targets: of :meth:`forward`
-
-        Returns:
-            (coarse logits [N, K, h', w'], refined logits [N, K, h, w], attention [N, 1, h, w] in
-            (0, 1) or None, see ``scale_attention``)
-
-        Raises:
-            ValueError: if the scheme sees the truth and there is none.
+        Return coarse logits [N, K, h', w'], refined logits [N, K, h, w], and attention [N, 1, h, w]
+        in (0, 1) or None, see ``scale_attention``; arguments are those of :meth:`forward`.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
@@ -227,12 +215,8 @@ class RefinedHead(nn.Module):
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """
-        Args:
-            predictions: (coarse logits, refined logits) as :meth:`layers` returns them
-            targets: int64 labels [N, H, W]
-
-        Returns:
-            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+        Return the losses of the criterion: ``predictions`` are those of :meth:`layers`, ``targets``
+        int64 labels [N, H, W].
         """
         return self.criterion(*predictions, targets, self.align_corners)
 

@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from torch import Tensor
@@ -12,9 +11,7 @@ from ocr_panoptic.errors import UserError
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
 from .inference import (
-    LogitsFn,
     SemanticInference,
-    Size,
     check_decided,
     confident_argmax,
     pad_to_multiple,
@@ -94,14 +91,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
+        Return a dict of losses in training, else an output of height x width for each image.
+
         Args:
             batched_inputs: mappings with "image" [3, H, W]; in training and for schemes that see
                 the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of
                 the labels wanted, by default those of the image.
-
-        Returns:
-            In training, a dict of losses.
-            In inference, an output of height x width for each image.
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
@@ -113,11 +108,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
         """
-        Args:
-            batched_inputs: of :meth:`forward`
-
-        Returns:
-            (coarse logits, final logits) of the padded batch, [N, K, h, w]
+        Return coarse and final logits [N, K, h, w] of the padded batch, of inputs of
+        :meth:`forward`.
         """
         return self.sem_seg_head.layers(*self._batch(batched_inputs))
 
@@ -156,31 +148,27 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.maps(self.backbone(image))
 
     def _output(self, inputs: dict) -> InferenceOutput:
-        classes = self.inference(*self._view(inputs))
-        if self.sees_images_once:
-            return InferenceOutput(semantic_parts(classes))
-        # At once: the scores of all views are all classes at full resolution.
-        labels, confidence = confident_argmax(classes())
-        check_decided(confidence)
-        return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
-
-    def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
-        """The arguments of ``inference`` for an image."""
         image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
-            targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
+            targets = None
+            if truth is not None:  # padded as the image is
+                ignored = self.sem_seg_head.criterion.ignore_value
+                targets = truth.new_full((1, *image.shape[2:]), ignored)
+                targets[0, : truth.shape[0], : truth.shape[1]] = truth
+                targets = targets.to(self.device)
             return self.logits(image, targets)
 
-        return logits, image[None], size, self.divisor
-
-    def _padded_labels(self, labels: Tensor, size: torch.Size) -> Tensor:
-        padded = labels.new_full((1, *size), self.sem_seg_head.criterion.ignore_value)
-        padded[0, : labels.shape[0], : labels.shape[1]] = labels
-        return padded.to(self.device)
+        classes = self.inference(logits, image[None], size, self.divisor)
+        if self.sees_images_once:
+            return InferenceOutput(semantic_parts(classes))
+        # At once: the scores of all views are all classes at full resolution.
+        labels, confidence = confident_argmax(classes())
+        check_decided(confidence)
+        return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
 
     def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
         """Features and labels of images padded to one size: images with 0 after the normalisation,

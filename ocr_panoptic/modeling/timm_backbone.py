@@ -56,9 +56,6 @@ class TimmBackbone(Backbone):
 
     Attributes:
         known: shapes of all features of the network, by timm's names of the modules.
-
-    Raises:
-        UserError: timm has no such network, or the network lacks an option.
     """
 
     def __init__(
@@ -136,13 +133,10 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Args:
-            x: [N, in_channels, H, W], multiples of :attr:`size_divisibility`
-
-        Returns:
-            feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
-            In training a frozen network computes them in the precision of its weights, whatever
-            SOLVER.AMP says.
+        Return the feature maps [N, C, H / stride, W / stride], rounded up, by timm's name of the
+        module, of images [N, in_channels, H, W] whose sides are multiples of
+        :attr:`size_divisibility`. In training a frozen network computes them in the precision of
+        its weights, whatever SOLVER.AMP says.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -172,13 +166,12 @@ class TimmBackbone(Backbone):
 
     def as_timms(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """
-        Args:
-            weights: of a classifier, or of pre-training, of this network, as its authors or timm
-                have published it: any layout that timm itself reads.
+        Return weights with timm's names, and position and patch embeddings resampled to this
+        network's patches.
 
-        Returns:
-            them with timm's names, and position and patch embeddings resampled to this network's
-            patches; ``weights`` where timm does not know the layout
+        Args:
+            weights: of a classifier, or of pre-training, of this network, in any layout that timm
+                itself reads. Where timm does not know the layout, they are returned as they are.
         """
         entry = timm.model_entrypoint(self.name.partition(".")[0])
         adapt = getattr(sys.modules[entry.__module__], "checkpoint_filter_fn", None)

@@ -19,10 +19,8 @@ from ocr_panoptic.errors import UserError
 
 class Training(NamedTuple):
     """
-    Attributes:
-        lr_factor: of its layer.
-        decays: whether it has weight decay: biases, norms, layer scales, position embeddings and
-            tokens have none.
+    How a parameter is trained: ``lr_factor`` is that of its layer. Biases, norms, layer scales,
+    position embeddings and tokens have no weight decay (``decays``).
     """
 
     lr_factor: float
@@ -59,9 +57,6 @@ def training_of_parameters(
 
     Returns:
         of each parameter of ``features``
-
-    Raises:
-        ValueError: one of them is unknown to timm's network.
     """
     with torch.device("meta"):
         network = create_network(name, num_classes=1)  # DINOv2's has no classifier of its own

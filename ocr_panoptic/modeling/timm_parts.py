@@ -41,11 +41,8 @@ class BilinearFusion(nn.Module):
 
     def forward(self, x: list[Tensor]) -> list[Tensor]:
         """
-        Args:
-            x: the maps of the branches, [N, C, h, w] each, the finest first
-
-        Returns:
-            the same, each with what it gets from the others
+        Return the maps of the branches [N, C, h, w], the finest first, each with what it gets from
+        the others.
         """
         x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
         if len(x) == 1:
@@ -54,15 +51,14 @@ class BilinearFusion(nn.Module):
         for i, row in enumerate(self.fuse_layers):
             y = row[0](x[0]) if i else x[0]
             for j in range(1, len(x)):
-                coarse = row[j](x[j])
-                y = y + (self._enlarge(coarse, 2 ** (j - i), x[i]) if j > i else coarse)
+                map_ = row[j](x[j])
+                if j > i:
+                    if self.enlarge_twice:
+                        map_ = resize(map_, [2 ** (j - i) * side for side in map_.shape[2:]])
+                    map_ = resize(map_, x[i].shape[2:], self.align_corners)
+                y = y + map_
             fused.append(self.fuse_act(y))
         return fused
-
-    def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
-        if self.enlarge_twice:
-            coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
-        return resize(coarse, fine.shape[2:], self.align_corners)
 
 
 class WindowBlock(nn.Module):
@@ -80,13 +76,7 @@ class WindowBlock(nn.Module):
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """
-        Args:
-            x: [N, h, w, C]
-
-        Returns:
-            result of the windows' attention, [N, h, w, C]
-        """
+        """Return the windows' attention of [N, h, w, C], in the same shape."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return super()._attn(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]

@@ -46,11 +46,8 @@ class TimmPyramid(TimmBackbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Args:
-            x: [N, C, H, W], H and W multiples of 32
-
-        Returns:
-            res2 to res5, [N, C, H / stride, W / stride] each
+        Return res2 to res5, [N, C, H / stride, W / stride] each, of [N, C, H, W], H and W multiples
+        of 32.
         """
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
@@ -65,9 +62,6 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
     """
     The network of MODEL.TIMM under the FPN of MODEL.FPN, as ``build_resnet_fpn_backbone`` has
     Detectron2's ResNet: p2 to p6.
-
-    Raises:
-        ValueError: see :class:`TimmPyramid`, or MODEL.FPN.IN_FEATURES are others than its four.
     """
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
@@ -111,9 +105,6 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
     The plain ViT of MODEL.TIMM under :paper:`ViTDet`'s pyramid with MODEL.FPN.OUT_CHANNELS and
     MODEL.FPN.NORM (by default "LN", as in the paper): p2 to p6. MODEL.FPN.IN_FEATURES names the one
     block whose map is read, the last one in the paper; those behind it are left out.
-
-    Raises:
-        ValueError: the network's features are not of stride 16, or it has not the one feature.
     """
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)

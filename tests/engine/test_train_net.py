@@ -82,7 +82,7 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
     evaluated = load_config(str(run / "again/inference/tiny_val/config.yaml"), [])
     assert weights == evaluated.MODEL.WEIGHTS and not (run / "again/config.yaml").exists()
     other = ("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", 64)
-    with pytest.raises(ValueError, match="do not fit the model"):
+    with pytest.raises(ValueError, match="MODEL.OCR.CHANNELS is 64, and was 32"):
         main(make_args(*other, flags=("--eval-only",)))
 
 

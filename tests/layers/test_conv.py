@@ -28,39 +28,35 @@ def randomise(module: nn.Module) -> None:
                 nn.init.uniform_(tensor, low, high)
 
 
-def plain_conv(conv: ConvNormReLU) -> Conv2d:
-    """Detectron2's own layer with the same parameters."""
-    names = "in_channels", "out_channels", "kernel_size", "padding", "dilation", "norm"
-    options = {name: getattr(conv, name) for name in names}
-    plain = Conv2d(**options, bias=conv.bias is not None, activation=F.relu).double()
-    plain.load_state_dict(conv.state_dict())
-    return plain
+def assert_alike(forwards, parameters) -> None:
+    """Results, and the gradients of the input and of the parameters, are equal."""
+    results = []
+    for forward in forwards:
+        x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
+        torch.manual_seed(1)
+        y = forward(x.requires_grad_())
+        results.append((y, *torch.autograd.grad(y.square().sum(), [x, *parameters])))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("kernel_size, dilation", [(1, 1), (3, 1), (3, 2)])
-def test_evaluation_equals_detectron2_conv(norm, kernel_size, dilation):
+@pytest.mark.parametrize("training", [False, True])
+def test_equals_detectron2_conv(norm, kernel_size, dilation, training):
+    """Detectron2's own layer with the same parameters; running statistics, too."""
+    if training and "Sync" in norm:
+        pytest.skip("needs several processes")
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm=norm, kernel_size=kernel_size, dilation=dilation).double()
     randomise(conv)
-    plain = plain_conv(conv)
-    x = torch.randn(2, 8, 5, 7, dtype=torch.float64)
-    torch.testing.assert_close(conv.eval()(x), plain.eval()(x), rtol=0, atol=1e-12)
-    assert conv(x).shape == (2, 64, 5, 7)
-
-
-@pytest.mark.parametrize("norm", ["", "BN", "FrozenBN", "GN", "LN"])
-def test_training_equals_detectron2_conv_with_gradients_and_statistics(norm):
-    torch.manual_seed(0)
-    conv = ConvNormReLU(8, 64, norm=norm).double()
-    randomise(conv)
-    plain = Conv2d(8, 64, 1, bias=not norm, norm=get_norm(norm, 64), activation=F.relu).double()
+    names = "in_channels", "out_channels", "kernel_size", "padding", "dilation"
+    options = {name: getattr(conv, name) for name in names}
+    plain = Conv2d(**options, bias=not norm, norm=get_norm(norm, 64), activation=F.relu).double()
     plain.load_state_dict(conv.state_dict())
     results = []
     for layer in (conv, plain):
         x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
-        x.requires_grad_()
-        y = layer.train()(x)
+        y = layer.train(training)(x.requires_grad_())
         y.square().sum().backward()
         gradients = {k: p.grad for k, p in layer.named_parameters()}
         results.append((y, x.grad, gradients, dict(layer.named_buffers())))
@@ -74,15 +70,8 @@ def test_parts_are_as_good_as_their_concatenation(norm, training):
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double().train(training)
     randomise(conv)
-    x = torch.randn(2, 8, 3, 5, dtype=torch.float64)
-    results = []
-    for forward in (conv, lambda x: conv(*x.split([3, 1, 4], dim=1))):
-        conv.zero_grad()
-        x = x.detach().requires_grad_()
-        y = forward(x)
-        y.square().sum().backward()
-        results.append((y, x.grad, [p.grad for p in conv.parameters()]))
-    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    forwards = (conv, lambda x: conv(*x.split([3, 1, 4], dim=1)))
+    assert_alike(forwards, list(conv.parameters()))
 
 
 @pytest.mark.parametrize(
@@ -93,9 +82,7 @@ def test_only_affine_norms_fold(norm, foldable):
     if module is not None:
         module.eval()
     assert (affine_of_norm(module) is not None) == foldable
-
-
-def test_batch_statistics_do_not_fold():
+    # Batch statistics do not fold.
     assert affine_of_norm(nn.BatchNorm2d(4).train()) is None
     assert affine_of_norm(nn.BatchNorm2d(4, track_running_stats=False).eval()) is None
 
@@ -109,8 +96,6 @@ def test_one_value_per_channel_uses_running_statistics():
     actual = apply_norm(norm.train(), x)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
     assert torch.equal(norm.running_mean, before)
-    with pytest.raises(ValueError, match="more than 1 value"):
-        norm(x)  # what PyTorch itself does
 
 
 @pytest.mark.parametrize("kind", SYNCHRONISED)
@@ -143,14 +128,9 @@ def test_dropout_before_the_relu_is_dropout_after_it(negative_slope):
     conv = ConvNormReLU(8, 64, norm="BN", negative_slope=negative_slope).double()
     randomise(conv)
     dropout = nn.Dropout2d(0.4)
-    results = []
-    for run in (lambda x: conv.forward(x, dropout=dropout), lambda x: dropout(conv.forward(x))):
-        torch.manual_seed(1)
-        x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
-        y = run(x.requires_grad_())
-        results.append((y, *torch.autograd.grad(y.square().sum(), [x, *conv.parameters()])))
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
-    dropped = (results[0][0] == 0).flatten(2).all(2)
+    forwards = (lambda x: conv(x, dropout=dropout), lambda x: dropout(conv(x)))
+    assert_alike(forwards, list(conv.parameters()))
+    dropped = (conv(torch.randn(2, 8, 3, 5).double(), dropout=dropout) == 0).flatten(2).all(2)
     assert 20 < dropped.sum() < 128
 
 

@@ -86,9 +86,3 @@ def test_position_attention_mixes_pixels_and_channel_attention_channels():
         assert channel(x)[:, :, 1, 2].eq(0).all()
         y = position(x) - x
     assert y[:, 3].eq(0).all() and y[:, :, 1, 2].abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("channels", [4, 20])
-def test_channels_without_an_eighth(channels):
-    with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
-        PositionAttention(channels)

@@ -6,7 +6,15 @@ import pytest
 import torch
 from detectron2.layers import Conv2d
 
-from ocr_panoptic.layers import OCR, gather_regions, pixel_region_relation
+from ocr_panoptic.layers import (
+    OCR,
+    GroundTruthOCR,
+    JointTransformer,
+    PositionAttention,
+    SegmentationTransformer,
+    gather_regions,
+    pixel_region_relation,
+)
 from support import equations
 from support.battery import SchemeBattery
 
@@ -76,11 +84,6 @@ def test_gather_of_a_certain_region_is_the_pixel():
     torch.testing.assert_close(gather_regions(x, m)[..., 0, 0], x[:, :, 1, 2])
 
 
-def test_gather_names_both_sizes():
-    with pytest.raises(ValueError, match=r"\(1, 4, 3, 5\).*\(1, 2, 6, 10\)"):
-        gather_regions(torch.zeros(1, 4, 3, 5), torch.zeros(1, 2, 6, 10))
-
-
 def test_relation_hand_worked():
     """One pixel with phi(x) = (1, 2); psi(f) = (3, 0) and (0, 1): kappa = 3 and 2."""
     queries = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1)
@@ -88,11 +91,6 @@ def test_relation_hand_worked():
     for scale, expected in ((1.0, [0.7310586, 0.2689414]), (0.5, [0.6224593, 0.3775407])):
         w = pixel_region_relation(queries, keys, scale)
         assert w[0, :, 0].tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_needs_a_transform():
-    with pytest.raises(ValueError, match="transform_convs is 0"):
-        OCR(transform_convs=0)
 
 
 def test_unscaled_relation_in_half_precision():
@@ -122,3 +120,23 @@ def test_bands_and_layouts_leave_the_result(monkeypatch, norm, memory_format):
     assert len(bands) == (1 if norm == "GN" else 4)  # a group norm sees all pixels
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert found.is_contiguous(memory_format=memory_format)
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda: gather_regions(torch.zeros(1, 4, 3, 5), torch.zeros(1, 2, 6, 10)), "3, 5.*6, 10"),
+        (lambda: OCR(transform_convs=0), "transform_convs is 0"),
+        (lambda: GroundTruthOCR(part="regions"), "part is regions; it is both or gather or"),
+        (lambda: JointTransformer(5, num_blocks=0), "num_blocks is 0"),
+        (
+            lambda: SegmentationTransformer(5, decoder_self_attention="first"),
+            "is first; it is one of none, before, after",
+        ),
+        (lambda: PositionAttention(4), "has 4 channels .* a multiple of 8"),
+        (lambda: PositionAttention(20), "has 20 channels .* a multiple of 8"),
+    ],
+)
+def test_what_schemes_refuse(build, message):
+    with pytest.raises(ValueError, match=message), torch.device("meta"):
+        build()

@@ -131,10 +131,6 @@ class TestGroundTruthOCR(SchemeBattery):
             torch.testing.assert_close(*results, rtol=0, atol=1e-10)
             assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
 
-    def test_another_part(self):
-        with pytest.raises(ValueError, match="part is regions; it is both or gather or"):
-            self.make(part="regions")
-
 
 def test_one_hot_labels_are_the_nearest():
     """F.interpolate's "nearest-exact" gives the same: the label at the centre of each feature

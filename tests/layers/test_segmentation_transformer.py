@@ -117,11 +117,6 @@ def test_what_the_equivalence_needs():
     torch.testing.assert_close(ocr(x, classifier(x) + 7), expected)
 
 
-def test_bad_place_of_the_self_attention():
-    with pytest.raises(ValueError, match="is first; it is one of none, before, after"):
-        SegmentationTransformer(5, decoder_self_attention="first")
-
-
 class TestJointTransformer(CategoriesBattery):
     scheme = JointTransformer
     arguments = dict(num_classes=5, channels=8, key_channels=8, num_blocks=2)
@@ -148,8 +143,3 @@ class TestJointTransformer(CategoriesBattery):
         layer(x, m)[0, 0, 1, 2].backward()
         assert (x.grad.abs().sum(dim=1) > 0).all()
         assert (layer.category_queries.grad.abs().sum(dim=1) > 0).all()
-
-
-def test_needs_a_block():
-    with pytest.raises(ValueError, match="num_blocks is 0"):
-        JointTransformer(5, num_blocks=0)

@@ -12,7 +12,7 @@ from detectron2.modeling import build_model
 from ocr_panoptic import layers
 from ocr_panoptic.layers import ContextScheme
 from ocr_panoptic.modeling import context_schemes as registry
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context, context_class
 from support.segmentors import make_batch, make_cfg
 
 DOC = (Path(__file__).resolve().parents[2] / "docs/context_schemes.md").read_text()
@@ -58,13 +58,16 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
-    """Class, and what it takes; z depends on m if and only if the scheme says so."""
-    assert name in ROWS, "a scheme has a row in docs/context_schemes.md"
-    cfg = make_cfg("MODEL.CONTEXT.NAME", name)
+    """Class, and what it takes; z depends on m if and only if the scheme says so. The class is
+    known unbuilt, and every ReLU has the slope of the config."""
+    assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
+    cfg = make_cfg("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
     torch.manual_seed(0)
     scheme = build_context(cfg, 48).eval()
     cls, takes = ROWS[name]
-    assert type(scheme) is getattr(layers, cls)
+    assert context_class(cfg) is type(scheme) is getattr(layers, cls)
+    slopes = {m.negative_slope for m in scheme.modules() if isinstance(m, layers.ConvNormReLU)}
+    assert slopes == (set() if name in ("none", "Joint-Transformer") else {0.5})
     source = "features" if scheme.takes_features else "x"
     regions = "labels" if scheme.needs_truth else "m"
     takes = takes.partition(";")[0].split(", ")
@@ -76,7 +79,3 @@ def test_the_table_describes_the_scheme(name):
         changed = not torch.allclose(scheme(x, m), scheme(x, m.flip(3)))
         assert changed == scheme.uses_regions
         assert scheme(x, m).shape == (2, scheme.out_channels, 6, 7)
-
-
-def test_the_table_lists_nothing_else():
-    assert set(ROWS) == set(CONTEXT_SCHEMES)

@@ -106,22 +106,21 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
 
 
 @pytest.mark.slow
-def test_synchronised_norms_have_the_same_names():
+@pytest.mark.parametrize(
+    "make, norm",
+    [(lambda: make_resnet_cfg(50), "SyncBN"), (make_cfg, "SyncBN"), (make_cfg, "naiveSyncBN")],
+)
+def test_synchronised_norms_have_the_same_names(make, norm):
     """Those of Detectron2's backbone, of timm's, and of the head."""
-    for make, norm in (
-        (make_resnet_cfg, "SyncBN"),
-        (make_cfg, "SyncBN"),
-        (make_cfg, "naiveSyncBN"),
-    ):
-        cfg = make(50) if make is make_resnet_cfg else make()
-        plain = build_model(cfg)
-        for node in (cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.OCR):
-            node.NORM = norm
-        synchronised = build_model(cfg)
-        assert plain.state_dict().keys() == synchronised.state_dict().keys()
-        for (name, a), b in zip(plain.named_modules(), synchronised.modules(), strict=True):
-            if isinstance(a, nn.BatchNorm2d):
-                assert isinstance(b, SYNCHRONISED), name
+    cfg = make()
+    plain = build_model(cfg)
+    for node in (cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.OCR):
+        node.NORM = norm
+    synchronised = build_model(cfg)
+    assert plain.state_dict().keys() == synchronised.state_dict().keys()
+    for (name, a), b in zip(plain.named_modules(), synchronised.modules(), strict=True):
+        if isinstance(a, nn.BatchNorm2d):
+            assert isinstance(b, SYNCHRONISED), name
 
 
 @torch.no_grad()
@@ -164,8 +163,6 @@ def test_features_that_there_are_not(small_cfg, head, key, names, found):
 @pytest.mark.parametrize("key", ["IN_FEATURES", "COARSE_IN_FEATURES"])
 @pytest.mark.parametrize("names", [["layer9"], []])
 def test_features_that_a_semantic_model_has_not(key, names):
-    cfg = make_cfg()
-    cfg.MODEL.SEM_SEG_HEAD[key] = names
     message = rf"SEM_SEG_HEAD.{key} is {re.escape(str(names))}, and the backbone has act1, layer1"
     with pytest.raises(ValueError, match=message):
-        build_model(cfg)
+        build_model(make_cfg(f"MODEL.SEM_SEG_HEAD.{key}", names))

@@ -1,13 +1,12 @@
-"""The registry of context schemes: what each reads of the config, and what is known unbuilt."""
+"""The registry of context schemes: what each reads of the config."""
 
 import pytest
 import torch
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU
+from ocr_panoptic.layers import ContextScheme
 from ocr_panoptic.modeling.context import (
     CONTEXT_SCHEMES,
     build_context,
-    context_class,
     schemes_reading,
 )
 from support.segmentors import make_cfg
@@ -67,16 +66,3 @@ def test_every_key_of_the_registry_and_of_the_config_is_tested():
     of_context = {f"MODEL.CONTEXT.{key}" for key in make_cfg().MODEL.CONTEXT}
     assert of_context - set(CHANGES) == {"MODEL.CONTEXT.NAME"}
     assert schemes_reading("MODEL.CONTEXT.NAME") == ()
-
-
-@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
-def test_every_relu_of_a_scheme_has_the_slope(name):
-    leaky = build("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
-    slopes = [m.negative_slope for m in leaky.modules() if isinstance(m, ConvNormReLU)]
-    assert set(slopes) == (set() if name in ("none", "Joint-Transformer") else {0.5})
-
-
-@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
-def test_the_class_is_known_without_the_module(name):
-    cfg = make_cfg("MODEL.CONTEXT.NAME", name)
-    assert context_class(cfg) is type(build_context(cfg, 48))

@@ -31,7 +31,10 @@ def test_a_norm_folds_where_it_is_affine(norm):
     trained_like(conv).double()
     x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
     expected = conv(x)
-    fold_norms(conv)
+    if norm == "BN":  # as it stays in training
+        fold_norms(conv.train())
+        assert conv.norm is not None
+    fold_norms(conv.eval())
     assert (conv.norm is None) == (norm != "GN")
     torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
 
@@ -184,28 +187,14 @@ def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
     assert again.network is fast.network and again.confident and not fast.confident
     plain = deployed(make_cfg("TEST.OPTIMIZED", False), model)
     assert plain.network is model and plain.training
-    with pytest.raises(ValueError, match="precision is 'half'; it is one of float32, bfloat16"):
-        deploy(model, "half")
-
-
-@torch.no_grad()
-def test_bfloat16_is_near_float32():
-    model = trained_like(build_model(make_cfg()))
-    dtypes = []
-    fast = deploy(model, "bfloat16")
-    fast.network.sem_seg_head.refined_predictor.register_forward_hook(
-        lambda module, inputs, output: dtypes.append(output.dtype)
-    )
-    labels, expected = fast(images((61, 83)))[0]["labels"], model(images((61, 83)))[0]["labels"]
-    assert dtypes == [torch.bfloat16]
-    assert (labels == expected).double().mean() > 0.9
 
 
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN", "SAME padding"])
 def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
-    """Autocast casts the weights in each image, and the deployed model once."""
+    """Autocast casts the weights in each image, and the deployed model once; both are near
+    float32."""
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     elif kind == "SAME padding":
@@ -215,22 +204,27 @@ def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
     fast, inputs = deploy(model, "bfloat16"), images((61, 83))
     assert any(p.dtype == torch.bfloat16 for p in fast.parameters())
     expected = InferenceModel(deploy(model).network, "bfloat16")(inputs)[0]["sem_seg"]
-    assert torch.equal(fast(inputs)[0]["sem_seg"], expected) and expected.float().std() > 0
+    found, labels = fast(inputs)[0], model(inputs)[0]["sem_seg"].argmax(dim=0)
+    assert torch.equal(found["sem_seg"], expected) and expected.float().std() > 0
+    assert (found["labels"] == labels).double().mean() > 0.8
 
 
 @pytest.mark.parametrize(
-    "opts, message",
+    "refuse, message",
     [
-        (("TEST.PRECISION", "float16"), "needs a GPU, and MODEL.DEVICE is cpu"),
-        (("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False), "set TEST.OPTIMIZED True, or"),
+        (lambda: deploy(nn.Identity(), "half"), "'half'; it is one of float32, bfloat16"),
+        (
+            lambda: check_inference_keys(make_cfg("TEST.PRECISION", "float16")),
+            "needs a GPU, and MODEL.DEVICE is cpu",
+        ),
+        (
+            lambda: check_inference_keys(
+                make_cfg("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False)
+            ),
+            "set TEST.OPTIMIZED True, or",
+        ),
     ],
 )
-def test_keys_that_make_no_sense(opts, message):
+def test_what_is_refused(refuse, message):
     with pytest.raises(ValueError, match=message):
-        check_inference_keys(make_cfg(*opts))
-
-
-def test_a_batch_norm_in_training_stays():
-    conv = Conv2d(4, 8, 1, norm=nn.BatchNorm2d(8))
-    fold_norms(conv)
-    assert isinstance(conv.norm, nn.BatchNorm2d)
+        refuse()

@@ -16,22 +16,22 @@ def four(cfg: CfgNode, *opts: object) -> CfgNode:
     return cfg
 
 
+LITE0 = (
+    *("MODEL.TIMM.OUTPUT_STRIDE", 8, "MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.4']"),
+    *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['blocks.3']"),
+)
+SCALES = ("TEST.SCALES", "[0.5, 1.0]")
+WINDOWS = (
+    *("TEST.FLIP", True, *SCALES),
+    *("TEST.SLIDING_WINDOW.SIZE", "[60, 60]", "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"),
+)
 CONFIGS = {
     "timm": lambda: four(make_cfg()),
-    "timm, all stages": lambda: four(
-        make_cfg(backbone="tf_efficientnet_lite0"),
-        *("MODEL.TIMM.OUTPUT_STRIDE", 8, "MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.4']"),
-        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['blocks.3']"),
-    ),
-    "dilated": lambda: four(make_resnet_cfg(50)),
+    "timm, all stages": lambda: four(make_cfg(backbone="tf_efficientnet_lite0"), *LITE0),
     "dilated, another stem": lambda: four(make_resnet_cfg(50), "MODEL.RESNETS.STEM_TYPE", "basic"),
     "dilated, ceil mode": lambda: four(make_resnet_cfg(50), "MODEL.RESNETS.STEM_CEIL_MODE", True),
-    "scales": lambda: four(make_cfg(), "MODEL.HMSA.ENABLED", True, "TEST.SCALES", "[0.5, 1.0]"),
-    "windows and mirrored": lambda: four(
-        make_cfg(),
-        *("TEST.FLIP", True, "TEST.SCALES", "[0.5, 1.0]"),
-        *("TEST.SLIDING_WINDOW.SIZE", "[60, 60]", "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"),
-    ),
+    "scales": lambda: four(make_cfg(), "MODEL.HMSA.ENABLED", True, *SCALES),
+    "windows and mirrored": lambda: four(make_cfg(), *WINDOWS),
 }
 
 

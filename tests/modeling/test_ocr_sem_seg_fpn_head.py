@@ -2,115 +2,13 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
-from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from detectron2.utils.events import EventStorage
 
-from ocr_panoptic.layers import resize
-from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
-from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head, make_targets
-
-
-def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
-    """Detectron2's head with the weights of the coarse branch."""
-    plain = make_plain_head()
-    state = head.state_dict()
-    plain.load_state_dict({k: state[k] for k in plain.state_dict()})
-    return plain
-
-
-def test_coarse_branch_is_detectron2s_head():
-    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
-    with torch.no_grad():
-        coarse, refined = head.layers(features)
-        expected = plain_head(head).eval().layers(features)
-    torch.testing.assert_close(coarse, expected, rtol=0, atol=1e-6)
-    assert coarse.shape == refined.shape == (2, 5, 16, 24)
-    assert not torch.allclose(coarse, refined)
-
-
-def test_coarse_logits_are_the_soft_object_regions():
-    """The OCR layer gets the sum of the branches through the 3x3 convolution, and the coarse
-    logits of that very sum."""
-    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
-    with torch.no_grad():
-        branches = [getattr(head, name)(features[name]) for name in FPN_SHAPES]
-        x = torch.stack(branches).sum(0)
-        z = head.context(head.bottleneck(x), head.predictor(x))
-        expected = F.conv2d(z, head.refined_predictor.weight, head.refined_predictor.bias)
-        torch.testing.assert_close(head.layers(features)[1], expected, rtol=0, atol=1e-5)
-
-
-def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch):
-    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
-    with torch.no_grad():
-        _, refined = head.layers(features)
-        expected = F.interpolate(refined, scale_factor=4, mode="bilinear", align_corners=False)
-        sizes = []
-
-        def record(x, size, *_):
-            sizes.append(tuple(size))
-            return resize(x, size)
-
-        monkeypatch.setattr(refined_head, "resize", record)
-        logits, losses = head(features)
-    assert losses == {} and sizes.count((64, 96)) == 1
-    torch.testing.assert_close(logits, expected)
-    assert logits.shape == (2, 5, 64, 96)
-
-
-def test_losses_are_two_cross_entropies_with_their_own_weights():
-    head = make_fpn_head(loss_weight=0.3, coarse_loss_weight=0.7).train()
-    features = make_features(FPN_SHAPES)
-    targets = make_targets()
-    targets[:, :7] = 255
-    result, losses = head(features, targets)
-    assert result is None and set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
-    # Detectron2's head has the same loss for its one prediction.
-    plain = plain_head(head)
-    coarse, refined = head.layers(features)
-    for name, logits, weight in (
-        ("loss_sem_seg_coarse", coarse, 0.7),
-        ("loss_sem_seg", refined, 0.3),
-    ):
-        expected = weight * plain.losses(logits, targets)["loss_sem_seg"]
-        assert losses[name].item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_gradients_reach_every_parameter_and_the_features():
-    head, features = make_fpn_head().train(), make_features(FPN_SHAPES)
-    features = {k: v.requires_grad_() for k, v in features.items()}
-    _, losses = head(features, torch.arange(5).repeat(2, 64, 20)[:, :, :96])
-    sum(losses.values()).backward()
-    for name, p in head.named_parameters():
-        assert p.grad is not None and p.grad.abs().sum() > 0, name
-    assert all(f.grad.abs().sum() > 0 for f in features.values())
-
-
-def test_regions_without_supervision():
-    """A second classifier of the same features predicts the regions; only the refined loss
-    reaches it, and only the coarse loss the first."""
-    head, features = make_fpn_head(region_supervision=False), make_features(FPN_SHAPES)
-    with torch.no_grad():
-        coarse, refined = head.eval().layers(features)
-        x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
-        regions = F.conv2d(x, head.regions.weight, head.regions.bias)
-        expected = head.refined_predictor(head.context(head.bottleneck(x), regions))
-        torch.testing.assert_close(refined, expected)
-        torch.testing.assert_close(coarse, plain_head(head).eval().layers(features))
-    _, losses = head.train()(features, make_targets())
-    for name, reached, spared in (
-        ("loss_sem_seg", head.regions, head.predictor),
-        ("loss_sem_seg_coarse", head.predictor, head.regions),
-    ):
-        head.zero_grad()
-        losses[name].backward(retain_graph=True)
-        assert reached.weight.grad.abs().sum() > 0 and spared.weight.grad is None
-    with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
-        make_fpn_head(region_supervision=False, context=NoContext(32))
+from ocr_panoptic.modeling import OCRSemSegFPNHead
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import FPN_SHAPES
 
 
 @pytest.mark.slow

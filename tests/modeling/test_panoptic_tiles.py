@@ -131,41 +131,53 @@ def test_tiles_that_see_different_classes_are_not_joined():
     assert ids[20, 35] == 0 and ids[20, 36] == things[0]["id"]
 
 
-def test_two_things_of_a_tile_are_never_one():
-    """Two touching discs which the next tile takes for one: those of the first stay two."""
+def two_tiles(discs: list, change: Callable[[np.ndarray], None], image=None) -> tuple:
+    """The ids and the things of an image of two tiles, of which the right one sees something else:
+    ``change`` is what happens to its numbers of discs."""
 
     def network(tile):
         tile = tile.copy()
         if tile[0, 0, 2]:  # the right one
-            tile[..., 0][tile[..., 0] > 0] = 1
+            change(tile[..., 0])
         return see(tile, lambda number: 0)
 
-    image = scene(48, 72, [(14, 30, 9), (32, 30, 7)])
+    image = scene(48, 72, discs) if image is None else image
     image[:, 24:, 2] = 1
     ids, joined, _ = tiled(image, (48, 48), (47, 24), network)
-    things = [s for s in joined.segments if s["isthing"]]
+    assert set(np.unique(ids)) - {0} == {s["id"] for s in joined.segments}
+    return ids, [s["id"] for s in joined.segments if s["isthing"]]
+
+
+def test_two_things_of_a_tile_are_never_one():
+    """Two touching discs which the next tile takes for one: those of the first stay two."""
+    ids, things = two_tiles(
+        [(14, 30, 9), (32, 30, 7)], lambda numbers: np.minimum(numbers, 1, out=numbers)
+    )
     assert ids[14, 30] != ids[32, 30] and len(things) == 2
 
 
 def test_two_halves_in_the_overlap_are_two():
     """Masks whose IoU in the overlap is not above a half are different things."""
+    _, things = two_tiles([(20, 35, 8)], lambda numbers: numbers[:, :12].fill(0))
+    assert len(things) == 2
 
-    def network(tile):
-        tile = tile.copy()
-        if tile[0, 0, 2]:
-            tile[:, :12, 0] = 0  # sees the right half of it
-        return see(tile)
 
-    image = scene(48, 72, [(20, 35, 8)])
-    image[:, 24:, 2] = 1
-    _, joined, _ = tiled(image, (48, 48), (47, 24), network)
-    assert sum(s["isthing"] for s in joined.segments) == 2
+@pytest.mark.parametrize("right, areas, void", [(40, [], 9 * 4), (39, [9 * 5], 0)])
+def test_a_thing_that_the_other_tile_does_not_see(right, areas, void):
+    """Of a square of 9 columns the seam leaves 4, which are void, or 5, which are a thing."""
+    image = scene(48, 72, [])
+    image[10:19, right - 8 : right + 1, 0] = 1
+    ids, things = two_tiles([], lambda numbers: numbers.fill(0), image)
+    assert [np.count_nonzero(ids == number) for number in things] == areas
+    assert (ids == 0).sum() == void
 
 
 @pytest.mark.parametrize(
     "side, window, step", [(100, 40, 24), (1000, 256, 192), (30, 40, 24), (40, 40, 7), (65, 64, 9)]
 )
 def test_spans(side, window, step):
+    """The last of 872 columns at a step of 192 would have 104; it begins at a multiple of 64."""
+    assert spans(872, 256, 192)[-1][:2] == (640, 872)
     found = spans(side, window, step)
     assert (found[0].start, found[0].first, found[-1].end, found[-1].last) == (0, 0, side, side)
     for one, after in zip(found, found[1:]):
@@ -173,12 +185,6 @@ def test_spans(side, window, step):
         assert one.end - one.start == window
     for span in found:
         assert span.start <= span.first < span.last <= span.end
-
-
-def test_the_last_tile_is_large_and_aligned():
-    """The last tile would have 104 columns of 872 at a step of 192; it begins at a multiple of 64
-    instead."""
-    assert spans(872, 256, 192)[-1][:2] == (640, 872)
 
 
 def test_masks_are_placed_as_in_a_pasted_mask():
@@ -200,23 +206,3 @@ def test_masks_are_placed_as_in_a_pasted_mask():
 def test_tiles_that_do_not_overlap(window, step):
     with pytest.raises(ValueError, match="TEST.SLIDING_WINDOW"):
         check_tiling(window, step)
-
-
-@pytest.mark.parametrize("right, areas, void", [(40, [], 9 * 4), (39, [9 * 5], 0)])
-def test_a_thing_that_the_other_tile_does_not_see(right, areas, void):
-    """Of a square of 9 columns the seam leaves 4, which are void, or 5, which are a thing."""
-
-    def network(tile):
-        tile = tile.copy()
-        if tile[0, 0, 2]:  # the right one
-            tile[..., 0] = 0
-        return see(tile)
-
-    image = scene(48, 72, [])
-    image[10:19, right - 8 : right + 1, 0] = 1
-    image[:, 24:, 2] = 1
-    ids, joined, _ = tiled(image, (48, 48), (47, 24), network)
-    things = [s["id"] for s in joined.segments if s["isthing"]]
-    assert [np.count_nonzero(ids == number) for number in things] == areas
-    assert (ids == 0).sum() == void
-    assert set(np.unique(ids)) - {0} == {s["id"] for s in joined.segments}

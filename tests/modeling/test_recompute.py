@@ -106,27 +106,24 @@ def train_process(rank: int, folder: Path, device: str) -> None:
     leave_process_group()
 
 
-def assert_trained_alike(folder: Path, tolerance: float) -> None:
+TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+
+
+@pytest.mark.parametrize(
+    "device, tolerance",
+    [("cpu", 0), pytest.param("cuda", 1e-3, marks=[pytest.mark.gpu, TWO_GPUS])],
+)
+def test_two_processes_with_synchronised_norms(tmp_path, device, tolerance):
     """Both networks have the same gradients and buffers, and both processes the same gradients;
     the backbone's statistics are each one's own."""
+    start_method = "spawn" if device == "cuda" else "fork"
+    mp.start_processes(train_process, (tmp_path, device), nprocs=2, start_method=start_method)
     gradients = []
     for rank in range(2):
-        states, count = torch.load(folder / f"{rank}.pt")
+        states, count = torch.load(tmp_path / f"{rank}.pt")
         torch.testing.assert_close(*states, rtol=tolerance, atol=tolerance)
         gradients.append([state[:count] for state in states])
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
-
-
-def test_two_processes_with_synchronised_norms(tmp_path, forks):
-    mp.start_processes(train_process, (tmp_path, "cpu"), nprocs=2)
-    assert_trained_alike(tmp_path, 0)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus_with_synchronised_norms(tmp_path):
-    mp.start_processes(train_process, (tmp_path, "cuda"), nprocs=2, start_method="spawn")
-    assert_trained_alike(tmp_path, 1e-3)
 
 
 def coco_cfg(name: str, *opts: str) -> CfgNode:

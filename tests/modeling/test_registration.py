@@ -13,11 +13,9 @@ from detectron2.config import get_cfg
 from ocr_panoptic import add_ocr_config
 add_ocr_config(get_cfg())
 from detectron2.modeling import BACKBONE_REGISTRY, META_ARCH_REGISTRY, SEM_SEG_HEADS_REGISTRY
-BACKBONE_REGISTRY.get("build_dilated_resnet_backbone")
-BACKBONE_REGISTRY.get("build_timm_backbone")
+for name in ("build_dilated_resnet_backbone", "build_timm_backbone"): BACKBONE_REGISTRY.get(name)
 META_ARCH_REGISTRY.get("OCRSemanticSegmentor")
-SEM_SEG_HEADS_REGISTRY.get("ContextSemSegHead")
-SEM_SEG_HEADS_REGISTRY.get("OCRSemSegFPNHead")
+for name in ("ContextSemSegHead", "OCRSemSegFPNHead"): SEM_SEG_HEADS_REGISTRY.get(name)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

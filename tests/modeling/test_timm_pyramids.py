@@ -12,7 +12,6 @@ from timm.layers import Conv2dSame
 
 from ocr_panoptic.modeling import build_model, deploy
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
-from ocr_panoptic.modeling.timm_pyramids import TimmPyramid
 from support.segmentors import make_batch, make_cfg, trained_like
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")
@@ -24,25 +23,6 @@ def timm_cfg(small_cfg):
         return small_cfg(head, *TIMM_FPN, "MODEL.TIMM.NAME", name, *map(str, opts))
 
     return make
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name, stride, message",
-    [
-        ("vit_tiny_patch16_224", 32, "has features of stride 16, and an FPN needs .* 4, 8, 16, 32"),
-        ("resnet18", 8, "has features of stride 2, 4, 8, and .* with MODEL.TIMM.OUTPUT_STRIDE 32"),
-    ],
-)
-def test_networks_that_no_fpn_can_stand_on(name, stride, message):
-    with pytest.raises(ValueError, match=message):
-        TimmPyramid(name, output_stride=stride, norm="BN")
-
-
-def test_features_of_the_config(timm_cfg):
-    cfg = timm_cfg("tf_efficientnet_lite0", "ocr", "MODEL.FPN.IN_FEATURES", "['res3', 'res4']")
-    with pytest.raises(ValueError, match=r"IN_FEATURES is \['res3', 'res4'\]; .* has \['res2', "):
-        build_backbone(cfg)
 
 
 @pytest.mark.slow
@@ -188,36 +168,35 @@ def test_in_the_semantic_architecture():
         assert model.eval()(make_batch()[:1])[0]["labels"].shape == (61, 83)
 
 
-@pytest.mark.slow
-@torch.no_grad()
-def test_every_key_of_the_network_changes_the_features(vit_cfg):
-    def features(*opts: object) -> torch.Tensor:
-        torch.manual_seed(0)
-        return build_backbone(vit_cfg("ocr", *opts)).eval()(image)["p2"]
-
-    image = torch.randn(1, 3, 64, 96)
-    plain = features()
-    for opts in (
-        ("MODEL.TIMM.OUTPUT_NORM", "LN"),
-        ("MODEL.TIMM.NAME", "test_vit3", "MODEL.FPN.IN_FEATURES", "['blocks.3']"),
-        ("MODEL.FPN.IN_FEATURES", "['blocks.2']"),
-        ("MODEL.FPN.NORM", "GN"),
-    ):
-        found = features(*opts)
-        assert found.shape == plain.shape and not torch.allclose(found, plain), opts
+FPN, SIMPLE = (f"build_timm_{kind}_backbone" for kind in ("fpn", "simple_fpn"))
 
 
 @pytest.mark.parametrize(
-    "opts, message",
+    "builder, name, opts, message",
     [
-        (("MODEL.TIMM.NAME", "eva02_tiny_patch14_224"), "stride 14, .* MODEL.TIMM.PATCH_SIZE 16"),
-        (("MODEL.TIMM.NAME", "test_convnext"), "4, 8, 16, 32, .* Use build_timm_fpn_backbone"),
-        (("MODEL.FPN.IN_FEATURES", "['res2']"), r"\['res2'\]; .* the last one, \['blocks.5'\]"),
+        (
+            FPN,
+            "vit_tiny_patch16_224",
+            (),
+            "features of stride 16, and an FPN needs .* 4, 8, 16, 32",
+        ),
+        (
+            *(FPN, "resnet18", ("MODEL.TIMM.OUTPUT_STRIDE", 8)),
+            "has features of stride 2, 4, 8, and .* with MODEL.TIMM.OUTPUT_STRIDE 32",
+        ),
+        (
+            *(FPN, "resnet18", ("MODEL.FPN.IN_FEATURES", ["res3", "res4"])),
+            r"IN_FEATURES is \['res3', 'res4'\]; .* has \['res2', ",
+        ),
+        (SIMPLE, "eva02_tiny_patch14_224", (), "stride 14, .* MODEL.TIMM.PATCH_SIZE 16"),
+        (SIMPLE, "test_convnext", (), "4, 8, 16, 32, .* Use build_timm_fpn_backbone"),
+        (SIMPLE, "test_vit", (), r"\['res2'.*\]; .* the last one, \['blocks.5'\]"),
     ],
 )
-def test_what_it_cannot_stand_on(opts, message, vit_cfg):
+def test_what_a_pyramid_cannot_stand_on(builder, name, opts, message, small_cfg):
+    names = "MODEL.BACKBONE.NAME", builder, "MODEL.TIMM.NAME", name, "MODEL.TIMM.NORM", "BN"
     with pytest.raises(ValueError, match=message):
-        build_backbone(vit_cfg("ocr", *opts))
+        build_backbone(small_cfg("ocr", *map(str, (*names, *opts))))
 
 
 @pytest.mark.slow

@@ -34,9 +34,6 @@ class SemanticGraph(nn.Module):
     Attributes:
         outputs: names of what :meth:`forward` returns.
         stride: of the coarsest map in the network, in pixels of the image.
-
-    Raises:
-        ValueError: for a model that cannot be exported, and why.
     """
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
@@ -86,13 +83,12 @@ class SemanticGraph(nn.Module):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
+        Return labels, int32 [Ho, Wo] in 0..K-1; confidences, float32 [Ho, Wo], the probability of
+        the label; and logits, float32 [K, h, w], which cover the padded image.
+
         Args:
             image: int32 [H, W, 3] RGB, 0..255
             size: int64 [2], Ho and Wo
-
-        Returns:
-            labels, int32 [Ho, Wo] in 0..K-1; confidences, float32 [Ho, Wo], the probability of
-            the label; logits, float32 [K, h, w], which cover the padded image
         """
         x = self.prepared(image)
         logits = self.logits(self.model.backbone(x))
@@ -145,13 +141,9 @@ class PanopticGraph(SemanticGraph):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Args:
-            image, size: of :meth:`SemanticGraph.forward`
-
-        Returns:
-            those of :meth:`SemanticGraph.forward`; boxes, float32 [M, 4] as x0, y0, x1, y1 in
-            pixels of Ho x Wo; scores, float32 [M], the highest first; classes, int64 [M], of the
-            things; masks, float32 [M, s, s], probabilities in the boxes
+        Return what :meth:`SemanticGraph.forward` does, and boxes, float32 [M, 4] as x0, y0, x1, y1
+        in pixels of Ho x Wo; scores, float32 [M], the highest first; classes, int64 [M], of the
+        things; masks, float32 [M, s, s], probabilities in the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
@@ -165,12 +157,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """
-    The graph of a model. Arguments are those of :class:`SemanticGraph`.
-
-    Raises:
-        ValueError: for a model that cannot be exported, and why.
-    """
+    """The graph of a model. Arguments are those of :class:`SemanticGraph`."""
     # Not a subclass: it may compute anything.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

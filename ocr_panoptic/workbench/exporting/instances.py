@@ -33,10 +33,7 @@ EVERY_SCORE = -1e30
 
 
 def check_instances(model: nn.Module) -> None:
-    """
-    Raises:
-        ValueError: for another network than those whose inference this module computes.
-    """
+    """Check that the inference of a network is what this module computes."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
     _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)
@@ -66,14 +63,13 @@ def find_instances(
     model: nn.Module, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
+    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
+    classes, int64 [M]; and masks in the boxes, probabilities [M, s, s].
+
     Args:
         model: a ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
         features: of its backbone, [1, C, h, w] each.
         size: height and width of the image without padding.
-
-    Returns:
-        boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
-        classes, int64 [M]; masks in the boxes, probabilities [M, s, s]
     """
     heads = model.roi_heads
     proposals = find_proposals(model.proposal_generator, features, size)

@@ -62,9 +62,6 @@ def export_onnx(
 
     Returns:
         the rows of :func:`.check_parity`.
-
-    Raises:
-        ValueError: the model cannot be exported, or the file computes something else.
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -104,17 +101,7 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """
-    Args:
-        graph: of the model, on the CPU.
-        augmentation: how an image is resized in tests.
-        description: of :func:`.describe`.
-        path: of the file.
-        precision: "float32" or "int8".
-
-    Raises:
-        ValueError: the network has a part that PyTorch cannot export, or the resizing is another.
-    """
+    """Write the graph of a model; other arguments are those of :func:`export_onnx`."""
     resize = resize_stage(augmentation)
     # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
     # the exporter takes sizes that are 1, or equal by chance, for constants.
@@ -162,31 +149,28 @@ def write_onnx(
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
     """
+    Return the description that :class:`.run_onnx.Model` reads, for JSON.
+
     Args:
         model: a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
         metadata: of a data set with the model's classes.
-        made: of what the model was made: versions, the config's hash, ...
-
-    Returns:
-        the description that :class:`.run_onnx.Model` reads, for JSON.
+        made: what the model was made of: versions, the config's hash, ...
     """
+
+    def classes(names: list[str], colors: list) -> list[dict[str, Any]]:
+        pairs = zip(names, colors, strict=True)
+        return [{"name": name, "color": [int(c) for c in color]} for name, color in pairs]
+
     description = {
         "format": FORMAT,
-        "classes": _classes(metadata.stuff_classes, metadata.stuff_colors),
+        "classes": classes(metadata.stuff_classes, metadata.stuff_colors),
         "made": made,
     }
     if not isinstance(model, PanopticFPN):
         return description
     return description | {
-        "things": _classes(metadata.thing_classes, metadata.thing_colors),
+        "things": classes(metadata.thing_classes, metadata.thing_colors),
         "thing_ids": ids_by_class(metadata, "thing"),
         "stuff_ids": ids_by_class(metadata, "stuff"),
         "categories": categories_of(metadata),
     }
-
-
-def _classes(names: list[str], colors: list) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "color": [int(c) for c in color]}
-        for name, color in zip(names, colors, strict=True)
-    ]

@@ -50,9 +50,6 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     Args:
         given: the package, as npm installs it (a folder) or packs it (``.tgz``); by default it is
             fetched from npm's registry.
-
-    Raises:
-        ValueError: it cannot be fetched or read, or is of another version.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}`, and name it with --onnxruntime-web"
     try:
@@ -109,13 +106,11 @@ def check_folder(folder: Path) -> None:
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     """
-    Args:
-        folder: new or empty; ``index.html`` is written last.
-        model: a file that :func:`.export_onnx` has written.
-        runtime: of :func:`find_runtime`.
+    Write a page to a new or empty folder, ``index.html`` last.
 
-    Raises:
-        ValueError: the model is too large for a browser.
+    Args:
+        model: a file that :func:`.export_onnx` has written.
+        runtime: files of :func:`find_runtime`.
     """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)

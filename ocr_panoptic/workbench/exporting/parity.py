@@ -47,6 +47,8 @@ def check_parity(
     sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> list[dict[str, Any]]:
     """
+    Compare the results of a model and of its ONNX file, on an image of each size.
+
     Args:
         model: of a network as it is trained, on the CPU.
         exported: the same, from its ONNX file.

@@ -91,14 +91,13 @@ class Model:
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
+        Return "labels", int32 [H, W]; "confidences", float32 [H, W]; "logits", float32 [K, h, w],
+        at the resolution of the network. Of a panoptic model also "ids", int32 [H, W], 0 where no
+        segment is, and "segments", of each "id", "isthing", "category_id" (the class, among things
+        or among labels), and of a thing "score" and "box" (x0, y0, x1, y1).
+
         Args:
             image: uint8 [H, W, 3] RGB
-
-        Returns:
-            "labels", int32 [H, W]; "confidences", float32 [H, W]; "logits", float32 [K, h, w], at
-            the resolution of the network. Of a panoptic model also "ids", int32 [H, W], 0 where no
-            segment is, and "segments", of each "id", "isthing", "category_id" (the class, among
-            things or among labels), and of a thing "score" and "box" (x0, y0, x1, y1)
 
         Raises:
             ValueError: onnxruntime refuses the image, for want of memory most often.
@@ -157,8 +156,8 @@ def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, A
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """
-    Returns:
-        uint8 [H, W, 3] RGB, turned as the file's EXIF data say; of 16 bits the upper 8
+    Return an image as uint8 [H, W, 3] RGB, turned as the file's EXIF data say; of 16 bits the upper
+    8.
 
     Raises:
         ValueError: the file is no image, or is damaged.
@@ -196,9 +195,8 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 class Input(NamedTuple):
     """
-    Attributes:
-        name: of the results, without suffix.
-        file_name: path of the image below the folder of all.
+    An image: the ``name`` of its results, without suffix, and its ``file_name``, the path below the
+    folder of all.
     """
 
     name: str
@@ -208,12 +206,8 @@ class Input(NamedTuple):
 
 def find_images(entries: Sequence[str]) -> list[Input]:
     """
-    Args:
-        entries: images, and folders of images, which may have folders and links to folders in them;
-            hidden ones are left out.
-
-    Returns:
-        each image once, in order
+    Return each image once, in order, of images and of folders of images, which may have folders and
+    links to folders in them; hidden ones are left out.
 
     Raises:
         FileNotFoundError: an entry is not there, or a folder holds no image.

@@ -40,9 +40,6 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
 
     Args:
         augmentation: how an image is resized in tests.
-
-    Raises:
-        ValueError: an augmentation that is none of Detectron2's two that resize, or a random one.
     """
     given = augmentation
     if isinstance(given, T.AugmentationList) and len(given.augs) == 1:

@@ -39,14 +39,8 @@ def runner(stage: ir.Model) -> Callable[[dict], dict]:
 def test_resized_as_in_tests_of_detectron2(augmentation):
     """Equal in every value, Pillow's rounding included."""
     run = runner(resize_stage(T.AugmentationList([augmentation])))
-    for size in [
-        (48, 64),
-        (97, 31),
-        (50, 201),
-        (1, 3),
-        (37, 37),
-        *generator.integers(1, 150, (20, 2)),
-    ]:
+    sizes = (48, 64), (97, 31), (50, 201), (1, 3), (37, 37)
+    for size in [*sizes, *generator.integers(1, 150, (20, 2))]:
         image = generator.integers(0, 256, (*size, 3), dtype=np.uint8)
         inputs, found = T.AugInput(image), run({"image": image})
         augmentation(inputs)
@@ -84,11 +78,7 @@ def in_openvino(stage: ir.Model) -> Callable[[dict], dict]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "run_stage",
-    [lambda stage: runner(divided_as_floats(stage)), in_openvino],
-    ids=["float32", "openvino"],
-)
+@pytest.mark.parametrize("run_stage", [lambda s: runner(divided_as_floats(s)), in_openvino])
 def test_resized_where_a_quotient_is_rounded(run_stage):
     """Just below a whole number the quotient is rounded to it, one above Pillow's value."""
     augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
@@ -139,87 +129,64 @@ def pasted(prediction: dict) -> tuple[Instances, torch.Tensor]:
     return detector_postprocess(instances, 30, 40), labels
 
 
-def assert_equal(found: dict, ids: torch.Tensor, segments: list[dict]) -> None:
-    assert np.array_equal(found["ids"], ids.numpy())
-    assert [s["id"] for s in segments] == [*range(1, len(segments) + 1)]
-    assert found["segment_isthing"].tolist() == [s["isthing"] for s in segments]
-    assert found["segment_classes"].tolist() == [s["category_id"] for s in segments]
-    assert found["segment_scores"].tolist() == [s.get("score", 0.0) for s in segments]
-    assert found["segment_boxes"].shape == (len(segments), 4)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("stuff_area", [0, 100])
-def test_merge_is_that_of_detectron2(stuff_area):
-    run = runner(merge_stage(MergeRules(0.3, (0.2,) * 3, (stuff_area,) * 5)))
-    with_instances = 0
-    for seed in range(100):
-        prediction = random_prediction(seed)
-        instances, labels = pasted(prediction)
-        ids, segments = combine_semantic_and_instance_outputs(
-            instances, labels, 0.3, stuff_area, 0.2
-        )
-        assert_equal(run(prediction), ids, segments)
-        with_instances += segments[:1] != [] and segments[0]["isthing"]
-    assert with_instances > 50
-
-
-@pytest.mark.slow
-def test_merge_with_limits_by_class():
+@pytest.mark.parametrize("limits", [(0.3, 0, 0.2), (0.3, 100, 0.2), None])
+def test_merge_is_that_of_detectron2_or_ours_with_limits_by_class(limits):
     rules = MergeRules(0.5, (0.1, 0.5, 1.1), (0.0, 100.5, 50.0, 0.0, float("inf")))
-    run = runner(merge_stage(rules))
-    for seed in range(40):
+    if limits:
+        rules = MergeRules(limits[0], limits[2:] * 3, limits[1:2] * 5)
+    run, things = runner(merge_stage(rules)), 0
+    for seed in range(60):
         prediction = random_prediction(seed)
         instances, labels = pasted(prediction)
+        ids, segments = (
+            combine_semantic_and_instance_outputs(instances, labels, *limits)
+            if limits
+            else merge_panoptic(instances, labels, rules)
+        )
         found = run(prediction)
-        ids, segments = merge_panoptic(instances, labels, rules)
-        assert_equal(found, ids, segments)
-        for segment, box in zip(segments, found["segment_boxes"]):
+        assert np.array_equal(found["ids"], ids.numpy())
+        assert [s["id"] for s in segments] == [*range(1, len(segments) + 1)]
+        assert found["segment_isthing"].tolist() == [s["isthing"] for s in segments]
+        assert found["segment_classes"].tolist() == [s["category_id"] for s in segments]
+        assert found["segment_scores"].tolist() == [s.get("score", 0.0) for s in segments]
+        for segment, box in zip(segments, found["segment_boxes"], strict=True):
             if segment["isthing"]:
                 expected = instances.pred_boxes.tensor[segment["instance_id"]]
                 assert np.array_equal(box, expected.numpy())
+                things += 1
+    assert things > 20
+
+
+def alone(boxes: list = (), scores: list = (), labels: list = (0,)) -> dict:
+    """Full masks in these boxes over 8x8 pixels, whose columns have these labels in turn."""
+    count = len(scores)
+    return {
+        "labels": np.resize(np.array(labels, np.int32), (8, 8)),
+        "boxes": np.array(boxes, np.float32).reshape(count, 4),
+        "scores": np.array(scores, np.float32),
+        "classes": np.zeros(count, np.int64),
+        "masks": np.ones((count, 4, 4), np.float32),
+    }
+
+
+ONE, TWO = [[1, 1, 6, 6]], [[0, 0, 4, 4], [2, 0, 6, 4]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("score", "expected"), [(0.35, 0), (0.3, 1)])
-def test_a_score_at_the_limit(score, expected):
-    """float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64."""
-    prediction = {
-        "labels": np.zeros((8, 8), np.int32),
-        "boxes": np.array([[1, 1, 6, 6]], np.float32),
-        "scores": np.array([score], np.float32),
-        "classes": np.array([0]),
-        "masks": np.ones((1, 4, 4), np.float32),
-    }
-    found = runner(merge_stage(MergeRules(0.5, (score,), (0.0,))))(prediction)
-    assert len(found["segment_scores"]) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("overlap", "expected"), [(0.5, 2), (0.49, 1)])
-def test_an_overlap_at_the_limit(overlap, expected):
-    """Half of the second instance is taken: more than the limit is refused, the limit is not."""
-    prediction = {
-        "labels": np.zeros((8, 8), np.int32),
-        "boxes": np.array([[0, 0, 4, 4], [2, 0, 6, 4]], np.float32),
-        "scores": np.array([0.9, 0.8], np.float32),
-        "classes": np.array([0, 0]),
-        "masks": np.ones((2, 4, 4), np.float32),
-    }
-    found = runner(merge_stage(MergeRules(overlap, (0.5,), (0.0,))))(prediction)
-    assert len(found["segment_scores"]) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("area", "expected"), [(32, 1), (33, 0)])
-def test_an_area_at_the_limit(area, expected):
-    """Stuff of exactly the least area is a segment, as in Detectron2."""
-    prediction = {
-        "labels": np.repeat(np.array([[0, 1]], np.int32), 4, axis=1).repeat(8, axis=0),
-        "boxes": np.zeros((0, 4), np.float32),
-        "scores": np.zeros(0, np.float32),
-        "classes": np.zeros(0, np.int64),
-        "masks": np.zeros((0, 4, 4), np.float32),
-    }
-    found = runner(merge_stage(MergeRules(0.5, (0.5,), (0.0, area))))(prediction)
-    assert len(found["segment_classes"]) == expected
+@pytest.mark.parametrize(
+    "prediction, rules, count",
+    [
+        # float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64
+        (alone(ONE, [0.35]), MergeRules(0.5, (0.35,), (0.0,)), 0),
+        (alone(ONE, [0.3]), MergeRules(0.5, (0.3,), (0.0,)), 1),
+        # half of the second instance is taken
+        (alone(TWO, [0.9, 0.8]), MergeRules(0.5, (0.5,), (0.0,)), 2),
+        (alone(TWO, [0.9, 0.8]), MergeRules(0.49, (0.5,), (0.0,)), 1),
+        # stuff of exactly the least area is a segment, as in Detectron2
+        (alone(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 32)), 1),
+        (alone(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 33)), 0),
+    ],
+)
+def test_at_the_limits(prediction, rules, count):
+    assert len(runner(merge_stage(rules))(prediction)["segment_scores"]) == count

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import http.client
 import io
 import json
 import re
@@ -16,7 +15,6 @@ from onnxscript import opset18 as op
 from PIL import Image
 
 from ocr_panoptic.cli import export as cli_export
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.exporting import page, run_onnx
 from support.browser import Browser, find_chromium
 from support.exported_models import PANOPTIC, build, export
@@ -148,31 +146,26 @@ def test_camera_and_what_is_no_image(tmp_path, model, runtime):
         assert browser.evaluate("document.querySelector('h2').textContent").startswith("camera 20")
 
 
-def cut(path):
-    path.write_text(path.read_text()[:-200])
-
-
-def of_another_file(path):
-    wrong = base64.b64encode(gzip.compress(b"no model")).decode()
-    path.write_text(f'globalThis.embedded["model.onnx"] = "{wrong}";')
+NO_MODEL = f'embedded["model.onnx"] = "{base64.b64encode(gzip.compress(b"no model")).decode()}"'
 
 
 @in_browser
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "damage", "before", "message"),
+    ("name", "change", "before", "message"),
     [
-        ("model.js", cut, "", "model.js is missing or damaged. Copy the whole folder, or export"),
-        ("runtime.js", cut, "", "runtime.js is missing or damaged. Copy the whole folder"),
-        ("ort.wasm.min.js", cut, "", "ort.wasm.min.js is missing or damaged. Copy"),
-        ("model.js", of_another_file, "", "protobuf parsing failed"),
-        ("model.js", None, "WebAssembly.validate = () => false", "This browser is too old: it has"),
+        *(
+            (name, lambda text: text[:-200], "", f"{name} is missing or damaged. Copy the whole")
+            for name in ("model.js", "runtime.js", page.SCRIPT)
+        ),
+        ("model.js", lambda text: f"{text};{NO_MODEL};", "", "protobuf parsing failed"),
+        ("model.js", str, "WebAssembly.validate = () => false", "This browser is too old: it has"),
     ],
 )
-def test_faults_are_one_line(tmp_path, model, runtime, name, damage, before, message):
+def test_faults_are_one_line(tmp_path, model, runtime, name, change, before, message):
     page.write_page(tmp_path / "page", model, runtime)
-    if damage:
-        damage(tmp_path / "page" / name)
+    file = tmp_path / "page" / name
+    file.write_text(change(file.read_text()))
     with Browser(tmp_path / "page/index.html", tmp_path, before=before) as browser:
         browser.wait_for("!!document.querySelector('.error')")
         said = browser.evaluate(STATUS)
@@ -212,15 +205,6 @@ def test_packages_that_are_refused(tmp_path, content, message):
         page.find_runtime(tmp_path / "package")
 
 
-def test_answer_that_breaks_off(monkeypatch):
-    def urlopen(*_, **__):
-        raise http.client.IncompleteRead(b"")
-
-    monkeypatch.setattr(page.urllib.request, "urlopen", urlopen)
-    with pytest.raises(UserError, match="cannot be had from npm's registry: IncompleteRead"):
-        page.find_runtime()
-
-
 def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "RUNTIME", dict.fromkeys(page.RUNTIME, page.sha256(b"content")))
     (tmp_path / "folder/dist").mkdir(parents=True)
@@ -243,12 +227,37 @@ def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
     assert page.registry().startswith("http")
 
 
-def test_folder_holds_files(tmp_path):
-    page.check_folder(tmp_path / "new")
-    (tmp_path / "file").touch()
-    for folder in (tmp_path, tmp_path / "file"):
-        with pytest.raises(ValueError, match="is there already: name a new or an empty folder"):
-            page.check_folder(folder)
+@pytest.fixture
+def export_page(tmp_path, model, monkeypatch):
+    """Factory: export with these arguments, whose model is there at once."""
+    content = dict.fromkeys(page.RUNTIME, b"content")
+    monkeypatch.setattr(page, "find_runtime", lambda given: content)
+    monkeypatch.setattr(cli_export, "_export", lambda *given: shutil.copy(model, given[2]))
+    arguments = ["--config-file", "run", "--output", str(tmp_path / "new.onnx")]
+    parse = cli_export.argument_parser().parse_args
+    return lambda *given: cli_export.run(parse([*arguments, *map(str, given)]))
+
+
+def test_page_by_the_program(export_page, tmp_path, capsys):
+    export_page("--page", tmp_path / "page")
+    assert "index.html in a browser" in capsys.readouterr().out
+    names = {file.name for file in (tmp_path / "page").iterdir()}
+    assert names == {"index.html", "page.js", "model.js", "runtime.js", page.SCRIPT}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--page", "{}"], "is there already: name a new or an empty folder"),
+        (["--page", "{}/model.onnx"], "is there already: name a new or an empty folder"),
+        (["--onnxruntime-web", "{}"], "name its folder with --page"),
+    ],
+)
+def test_what_is_refused_before_the_export(export_page, tmp_path, arguments, message):
+    """It takes minutes."""
+    with pytest.raises(ValueError, match=message):
+        export_page(*(a.format(tmp_path) for a in arguments))
+    assert not (tmp_path / "new.onnx").exists()
 
 
 def test_model_that_is_too_large(tmp_path, model, monkeypatch):
@@ -256,24 +265,3 @@ def test_model_that_is_too_large(tmp_path, model, monkeypatch):
     with pytest.raises(ValueError, match="model.onnx is too large for a page"):
         page.write_page(tmp_path / "page", model, {})
     assert not (tmp_path / "page").exists()
-
-
-def test_page_by_the_program(tmp_path, model, monkeypatch, capsys):
-    """The folder is looked at before the export, which takes minutes."""
-    content = dict.fromkeys(page.RUNTIME, b"content")
-    monkeypatch.setattr(page, "find_runtime", lambda given: content)
-    written = tmp_path / "new.onnx"
-    monkeypatch.setattr(cli_export, "_export", lambda *_: shutil.copy(model, written))
-    (tmp_path / "page").mkdir()
-    arguments = ["--config-file", "run", "--output", written, "--page", tmp_path / "page"]
-    cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
-    assert "index.html in a browser" in capsys.readouterr().out
-    names = {file.name for file in (tmp_path / "page").iterdir()}
-    assert names == {"index.html", "page.js", "model.js", "runtime.js", page.SCRIPT}
-    written.unlink()
-    with pytest.raises(ValueError, match="page is there already"):
-        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
-    assert not written.exists()
-    arguments[-2] = "--onnxruntime-web"
-    with pytest.raises(ValueError, match="name its folder with --page"):
-        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))

@@ -284,9 +284,9 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     weights = own._model.network.state_dict()
     assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
     assert str(moved) == model.config.OUTPUT_DIR
-    (moved / "model_final.pth").unlink()
+    weights = (moved / "model_final.pth").rename(moved.with_name("weights.pth"))
     with pytest.raises(FileNotFoundError, match="moved has no whole checkpoint"):
         ocr_panoptic.load(moved)
     (moved / "config.yaml").unlink()
     with pytest.raises(FileNotFoundError, match="moved is a folder without config.yaml"):
-        ocr_panoptic.load(moved, "weights.pth")
+        ocr_panoptic.load(moved, weights)

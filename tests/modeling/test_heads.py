@@ -1,0 +1,326 @@
+"""
+The semantic heads of both architectures. A head is added to HEADS and inherits the battery: its
+parts in their order, regions without supervision, losses, the residual form, first weights.
+"""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_model
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
+from torch import nn
+
+from ocr_panoptic.layers import OCR, NoContext, gather_regions, one_hot_labels, resize
+from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import (
+    FPN_SHAPES,
+    SHAPES,
+    make_features,
+    make_fpn_head,
+    make_head,
+    make_plain_head,
+    make_targets,
+)
+from support.segmentors import make_batch, make_cfg, take_criterion
+
+
+def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A conv-norm-ReLU by functional calls, in evaluation mode."""
+    norm = module.norm
+    y = F.conv2d(x, module.weight, padding=module.weight.shape[-1] // 2)
+    return F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias))
+
+
+def linear(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(x, module.weight, module.bias)
+
+
+def parts_of_semantic(head: nn.Module, features: dict) -> tuple:
+    """Coarse: 3x3 conv -> norm -> ReLU -> 1x1 of stage 3. Pixels: stage 4."""
+    coarse = linear(head.coarse_predictor, conv(head.coarse[0], features["res4"]))
+    regions = head.regions and linear(head.regions[1], conv(head.regions[0][0], features["res4"]))
+    return coarse, features["res5"], regions
+
+
+def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
+    """All three are of the sum of the FPN branches."""
+    x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
+    return linear(head.predictor, x), x, head.regions and linear(head.regions, x)
+
+
+HEADS = {
+    "semantic": (make_head, SHAPES, parts_of_semantic),
+    "panoptic": (make_fpn_head, FPN_SHAPES, parts_of_panoptic),
+}
+
+
+@pytest.fixture(params=HEADS)
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def make(kind) -> Callable:
+    return HEADS[kind][0]
+
+
+@pytest.fixture
+def features(kind) -> dict:
+    return make_features(HEADS[kind][1])
+
+
+class TestEveryHead:
+    @pytest.mark.parametrize("supervision", [True, False])
+    def test_equals_its_description(self, kind, make, features, supervision, monkeypatch):
+        """Pixels through a 3x3 convolution, the scheme, a 1x1; only the result is enlarged."""
+        head = make(region_supervision=supervision).eval()
+        with torch.no_grad():
+            coarse, pixels, regions = HEADS[kind][2](head, features)
+            assert (regions is None) == supervision
+            m = coarse if regions is None else regions
+            z = head.context(conv(head.bottleneck, pixels), m)
+            refined = linear(head.refined_predictor, z)
+            found = head.layers(features)
+            torch.testing.assert_close(found, (coarse, refined), rtol=0, atol=1e-5)
+            assert not torch.allclose(*found)
+            sizes = []
+            monkeypatch.setattr(
+                refined_head, "resize", lambda x, size, *o: sizes.append([*size]) or resize(x, size)
+            )
+            logits, losses = head(features)
+        assert losses == {} and sizes.count([64, 96]) == 1 and logits.shape == (2, 5, 64, 96)
+        expected = F.interpolate(refined, size=(64, 96), mode="bilinear", align_corners=False)
+        torch.testing.assert_close(logits, expected)
+
+    def test_what_each_loss_reaches_without_region_supervision(self, make, features):
+        """The refined loss reaches the second branch, of the first one's form, and the coarse loss
+        the first."""
+        head = make(region_supervision=False).train()
+        _, losses = head(features, make_targets())
+        first = (head.coarse, head.coarse_predictor)
+        for name, reached, spared in (
+            ("loss_sem_seg", [head.regions], first),
+            ("loss_sem_seg_coarse", first, [head.regions]),
+        ):
+            head.zero_grad()
+            losses[name].backward(retain_graph=True)
+            assert all(p.grad.abs().sum() > 0 for m in reached for p in m.parameters())
+            assert all(p.grad is None for m in spared for p in m.parameters())
+        shapes = [[p.shape for m in ms for p in m.parameters()] for ms in (first, [head.regions])]
+        assert shapes[0] == shapes[1]
+
+    def test_losses_and_their_weights(self, make, features):
+        head = make(loss_weight=0.3, coarse_loss_weight=0.7).train()
+        targets = make_targets()
+        targets[:, :7] = 255
+        result, losses = head(features, targets)
+        assert result is None and set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
+        coarse, refined = head.layers(features)
+        for name, logits, weight in (("", refined, 0.3), ("_coarse", coarse, 0.7)):
+            full = F.interpolate(logits, size=(64, 96), mode="bilinear", align_corners=False)
+            expected = weight * F.cross_entropy(full, targets, ignore_index=255).item()
+            assert losses[f"loss_sem_seg{name}"].item() == pytest.approx(expected, rel=1e-5)
+        _, losses = head(features, torch.full_like(targets, 255))
+        sum(losses.values()).backward()
+        assert all(loss.item() == 0 for loss in losses.values())
+        assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
+
+    def test_class_weights_concern_both_losses_and_hard_examples_the_refined_one(
+        self, make, features
+    ):
+        plain, weights, ohem = (
+            make(**arguments).train()(features, make_targets())[1]
+            for arguments in (
+                {},
+                {"class_weights": (1, 1, 1, 1, 3)},
+                {"loss_type": "ohem", "ohem_threshold": 0.1, "ohem_min_kept": 50},
+            )
+        )
+        assert all(weights[name] != loss for name, loss in plain.items())
+        assert ohem["loss_sem_seg"] > plain["loss_sem_seg"]
+        assert ohem["loss_sem_seg_coarse"] == plain["loss_sem_seg_coarse"]
+
+    def test_gradients_reach_every_parameter_and_the_features(self, make, features):
+        head = make().train()
+        features = {k: v.requires_grad_() for k, v in features.items()}
+        _, losses = head(features, torch.arange(5).repeat(2, 64, 20)[:, :, :96])
+        sum(losses.values()).backward()
+        assert [n for n, p in head.named_parameters() if not p.grad.abs().sum() > 0] == []
+        assert all(f.grad.abs().sum() > 0 for f in features.values())
+
+    def test_residual_logits_are_the_coarse_ones_plus_those_without_it(self, make, features):
+        """They start as the coarse ones, so that both losses have one gradient there. Without the
+        residual form the refined loss reaches the coarse classifier by the regions alone."""
+        head = make(residual=True).eval().double()
+        with torch.no_grad():
+            nn.init.normal_(head.refined_predictor.weight)
+            coarse, refined = head.layers({name: x.double() for name, x in features.items()})
+            head.residual = False
+            alone = head.layers({name: x.double() for name, x in features.items()})[1]
+        assert alone.std() > 0.1
+        torch.testing.assert_close(refined, coarse + alone, rtol=0, atol=1e-12)
+        norms = {}
+        for residual in (True, False):
+            head = make(residual=residual, loss_weight=1.0, coarse_loss_weight=1.0).train()
+            _, losses = head(features, make_targets())
+            weight = head.coarse_predictor.weight
+            gradients = [
+                torch.autograd.grad(loss, weight, retain_graph=True)[0] for loss in losses.values()
+            ]
+            if residual:
+                torch.testing.assert_close(*gradients)
+            norms[residual] = (gradients[0].norm() / gradients[1].norm()).item()
+        assert 0 < norms[False] < 0.3 * norms[True]
+
+    def test_starts_of_the_coarse_classifier(self, make):
+        """N(0, 2 / C) and N(0, 2 / K) with a bias of 0, the latter as c2_msra_fill has it, and
+        PyTorch's within 1 / sqrt(C)."""
+        starts = ("pytorch", "he", "detectron2")
+        small, *others = (make(coarse_start=start).coarse_predictor for start in starts)
+        channels = small.in_channels
+        assert small.weight.abs().max() <= channels**-0.5 and small.bias.any()
+        for predictor, inputs in zip(others, (channels, 5), strict=True):
+            assert predictor.weight.std().item() == pytest.approx((2 / inputs) ** 0.5, rel=0.15)
+            assert not predictor.bias.any()
+
+
+def assert_start(head: nn.Module, expected: set[str], skip: tuple[str, ...] = ()) -> None:
+    """
+    Weight and bias of every convolution and linear layer are U(-b, b), b = 1 / sqrt(fan in), as in
+    openseg.pytorch and HRNet-OCR: c2_msra_fill and normal_ differ in size, in shape (a uniform has
+    std b / sqrt(3)), or in the bias, which they leave at 0.
+    """
+    kinds, names = (nn.Conv2d, nn.Linear), set()
+    for name, module in head.named_modules():
+        if not isinstance(module, kinds) or name.startswith(skip):
+            continue
+        names.add(name)
+        weight = module.weight.detach()
+        if name == "context.output":  # as published, its branch starts switched off
+            assert not weight.any()
+            continue
+        bound = 1 / math.sqrt(weight[0].numel())
+        assert 0.8 * bound < weight.abs().max() <= bound, name
+        assert weight.std() == pytest.approx(bound / math.sqrt(3), rel=0.25), name
+        if module.bias is not None:
+            assert 0 < module.bias.abs().max() <= bound, name
+    assert expected <= names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme, supervision", [*((s, True) for s in CONTEXT_SCHEMES), ("OCR", 0)])
+def test_first_weights_of_the_semantic_head(scheme, supervision):
+    torch.manual_seed(0)
+    opts = ("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", bool(supervision))
+    expected = {"coarse.0", "coarse_predictor", "refined_predictor"}
+    expected |= set() if supervision else {"regions.1"}
+    assert_start(build_model(make_cfg(*opts)).sem_seg_head, expected)
+
+
+@pytest.mark.parametrize("supervision", [True, False])
+def test_first_weights_of_the_panoptic_head(supervision):
+    torch.manual_seed(0)
+    head = OCRSemSegFPNHead(
+        make_plain_head(num_classes=54, conv_dims=128),
+        criterion=take_criterion({}, 54),
+        context=OCR(32, 16, 32, norm="BN"),
+        ocr_channels=32,
+        ocr_norm="BN",
+        region_supervision=supervision,
+    )
+    expected = {"predictor", "bottleneck", "context.delta", "refined_predictor"}
+    expected |= set() if supervision else {"regions"}
+    assert_start(head, expected, skip=tuple(FPN_SHAPES))  # branches start as Detectron2's do
+
+
+def test_regions_start_as_means_over_the_image():
+    """
+    With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
+    representation of a few random pixels; this one gives nearly the image's mean.
+    """
+    torch.manual_seed(0)
+    opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 11, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 128)
+    head = build_model(make_cfg(*opts)).sem_seg_head
+    regions = head.coarse_predictor(torch.randn(1, 128, 18, 24).relu_())
+    x = torch.randn(1, 4, 18, 24)
+    mean = x.mean(dim=(2, 3))[:, :, None, None]
+    assert (gather_regions(x, regions) - mean).abs().max() < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
+def test_every_scheme_begins_as_the_coarse_prediction(scheme):
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
+    with torch.no_grad():
+        coarse, refined = model.layers(make_batch(64, 96))
+    assert coarse.std() > 0
+    torch.testing.assert_close(refined, coarse, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_corners(align_corners):
+    """Features, the finest first, regions, the residual, full-size logits and losses: all resized
+    in one way."""
+    shapes = {f"s{i}": ShapeSpec(channels=8, stride=4 * i) for i in (1, 2)}
+    names = {"in_features": ["s2", "s1"], "coarse_in_features": ["s2"], "coarse_loss_weight": 0.4}
+    head = make_head(shapes, **names, residual=True, align_corners=align_corners).eval()
+    nn.init.normal_(head.refined_predictor.weight)
+    features, targets = make_features(shapes), make_targets()
+
+    def up(x, size):
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
+
+    with torch.no_grad():
+        coarse, refined = head.layers(features)
+        x = torch.cat([features["s1"], up(features["s2"], (16, 24))], 1)
+        expected = head.refined_predictor(head.context(head.bottleneck(x), up(coarse, (16, 24))))
+        expected += up(coarse, (16, 24))
+        torch.testing.assert_close(refined, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(head(features)[0], up(refined, (64, 96)), rtol=0, atol=0)
+        losses = head.losses((coarse, refined), targets)
+    for name, weight, x in (("", 1.0, refined), ("_coarse", 0.4, coarse)):
+        expected = weight * F.cross_entropy(up(x, (64, 96)), targets)
+        torch.testing.assert_close(losses[f"loss_sem_seg{name}"], expected)
+
+
+@pytest.mark.parametrize("scheme", ["none", "GT-OCR"])
+def test_schemes_without_predicted_regions(scheme):
+    head, features = make_head(scheme=scheme).eval(), make_features()
+    with torch.no_grad():
+        x = conv(head.bottleneck, features["res5"])
+        truth = one_hot_labels(make_targets(), 5, 255, (8, 12))
+        z = x if scheme == "none" else head.context(x, truth)
+        refined = head.layers(features, make_targets())[1]
+    torch.testing.assert_close(refined, linear(head.refined_predictor, z), rtol=0, atol=1e-5)
+
+
+def test_linear_coarse_head_of_the_paper():
+    head, features = make_head(coarse_kernel=0).eval(), make_features()
+    expected = linear(head.coarse_predictor, features["res4"])
+    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)
+
+
+def test_the_coarse_branch_of_the_panoptic_head_is_detectron2s():
+    """Logits and loss are those of Detectron2's head with the weights of the coarse branch."""
+    head, features = make_fpn_head(coarse_loss_weight=0.25), make_features(FPN_SHAPES)
+    plain, targets = make_plain_head(), make_targets()
+    plain.load_state_dict({k: head.state_dict()[k] for k in plain.state_dict()})
+    assert type(plain) is SemSegFPNHead
+    expected = plain.layers(features)
+    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-6)
+    loss = head.train()(features, targets)[1]["loss_sem_seg_coarse"]
+    expected = 0.25 * plain.losses(expected, targets)["loss_sem_seg"]
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("scheme", ["none", "GT-OCR", "Segmentation-Transformer"])
+def test_no_region_supervision_without_regions(scheme):
+    with pytest.raises(ValueError, match="REGION_SUPERVISION is False, but .* no predicted region"):
+        build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
+    with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
+        make_fpn_head(region_supervision=False, context=NoContext(32))
