@@ -15,12 +15,12 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
 
 
 def path(text: str) -> Path:
-    """The type of a flag; a shell leaves the ~ of --output=~/x as it is."""
+    """Return the path of a flag; a shell leaves the ~ of --output=~/x as it is."""
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
-    """The type of a flag."""
+    """Return the number of a flag, at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; it is a number of at least 1")
     return int(text)
@@ -64,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Data files; a KEY that follows them is the first of ``args.opts``."""
+        """Add the data files; a KEY that follows them is the first of ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -76,7 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """KEY VALUE ... of the config, at the end of the line."""
+        """Add KEY VALUE ... of the config, at the end of the line."""
         self.add_argument(
             "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
         )
@@ -90,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_model(self) -> None:
-        """The trained model that the command uses, and what of its config is set otherwise."""
+        """Add the trained model that the command uses, and keys of its config."""
         self.add_argument(
             "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
         )

@@ -52,9 +52,11 @@ def complete_config(
 
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
-        checks_data: look for the files of the data sets and into them.
+        checks_data: require data sets; look for their files and into them.
     """
     warnings = []
+    if checks_data:
+        _check_data_named(cfg, training)
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         if checks_data:
@@ -65,6 +67,18 @@ def complete_config(
     written = cfg.dump()
     _fit_to_machine(cfg)
     return Completed(written, warnings)
+
+
+def _check_data_named(cfg: CfgNode, training: bool) -> None:
+    split, described = ("TRAIN", "train") if training else ("TEST", "val")
+    if not cfg.DATASETS[split]:
+        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
+        raise UserError(
+            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty, so there is nothing "
+            f"to {'train' if training else 'evaluate'} on. Name a file that describes your data, "
+            "--data FILE (see datasets/README.md), or a data set that is known here: "
+            f"DATASETS.{split} \"('NAME',)\"."
+        )
 
 
 def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
@@ -171,7 +185,7 @@ def _fit_to_machine(cfg: CfgNode) -> None:
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
-    """Unread keys stay as they are: :func:`.check_unread_keys` refuses others."""
+    """Replace SyncBN in all keys that are read: :func:`.check_unread_keys` refuses the others."""
     for key, value in node.items():
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")

@@ -55,7 +55,6 @@ def setup(args: argparse.Namespace) -> Run:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
         torch.use_deterministic_algorithms(True, warn_only=True)
         cfg.CUDNN_BENCHMARK = False
-    _check_data_named(cfg, training)
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
     if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR or "?" in cfg.OUTPUT_DIR:
         # Detectron2 takes what follows a ? in the name of weights as an option.
@@ -90,18 +89,6 @@ def claimed(folder: str) -> AbstractContextManager:
         return FileLock(Path(folder) / "training.lock").acquire(blocking=False)
     except Timeout as e:
         raise UserError(f"OUTPUT_DIR {folder} is that of another training: set another.") from e
-
-
-def _check_data_named(cfg: CfgNode, training: bool) -> None:
-    split, described = ("TRAIN", "train") if training else ("TEST", "val")
-    if not cfg.DATASETS[split]:
-        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
-        raise UserError(
-            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty, so there is nothing "
-            f"to {'train' if training else 'evaluate'} on. Name a file that describes your data, "
-            "--data FILE (see datasets/README.md), or a data set that is known here: "
-            f"DATASETS.{split} \"('NAME',)\"."
-        )
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:
