@@ -154,6 +154,10 @@ SECTIONS: dict[str, list[Key]] = {
         "Least share of the backbone's tensors, without an FPN, that MODEL.WEIGHTS has to fill at "
         "the start of a training: another network has a few names in common. Heads may always "
         "differ. 0 starts from any weights."),
+    Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
+        "Where the weights that a training starts from know their classes, those of the data that "
+        "have the same names keep their rows of the classifiers, and the others start anew. False "
+        "fills every classifier whose shape fits, whatever its classes are."),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], ANY,

@@ -44,13 +44,14 @@ def rows_by_name(
         theirs, ours: classes of the weights and of the model.
     """
     places = {}
-    for kind, names in ours.items():
+    for kind in {kind for kind, *_ in CLASSIFIERS.values()} & ours.keys():
+        names = ours[kind]
         known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
         places[kind] = [known.get(name.casefold()) for name in names]
     rearranged = {}
     for name, value in own.items():
         kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))
-        if name not in weights or kind not in ours or [*theirs.get(kind, ())] == [*ours[kind]]:
+        if name not in weights or kind not in places or [*theirs.get(kind, ())] == [*ours[kind]]:
             continue
         found = torch.as_tensor(weights[name])
         wanted = (len(theirs.get(kind, ())) * each + after, *value.shape[1:])
@@ -65,7 +66,7 @@ def rows_by_name(
         rearranged[name] = rows
     named = [
         (name, place is not None)
-        for kind in sorted(ours, reverse=True)
+        for kind in sorted(places, reverse=True)
         for name, place in zip(ours[kind], places[kind], strict=True)
         if name != "things"
     ]

@@ -12,6 +12,8 @@ from torch import nn
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.last import last_checkpoint
 from ocr_panoptic.checkpoint.settings import check_settings
+from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
+from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
@@ -92,14 +94,16 @@ def named_model(
 
     Args:
         run: the folder of a run, a config, trained weights, or "" where ``weights`` are named.
-        weights: the trained weights; None for the last checkpoint of the folder, or those that
-            the config names.
+        weights: the trained weights; None for the last checkpoint of the folder, those that
+            Detectron2's zoo has for the config, or those that the config names.
         opts: KEY VALUE ... of the command line, for MODEL.TRUST_PICKLE.
     """
     run, keys, words = str(run), {}, list(map(str, opts))
     trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
     if not weights and run.endswith(WEIGHTS):
         run, weights = "", run
+    if not weights and "MODEL.WEIGHTS" not in words[::2]:
+        weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
     if not run and not weights:
         raise UserError(
             "Name a trained model: the folder of its run (--config-file), or its weights "

@@ -97,6 +97,7 @@ class Training(DefaultTrainer):
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
             identity=identity_of_run(cfg, self._written),
+            by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
         best = cfg.TEST.BEST_CHECKPOINT
@@ -119,16 +120,16 @@ class Training(DefaultTrainer):
             self.start = position_after(cfg, state)
             if changed := differences(cfg, state):
                 logger.warning("Set otherwise than in the saved run: %s", changed)
+        if not file:
+            identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+            check_settings_of(identity, cfg, strict=False)
+            check_classes_of(identity, cfg.DATASETS.TRAIN, strict=False)
         checkpointer.load(file or cfg.MODEL.WEIGHTS, checkpointables=None if file else [])
         self.start_iter = self.start.iteration
         if self.averaging and not file:
             self.averaging.begin()
         if self.best and file:
             self.best.resume()
-        if not file:
-            identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-            check_settings_of(identity, cfg, strict=False)
-            check_classes_of(identity, cfg.DATASETS.TRAIN, strict=False)
         check_settings(cfg, checkpointer.record, strict=False)
         checkpointer.record = checkpointer.record and settings_of(cfg, checkpointer.record)
         if comm.is_main_process():
