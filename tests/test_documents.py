@@ -66,8 +66,7 @@ def test_names():
     """Scripts, formats of annotations and published data sets."""
     named = {Path(name).name for name in found(r"[\w/]+\.py", DATASETS)}
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
-    cells = " ".join(found(r"^\| ([^|]*) \|", IMPORTS))
-    assert set(ANNOTATION_FORMATS) <= set(found(r"`([\w-]+)`", cells))
+    assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
     sets = set()
     for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
         start, _, rest = pattern.partition("{")
