@@ -25,8 +25,9 @@ class Rows(NamedTuple):
     """
     Attributes:
         weights: the tensors, those of the classifiers with a row for each of the model's classes.
-        kept: names of the model's classes that the weights know.
-        new: names of the others, whose rows are the model's own.
+        kept: names of the model's classes whose rows are those of the weights.
+        new: names of the others, whose rows are the model's own; both lists are empty where the
+            weights have the same classes or no such classifier.
     """
 
     weights: Mapping[str, Any]
@@ -50,7 +51,7 @@ def rows_by_name(
         names = ours[kind]
         known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
         places[kind] = [known.get(name.casefold()) for name in names]
-    rearranged = {}
+    rearranged, kinds = {}, set()
     for name, value in own.items():
         kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))
         if name not in weights or kind not in places or [*theirs.get(kind, ())] == [*ours[kind]]:
@@ -66,9 +67,10 @@ def rows_by_name(
         if after:
             rows[-after:] = found[-after:]
         rearranged[name] = rows
+        kinds.add(kind)
     named = [
         (name, place is not None)
-        for kind in sorted(places, reverse=True)
+        for kind in sorted(kinds, reverse=True)
         for name, place in zip(ours[kind], places[kind], strict=True)
         if name != "things"
     ]
