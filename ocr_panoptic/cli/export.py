@@ -1,7 +1,7 @@
 """
 Write a trained model as an ONNX file, and check that the file computes what the model does.
 
-    ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
+    ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 
 ocr_panoptic/workbench/exporting/run_onnx.py runs the file, without PyTorch and Detectron2; --page
 also writes a folder with a web page that does, in a browser and without a server. docs/export.md
