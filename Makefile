@@ -72,10 +72,9 @@ demo-finetune: announce-demo-finetune $(FINETUNE)  ## from ImageNet weights, on 
 	$(train-and-report)
 
 define train-and-report
-$(PYTHON) train_net.py --config-file $(CONFIG) --data $(DATA) \
+$(PYTHON) train_net.py --overwrite --config-file $(CONFIG) --data $(DATA) \
     $(KEYS) MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
-$(PYTHON) -m ocr_panoptic report --config-file $(OUTPUT)/config.yaml --output $(OUTPUT)/index.html \
-    MODEL.WEIGHTS $(OUTPUT)/model_final.pth
+$(PYTHON) -m ocr_panoptic report --config-file $(OUTPUT)
 endef
 
 test: $(ENV)  ## run the tests

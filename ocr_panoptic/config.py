@@ -148,11 +148,16 @@ SECTIONS: dict[str, list[Key]] = {
         "config.yaml then serves on every machine."),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
         "Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that "
-        "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it."),
+        "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it. "
+        "Counts only on the command line, or as an argument."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Least share of the backbone's tensors, without an FPN, that MODEL.WEIGHTS has to fill at "
         "the start of a training: another network has a few names in common. Heads may always "
         "differ. 0 starts from any weights."),
+    Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
+        "Where the weights that a training starts from know their classes, those of the data that "
+        "have the same names keep their rows of the classifiers, and the others start anew. False "
+        "fills every classifier whose shape fits, whatever its classes are."),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], ANY,
@@ -316,7 +321,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Learning rate of everything outside the backbone, to which the FPN belongs, as a "
         "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
-        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for parameters of one dimension, "
+        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for one-dimensional parameters, "
         "and for others that a timm network exempts: position embeddings, tokens, tables of "
         "relative positions. WEIGHT_DECAY_BIAS, if set, holds for biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),

@@ -19,7 +19,7 @@ def config_path(name: str) -> Path:
 
 
 def config_purpose(name: str) -> str:
-    """The first sentence of the comment that a config begins with; "" where it has none."""
+    """Return the first sentence of the comment that a config begins with; "" without a comment."""
     comment = []
     for line in config_path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("# "):

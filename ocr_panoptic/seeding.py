@@ -24,7 +24,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """The generators of the CPU are seeded by nonnegative numbers within the block; after it they
+    """Seed the generators of the CPU by nonnegative numbers within the block; after the block they
     go on as if it had not been."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
@@ -33,7 +33,7 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """The generators of all devices go on after the block as if it had not been."""
+    """Let the generators of all devices go on after the block as if it had not been."""
     had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
     cuda = torch.cuda.get_rng_state_all() if had_cuda else []
     with _kept_cpu():

@@ -119,6 +119,7 @@ def test_rows_of_the_papers_tables():
             assert f"{before.OUTPUT_DIR}/model_final.pth" == after.MODEL.WEIGHTS, row
 
 
+@pytest.mark.slow
 def test_commands_of_the_papers_schemes():
     (block,) = re.findall(r"```sh\n(.*?)```", TABLES, re.S)
     variables = dict(re.findall(r"^(\w+)=(.*)$", block, re.M))

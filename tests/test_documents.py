@@ -5,7 +5,6 @@ import re
 import runpy
 import shlex
 import shutil
-import subprocess
 import sys
 import textwrap
 from importlib import import_module
@@ -17,6 +16,7 @@ import yaml
 from PIL import Image
 from pycocotools import mask
 
+from ocr_panoptic.cli import train
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
@@ -25,6 +25,7 @@ from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_files import find_config
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/README.md"])
@@ -65,8 +66,7 @@ def test_names():
     """Scripts, formats of annotations and published data sets."""
     named = {Path(name).name for name in found(r"[\w/]+\.py", DATASETS)}
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
-    cells = " ".join(found(r"^\| ([^|]*) \|", IMPORTS))
-    assert set(ANNOTATION_FORMATS) <= set(found(r"`([\w-]+)`", cells))
+    assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
     sets = set()
     for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
         start, _, rest = pattern.partition("{")
@@ -161,12 +161,12 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_what_a_contributor_tries_in_seconds(tmp_path):
-    page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2]
-    commands = "\n".join(line for line in page.partition("##")[0].splitlines() if line.strip())
-    commands = commands.replace("output/", f"{tmp_path}/")
-    commands = commands.replace("ocr-panoptic", f"{sys.executable} -m ocr_panoptic")
-    commands = commands.replace("python datasets", f"{sys.executable} datasets")
-    done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, cwd=ROOT)
-    assert not done.returncode, done.stderr
+def test_what_a_contributor_tries_in_seconds(tmp_path, clean_catalog):
+    page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2].partition("##")[0]
+    scenes, training = found(r"^    (?:python|ocr-panoptic train) (.*)", page)
+    assert run_script(*shlex.split(scenes.replace("output/", f"{tmp_path}/"))) == 0
+    args = train.argument_parser().parse_args(
+        shlex.split(training.replace("output/", f"{tmp_path}/"))
+    )
+    assert not train.run(args)
     assert (tmp_path / "tried/model_final.pth").is_file()

@@ -130,8 +130,7 @@ def test_what_is_written_is_read(tmp_path, labels):
 
 
 @pytest.mark.parametrize(
-    "read, write",
-    [(read_label_image, write_label_png), (read_panoptic_png, write_panoptic_png)],
+    "read, write", [(read_label_image, write_label_png), (read_panoptic_png, write_panoptic_png)]
 )
 def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read, write):
     path = tmp_path / "a.png"

@@ -15,10 +15,12 @@ from torch import nn
 from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
+from .class_rows import Rows, rows_by_name
 from .fit import Fit
 from .last import NO_CHECKPOINT, last_checkpoint
 from .reading import fetch_weights, read_checkpoint
-from .settings import RECORD
+from .settings import IDENTITY, RECORD
+from .zoo import zoo_classes
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,10 @@ class SafeCheckpointer(DetectionCheckpointer):
             another shape there. For evaluation: a partly random model has no meaningful result.
         min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
             weights are of another model.
+        identity: what each file that is saved says of the training, see
+            :func:`ocr_panoptic.engine.identity.identity_of_run`.
+        by_class: whether classifiers take rows by the names of their classes, where the file and
+            ``identity`` know them, see :func:`.rows_by_name`.
         average: a module whose weights are saved in place of the model's; None to save the model.
 
     Attributes:
@@ -51,6 +57,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
+        rows: the classes of the last loaded file that the model has, too; None where the classes of
+            either are not known.
     """
 
     def __init__(
@@ -61,6 +69,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: bool = False,
         strict: bool = False,
         min_share: float = 0.0,
+        identity: dict[str, Any] | None = None,
+        by_class: bool = False,
         average: nn.Module | None = None,
         **checkpointables: Any,
     ):
@@ -70,6 +80,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
+        self.identity = identity
+        self.by_class = by_class
+        self.rows: Rows | None = None
         self.average = average
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -110,7 +123,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             return
         data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
-        data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
+        known = {RECORD: self.record, IDENTITY: self.identity}
+        data |= {**kwargs, **{key: value for key, value in known.items() if value}}
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
         try:
@@ -170,6 +184,15 @@ class SafeCheckpointer(DetectionCheckpointer):
                 widens=not self.strict,  # a model that is evaluated has been trained on such images
             )
             self.record = record or self.record
+        self.rows = None
+        theirs, ours = (
+            known and known.get("classes") for known in (checkpoint.get(IDENTITY), self.identity)
+        )
+        theirs = theirs or zoo_classes(self._path)
+        if self.by_class and theirs and ours:
+            own = self.model.state_dict()
+            self.rows = rows_by_name(checkpoint["model"], own, theirs, ours)
+            checkpoint["model"] = self.rows.weights
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),
@@ -211,6 +234,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         text = f"{self._path} fills {filled} of the model's {len(fit.names)} tensors"
         if fit.unused:
             text += f"; {len(fit.unused)} tensors of the file are not used"
+        if self.rows and self.rows.new:
+            text += (
+                f"\nclasses   {', '.join(self.rows.kept) or 'none'} keep their rows of the "
+                f"classifiers; {', '.join(self.rows.new)} start anew"
+            )
         return f"{text}\n{fit.table()}" if fit.faults else text
 
 

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-Classes = Mapping[str, Sequence[str]]  # "thing_classes" and "stuff_classes", by the model's labels
+ClassNames = Mapping[
+    str, Sequence[str]
+]  # "thing_classes" and "stuff_classes", by the model's labels
 # Classifier -> what its rows stand for, rows of each class, rows after those of all classes.
 CLASSIFIERS = {
     "roi_heads.box_predictor.cls_score": ("thing_classes", 1, 1),  # background
@@ -23,8 +25,9 @@ class Rows(NamedTuple):
     """
     Attributes:
         weights: the tensors, those of the classifiers with a row for each of the model's classes.
-        kept: names of the model's classes that the weights know.
-        new: names of the others, whose rows are the model's own.
+        kept: names of the model's classes whose rows are those of the weights.
+        new: names of the others, whose rows are the model's own; both lists are empty where the
+            weights have the same classes or no such classifier.
     """
 
     weights: Mapping[str, Any]
@@ -33,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def rows_by_name(
-    weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: Classes, ours: Classes
+    weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
     Give each class of the model the rows that the weights have for the class of its name.
@@ -44,13 +47,14 @@ def rows_by_name(
         theirs, ours: classes of the weights and of the model.
     """
     places = {}
-    for kind, names in ours.items():
+    for kind in {kind for kind, *_ in CLASSIFIERS.values()} & ours.keys():
+        names = ours[kind]
         known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
         places[kind] = [known.get(name.casefold()) for name in names]
-    rearranged = {}
+    rearranged, kinds = {}, set()
     for name, value in own.items():
         kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))
-        if name not in weights or kind not in ours or [*theirs.get(kind, ())] == [*ours[kind]]:
+        if name not in weights or kind not in places or [*theirs.get(kind, ())] == [*ours[kind]]:
             continue
         found = torch.as_tensor(weights[name])
         wanted = (len(theirs.get(kind, ())) * each + after, *value.shape[1:])
@@ -63,9 +67,10 @@ def rows_by_name(
         if after:
             rows[-after:] = found[-after:]
         rearranged[name] = rows
+        kinds.add(kind)
     named = [
         (name, place is not None)
-        for kind in sorted(ours, reverse=True)
+        for kind in sorted(kinds, reverse=True)
         for name, place in zip(ours[kind], places[kind], strict=True)
         if name != "things"
     ]

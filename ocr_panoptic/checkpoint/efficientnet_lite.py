@@ -41,10 +41,12 @@ def is_efficientnet_lite(names: Iterable[str]) -> bool:
 
 def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
     """
+    Give the tensors of a file the names of timm.
+
     Args:
-        names: of a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
-        model_names: of a network of timm, which numbers them stage by stage: the depth of each
-            stage is read off them.
+        names: names in a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
+        model_names: names in a network of timm, which numbers blocks stage by stage: they tell the
+            depth of each stage.
 
     Returns:
         name in the file -> timm's, without those of blocks that the network lacks

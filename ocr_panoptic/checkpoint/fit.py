@@ -36,9 +36,11 @@ class Fit:
         unexpected: Iterable[str],
     ) -> "Fit":
         """
+        Compare a file with a model.
+
         Args:
-            names: of all tensors of the model.
-            missing, unexpected: names of the model alone, and of the file alone.
+            names: names of all tensors of the model.
+            missing, unexpected: names that only the model has, and only the file.
             misshapen: (name, shape in the file, shape in the model).
         """
         names = [name for name in names if not name.endswith(OPTIONAL)]
@@ -52,10 +54,10 @@ class Fit:
 
     def backbone_share(self) -> float:
         """
-        The filled share of the tensors of the network that features come from, without those of an
-        FPN on it, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics. Whatever a
-        training starts from has all of it: ImageNet weights have nothing else, and detectors and
-        segmenters of other classes differ in the heads. 1 for a model without a backbone.
+        Return the filled share of the backbone's tensors, without an FPN, norms of its features
+        (MODEL.TIMM.OUTPUT_NORM) and running statistics; 1 for a model without a backbone. It is 1
+        for all that a training starts from: ImageNet weights have nothing else, and detectors and
+        segmenters of other classes differ in the heads.
         """
         of = next(
             (of for of in NETWORKS if any(name.startswith(of) for name in self.names)), "backbone."

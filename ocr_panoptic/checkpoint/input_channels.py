@@ -14,17 +14,17 @@ def adapt_input_channels(
     weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], channels: int
 ) -> Mapping[str, Any]:
     """
-    The weights with the convolution that reads the image as timm makes it for other images: for one
-    channel the sum over the colours, for several the colours again and again, times 3 / channels.
+    Adapt the convolution that reads the image, as timm does: for one channel it is the sum over the
+    colours, for several the colours again and again, times 3 / channels.
 
-    It is known by its shape, as names differ among files: a convolution of the backbone with as
-    many outputs has as many input channels as the image. The kernel may be of another size: patches
-    of a ViT are resampled after this.
+    The convolution is known by its shape, as names differ among files: a convolution of the
+    backbone with as many outputs has as many input channels as the image. The kernel may have
+    another size: patches of a ViT are resampled after this.
 
     Args:
         weights: tensors by their names in the file.
-        shapes: of the model's.
-        channels: C, of the images.
+        shapes: shapes of the model's tensors.
+        channels: C of the images.
 
     Returns:
         ``weights`` itself where there is nothing to adapt

@@ -44,6 +44,8 @@ class Layout:
 
     def rename(self, name: str, backbone: str) -> str:
         """
+        Rename a tensor.
+
         Args:
             backbone: "hrnet" or "resnet".
 
@@ -79,7 +81,7 @@ def _openseg_resnet(name: str) -> str:
 
 
 def _mmseg_resnet(name: str) -> str:
-    """The stem is a Sequential of (conv, norm, ReLU) x 3."""
+    """Rename a tensor of mmsegmentation, whose stem is a Sequential of (conv, norm, ReLU) x 3."""
     found = re.match(r"stem\.([013467])\.", name)
     if found:
         conv, is_norm = divmod(int(found[1]), 3)
@@ -88,12 +90,12 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """A conv-norm-ReLU. The norm may sit in a Sequential of its own with the ReLU."""
+    """Map a conv-norm-ReLU, whose norm may sit in a Sequential with the ReLU."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """The module of openseg.pytorch and HRNet-OCR; ASP-OCR's has the relation in a part of it."""
+    """Map the module of openseg.pytorch and HRNet-OCR; ASP-OCR has the relation in a part."""
     block = rf"{relation or name}\.object_context_block"
     modules = _conv_norm(
         rf"{name}\.conv_bn_dropout\.0", rf"{name}\.conv_bn_dropout\.1", "context.g"
@@ -111,7 +113,7 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr() -> dict[str, str]:
-    """The module of openseg.pytorch with four branches beside OCR."""
+    """Map the module of openseg.pytorch with four branches beside OCR."""
     head = "asp_ocr_head"
     modules = {
         **_authors_ocr(head, rf"{head}\.context\.2"),

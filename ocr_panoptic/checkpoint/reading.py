@@ -7,20 +7,23 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import torch
 from detectron2.utils.file_io import Detectron2Handler, PathManager
 from iopath.common.file_io import get_cache_dir
 from safetensors import safe_open
 from safetensors.torch import load_file
+from torch import Tensor
 
 from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .settings import RECORD
+from .settings import RECORD, check_recorded
 
 TIMEOUT = 30  # seconds without an answer to a download
 # Of NumPy arrays in containers, as Detectron2's model zoo has them.
@@ -127,12 +130,26 @@ def read_checkpoint(
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
             record = (file.metadata() or {}).get(RECORD)
-        checkpoint |= {RECORD: json.loads(record)} if record else {}
+        with suppress(ValueError):
+            record = json.loads(record or "null")
+        checkpoint |= {} if record is None else {RECORD: record}
+    check_recorded(filename, checkpoint.get(RECORD))
     weights = checkpoint["model"]
     if isinstance(weights, Mapping):
         weights = weights.get("state_dict", weights)
-    if not isinstance(weights, Mapping) or not any(hasattr(v, "shape") for v in weights.values()):
+    if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
+    for name, value in weights.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | np.generic):
+            found = f"{printable(name)} is a {type(value).__name__}"
+        elif getattr(value, "layout", torch.strided) is not torch.strided or value.dtype == object:
+            found = f"{printable(name)} is no dense tensor"
+        else:
+            continue
+        raise UserError(
+            f"{filename} holds other things than named tensors: {found}. Give the mapping of names "
+            'to tensors alone, or as "model" or "state_dict" beside the rest.'
+        )
     return checkpoint
 
 
@@ -146,6 +163,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
+        if not mmap and zipfile.is_zipfile(filename):
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         # torch's own words say how to switch its protection off.

@@ -11,6 +11,21 @@ from ocr_panoptic.errors import UserError
 
 # In a checkpoint, next to "model"; in the metadata of a .safetensors file, as JSON.
 RECORD = "conversion"
+# In a checkpoint of a training, next to "model".
+IDENTITY = "identity"
+
+
+def check_recorded(file: str, record: object) -> None:
+    """Refuse what no conversion has written as its record; None is a file without one."""
+    if record is None:
+        return
+    is_mapping = isinstance(record, Mapping) and {"source", "file"} <= record.keys()
+    settings = record.get("settings") if is_mapping else None
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise UserError(
+            f"{file}: its record of where the weights come from cannot be read; convert the "
+            "original file again (ocr-panoptic convert)."
+        )
 
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:

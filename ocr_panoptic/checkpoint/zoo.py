@@ -8,7 +8,7 @@ from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 _FOLDER = "COCO-PanopticSegmentation"
 # Config -> the address of its weights. ``detectron2.model_zoo`` has them, too, but its import is
 # slow and warns about setuptools.
-WEIGHTS = {
+ZOO_WEIGHTS = {
     f"{_FOLDER}/panoptic_fpn_{name}": f"detectron2://{_FOLDER}/panoptic_fpn_{name}/{file}"
     for name, file in {
         "R_50_1x": "139514544/model_final_dbfeb4.pkl",
@@ -21,7 +21,7 @@ WEIGHTS = {
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
     """Return "thing_classes" and "stuff_classes" of weights of the zoo, which are known by the name
     of the file wherever it lies; None for other weights."""
-    if Path(weights).name not in {Path(address).name for address in WEIGHTS.values()}:
+    if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None
     metadata = _get_builtin_metadata("coco_panoptic_separated")
     return {kind: metadata[kind] for kind in ("thing_classes", "stuff_classes")}

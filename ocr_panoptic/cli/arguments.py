@@ -15,12 +15,12 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
 
 
 def path(text: str) -> Path:
-    """The type of a flag; a shell leaves the ~ of --output=~/x as it is."""
+    """Return the path of a flag; a shell leaves the ~ of --output=~/x as it is."""
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
-    """The type of a flag."""
+    """Return the number of a flag, at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; it is a number of at least 1")
     return int(text)
@@ -64,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Data files; a KEY that follows them is the first of ``args.opts``."""
+        """Add the data files; a KEY that follows them is the first of ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -76,19 +76,25 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """KEY VALUE ... of the config, at the end of the line."""
+        """Add KEY VALUE ... of the config, at the end of the line."""
         self.add_argument(
             "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
         )
 
+    def add_weights(self) -> None:
+        """The trained model that the command uses."""
+        self.add_argument(
+            "--weights",
+            help="the trained model, which holds its settings and classes (default: the last "
+            "checkpoint of the folder that --config-file names)",
+        )
+
     def add_model(self) -> None:
-        """The trained model that the command uses, and what of its config is set otherwise."""
+        """Add the trained model that the command uses, and keys of its config."""
         self.add_argument(
-            "--config-file", required=True, metavar="RUN", help="folder of a run, or a config"
+            "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
         )
-        self.add_argument(
-            "--weights", help="the trained model (default: of a folder its last checkpoint)"
-        )
+        self.add_weights()
         self.add_opts()
 
 
@@ -116,7 +122,9 @@ class TrainingArguments(CommandParser):
             help="a file, a name that `ocr-panoptic configs` lists, or the folder of a run",
         )
         self.add_data()
-        self.set_defaults(eval_only=not can_train, resume=False, deterministic=False)
+        self.set_defaults(
+            eval_only=not can_train, resume=False, overwrite=False, deterministic=False
+        )
         if can_train:
             self._add_training()
         self.add_argument(
@@ -140,6 +148,11 @@ class TrainingArguments(CommandParser):
         )
         self.add_argument(
             _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
+        )
+        self.add_argument(
+            "--overwrite",
+            action="store_true",
+            help="start anew in an OUTPUT_DIR that has the checkpoints of another training",
         )
         self.add_argument("--eval-only", action="store_true", help="evaluate, and do not train")
         self.add_argument(

@@ -1,7 +1,7 @@
 """
 Measure a trained model on DATASETS.TEST, or on the validation split of data files.
 
-    ocr-panoptic evaluate --config-file RUN [--weights FILE] [--data FILE ...] [--num-gpus N]
+    ocr-panoptic evaluate [--config-file RUN] [--weights FILE] [--data FILE ...] [--num-gpus N]
         [KEY VALUE ...]
 """
 
@@ -16,9 +16,7 @@ from .train import function_arguments, launched
 
 def argument_parser() -> TrainingArguments:
     parser = TrainingArguments(__doc__, can_train=False)
-    parser.add_argument(
-        "--weights", help="the trained model (default: of a folder its last checkpoint)"
-    )
+    parser.add_weights()
     return parser
 
 
@@ -27,9 +25,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
-    from ocr_panoptic.engine.trained_model import options_of_run
+    from ocr_panoptic.engine.trained_model import named_model
 
-    args.opts = options_of_run(args.config_file, args.weights) + args.opts
+    if args.weights or args.config_file:
+        named = named_model(args.config_file, args.weights, args.opts)
+        args.config_file, args.settings = named.config, named.settings
+        args.opts = named.opts + args.opts
     return args
 
 
@@ -46,7 +47,7 @@ def evaluate(
     Measure a trained model, as ``ocr-panoptic evaluate`` does.
 
     Args:
-        config: the folder of a run, or a config.
+        config: the folder of a run, a config, or trained weights.
         weights: the trained model; by default the last checkpoint of the folder.
         data: data files, whose validation splits are predicted; by default those of the config.
         output: folder of the results; by default that of the run.

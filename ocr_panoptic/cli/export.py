@@ -1,7 +1,7 @@
 """
 Write a trained model as an ONNX file, and check that the file computes what the model does.
 
-    ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
+    ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 
 ocr_panoptic/workbench/exporting/run_onnx.py runs the file, without PyTorch and Detectron2; --page
 also writes a folder with a web page that does, in a browser and without a server. docs/export.md
@@ -48,7 +48,7 @@ def onnx_file(name: str | PathLike) -> Path:
     Raises:
         ArgumentTypeError: it is no name of an ONNX file.
     """
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.suffix != ".onnx" or path.is_dir():
         raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
     return path

@@ -5,7 +5,7 @@ then thousands of settings are tried without the network. The gain that is repor
 that were not fitted, and nothing is written unless its interval is above 0. Categories without a
 true segment are left out of the PQ.
 
-    ocr-panoptic fit-merge --config-file RUN [--weights FILE] [--data FILE ...] [--folds N]
+    ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
 """
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
 
     opts = [*data_options(args.data), *args.opts]
-    cfg = trained_config(args.config_file, args.weights, opts)
+    cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)
     kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
     rows = [("as it is", before, before, None, "")]

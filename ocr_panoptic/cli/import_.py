@@ -17,6 +17,7 @@ NAME_train and NAME_val. docs/imports.md tells more of the formats:
     label-studio         SOURCE: JSON export; IMAGES: folder of the images
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
                          default that of the JSON files
+    via                  SOURCE: JSON of VGG Image Annotator; IMAGES: folder of the images
 """
 
 import argparse

@@ -2,19 +2,15 @@
 Predict every image of a folder, a list or a video, and write what other programs read: panoptic
 and label PNGs, confidences, COCO's JSON files, pictures. docs/prediction.md describes them.
 
-    ocr-panoptic predict --config-file RUN [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
+    ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
 
 Repeat the command to go on after a stop. It ends with status 1 where an image has no results.
 """
 
 import argparse
-from typing import TYPE_CHECKING
 
 from .arguments import CommandParser, path
-
-if TYPE_CHECKING:
-    from detectron2.config import CfgNode
 
 LABELS = ("train", "dataset")
 
@@ -43,21 +39,17 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.engine import launch
-    from ocr_panoptic.engine.trained_model import options_of_run
 
-    args.opts = options_of_run(args.config_file, args.weights) + args.opts
     return launch(predict_here, args) or 0
 
 
-def predict_here(args: argparse.Namespace, cfg: "CfgNode | None" = None) -> int:
+def predict_here(args: argparse.Namespace) -> int:
     """Predict as one of the processes, see :func:`.launch`; return the exit status."""
-    from ocr_panoptic.engine import complete_config
-    from ocr_panoptic.engine.config_files import load_arguments
+    from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.predicting.run import predict_all
 
-    cfg = cfg or load_arguments(args)
-    complete_config(cfg)
+    cfg = trained_config(args.config_file, args.weights, args.opts)
     inputs = find_inputs(args.input, args.output)
     missing = predict_all(cfg, inputs, args.output, args.labels, args.overlays)
     return 1 if missing else 0

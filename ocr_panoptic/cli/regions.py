@@ -4,7 +4,7 @@ refined prediction, the share of a region's weight on pixels of its class, and t
 pixels to the region of their class. Prints a table, writes it to
 OUTPUT_DIR/inference/<data set>/region_quality.json.
 
-    ocr-panoptic regions --config-file RUN [--weights FILE] [KEY VALUE ...]
+    ocr-panoptic regions [--config-file RUN] [--weights FILE] [KEY VALUE ...]
 """
 
 import argparse
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
-    cfg = trained_config(args.config_file, args.weights, args.opts)
+    cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)
     rows, run = measure_regions(cfg)
     table = [[name, *row.values()] for name, row in rows.items()]
     header = ["class", *RegionQuality.COLUMNS]

@@ -2,7 +2,7 @@
 Write one self-contained HTML page about a run that was trained and evaluated: metrics, pictures of
 a few images, the worst and the best ones, classes, loss curves.
 
-    ocr-panoptic report --config-file RUN [--weights FILE] [--output PAGE] [--num-images N] \\
+    ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
 """
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.workbench.looking.run_report import build_report
 
-    cfg = trained_config(args.config_file, args.weights, args.opts)
+    cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)
     page = build_report(cfg, args.config_file, args.num_images, max(0, args.num_ranked))
     output = args.output or Path(cfg.OUTPUT_DIR) / "index.html"
     write_text(output, page)

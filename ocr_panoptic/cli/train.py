@@ -53,6 +53,7 @@ def train(
     data: str | PathLike | Sequence[str | PathLike] = (),
     output: str | PathLike | None = None,
     resume: bool | Literal["auto"] = False,
+    overwrite: bool = False,
     num_gpus: int = 1,
     deterministic: bool = False,
     **keys: Any,
@@ -66,6 +67,7 @@ def train(
         data: data files.
         output: folder of the run; by default OUTPUT_DIR of the config.
         resume: go on after the last checkpoint; "auto": or start, where there is none.
+        overwrite: start anew in a folder that has the checkpoints of another training.
         num_gpus: processes of this machine. Several are new ones, which import the caller's
             program: it needs ``if __name__ == "__main__":``.
         deterministic: equal results for equal SEEDs on this machine.
@@ -80,7 +82,8 @@ def train(
         SystemExit: by Ctrl-C or SIGTERM; a checkpoint has been saved.
     """
     args = function_arguments(argument_parser(), config, data, output, keys)
-    args.resume, args.num_gpus, args.deterministic = resume, num_gpus, deterministic
+    args.resume, args.overwrite = resume, overwrite
+    args.num_gpus, args.deterministic = num_gpus, deterministic
     return launched(args) or {}
 
 

@@ -31,12 +31,14 @@ from ocr_panoptic.formats.files import (
     as_list,
     check_output_folder,
     printable,
+    read_json,
     read_yaml,
     write_text,
 )
 from ocr_panoptic.formats.pictures import CHANNELS
 
 from .faults import DataFaults, raise_if_any
+from .other_formats import check_is_no_annotation, only_data_file
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # in a path, the name that an image and its labels share
@@ -99,9 +101,13 @@ class DataFile:
 
 def read_data_file(path: Path | str) -> DataFile:
     path = Path(os.path.abspath(Path(path).expanduser()))
+    if path.is_dir():
+        path = only_data_file(path)
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
-    content = read_yaml(path)
+    readers = {".json": read_json, ".xml": lambda path: None}
+    content = readers.get(path.suffix.lower(), read_yaml)(path)
+    check_is_no_annotation(path, content)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list
@@ -30,7 +30,9 @@ class Described(NamedTuple):
 
 
 def read_described(
-    files: DataFiles, wanted: Collection[str] | None = None
+    files: DataFiles,
+    wanted: Collection[str] | None = None,
+    classes: Mapping[str, Any] | None = None,
 ) -> tuple[list[str], dict[str, Described]]:
     """Read data files.
 
@@ -38,6 +40,7 @@ def read_described(
         files: one data file or several.
         wanted: names ``<name>_<split>`` in use; other splits are left alone, whatever is wrong with
             them. By default all are read.
+        classes: metadata of a trained model, whose order data with the same names take over.
 
     Returns:
         names of all splits, in use or not; those in use, by name.
@@ -59,6 +62,7 @@ def read_described(
                         if file.kind == "panoptic"
                         else SemanticSource(name, paths, label_space(file), file.channels)
                     )
+                    source = source.ordered_as(classes) if classes else source
                     used[source.name] = Described(file, source, source.metadata())
         with gathering(faults):
             compare_classes({name: (file.path, split.metadata) for name, split in used.items()})

@@ -1,10 +1,10 @@
 """Data sets in Detectron2's catalogs: their names, and what these say of classes."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
@@ -58,31 +58,37 @@ def register(
     _registered[name] = _Registered(origin, tuple(files))
 
 
-def register_data_files(files: DataFiles, wanted: Collection[str] | None = None) -> list[str]:
+def register_data_files(
+    files: DataFiles,
+    wanted: Collection[str] | None = None,
+    classes: Mapping[str, Any] | None = None,
+) -> list[str]:
     """Register the splits of data files as ``<name>_<split>``, in place of former ones.
 
     Args:
-        files, wanted: see :func:`.read_described`.
+        files, wanted, classes: see :func:`.read_described`.
 
     Returns:
         names of all splits that the files describe, in use or not.
     """
-    names, found = read_described(files, wanted)
+    names, found = read_described(files, wanted, classes)
     for name, (file, source, metadata) in found.items():
         places = map(folder_of, vars(source.split).values())
         register(name, file.path, source, metadata, places)
     return names
 
 
-def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
+def register_in_use(
+    files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
+) -> list[str]:
     """Register the data sets that are known by name, data files, and for names that they do not
     describe also ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
     for register_known in KNOWN:
         register_known(wanted)
-    names = register_data_files(files, wanted)
+    names = register_data_files(files, wanted, classes)
     foreign = DatasetCatalog.keys() - _registered.keys()  # Detectron2's, or other code's
     rest = [name for name in wanted if name not in names and name not in foreign]
-    return [*names, *register_data_files(files_below_root(rest), rest)]
+    return [*names, *register_data_files(files_below_root(rest), rest, classes)]
 
 
 def check_same_classes(names: Sequence[str]) -> None:

@@ -41,8 +41,10 @@ class Classes:
 
 def classes_of(metadata: Metadata, kind: str) -> Classes:
     """
+    Return the classes of a data set.
+
     Args:
-        metadata: of a semantic data set, or of a panoptic one as Panoptic-FPN has them.
+        metadata: metadata of a semantic data set, or of a panoptic one as Panoptic-FPN has them.
         kind: one of LABELS: labels 0..K-1 as in training, or those of the data set's own files
             (of a panoptic one the ids of the categories of stuff, and 0 for things).
     """

@@ -25,6 +25,7 @@ from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
 from .config_checks import check_unread_keys, check_values, unread_keys
+from .identity import read_identity
 from .task import task_of
 
 
@@ -46,13 +47,16 @@ def complete_config(
     cfg: CfgNode, *, training: bool = False, checks_data: bool = False
 ) -> Completed:
     """
-    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``.
+    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``. Data
+    for a trained model take over the order of its classes.
 
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
-        checks_data: look for the files of the data sets and into them.
+        checks_data: require data sets; look for their files and into them.
     """
     warnings = []
+    if checks_data:
+        _check_data_named(cfg, training)
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         if checks_data:
@@ -63,6 +67,18 @@ def complete_config(
     written = cfg.dump()
     _fit_to_machine(cfg)
     return Completed(written, warnings)
+
+
+def _check_data_named(cfg: CfgNode, training: bool) -> None:
+    split, described = ("TRAIN", "train") if training else ("TEST", "val")
+    if not cfg.DATASETS[split]:
+        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
+        raise UserError(
+            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty, so there is nothing "
+            f"to {'train' if training else 'evaluate'} on. Name a file that describes your data, "
+            "--data FILE (see datasets/README.md), or a data set that is known here: "
+            f"DATASETS.{split} \"('NAME',)\"."
+        )
 
 
 def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
@@ -76,8 +92,12 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     names."""
     check_values(cfg)
     check_unread_keys(cfg)
+    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # which takes data of any classes
+    identity = None
+    if not (training or is_segfix):
+        identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    described = register_in_use(cfg.DATASETS.FILES, names)
+    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
     for name in names:
         if name not in DatasetCatalog.list():
             known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
@@ -85,7 +105,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
             hint = did_you_mean(name, known)
             raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
     task = task_of(cfg)
-    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which takes data of any classes
+    if not is_segfix:
         check_same_classes([name for name in names if name in described])
     for name in names:
         task.complete_classes(cfg, name)
@@ -165,7 +185,7 @@ def _fit_to_machine(cfg: CfgNode) -> None:
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
-    """Unread keys stay as they are: :func:`.check_unread_keys` refuses others."""
+    """Replace SyncBN in all keys that are read: :func:`.check_unread_keys` refuses the others."""
     for key, value in node.items():
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")

@@ -1,6 +1,7 @@
 """Reading a config file and the overrides of the command line."""
 
 import argparse
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,10 @@ from ocr_panoptic.data.data_file import data_options
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.run_folder import CONFIG
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
@@ -31,14 +36,22 @@ class _ConfigFile(CfgNode):
         return open(filename, encoding="utf-8")
 
 
-def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ()) -> CfgNode:
+def load_config(
+    config_file: str,
+    opts: Sequence[str],
+    data: Sequence[str] = (),
+    settings: Mapping[str, Any] | None = None,
+) -> CfgNode:
     """
-    Read a config file, data files, and the overrides of the command line.
+    Read a config file, data files, and the overrides of the command line. MODEL.TRUST_PICKLE counts
+    only among the last: a stranger's config must not run the code of a stranger's weights.
 
     Args:
         config_file: see :func:`find_config`; "" for the defaults.
         opts: KEY VALUE KEY VALUE ...
         data: files that describe data sets, see :func:`.data_options`.
+        settings: key -> value of a checkpoint, in place of the defaults. Keys of another version
+            are left out, with a warning.
 
     Returns:
         the config, not frozen, exactly as written (see :func:`.complete_config`)
@@ -49,6 +62,8 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
     cfg = get_cfg()
     add_ocr_config(cfg)
+    if settings:
+        _merge(cfg, _known(settings, cfg), "the checkpoint")
     if config_file:
         file = find_config(config_file)
         try:
@@ -56,10 +71,20 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         except (AssertionError, AttributeError, RecursionError) as e:
             raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
         _merge(cfg, content, file)
+    if cfg.MODEL.TRUST_PICKLE:
+        logger.warning("MODEL.TRUST_PICKLE counts on the command line alone; the config's does not")
+        cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
     cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
     return cfg
+
+
+def _known(settings: Mapping[str, Any], cfg: CfgNode) -> dict[str, Any]:
+    known = values_by_key(cfg)
+    if foreign := [key for key in settings if key not in known]:
+        logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
+    return {key: value for key, value in settings.items() if key in known}
 
 
 def _merge(cfg: CfgNode, values: Mapping[str, Any], source: str) -> None:
@@ -87,7 +112,8 @@ def _merge(cfg: CfgNode, values: Mapping[str, Any], source: str) -> None:
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:
     """Return :func:`load_config` of a command's arguments."""
-    return load_config(args.config_file, args.opts or [], getattr(args, "data", None) or [])
+    data, settings = getattr(args, "data", None) or [], getattr(args, "settings", None)
+    return load_config(args.config_file, args.opts or [], data, settings)
 
 
 def find_config(config: str) -> str:
@@ -105,6 +131,11 @@ def find_config(config: str) -> str:
             raise MissingFileError(f"--config-file {config} is a folder without {CONFIG}")
         return file
     if os.path.isfile(config):
+        if config.endswith(WEIGHTS):
+            raise UserError(
+                f"--config-file {config} are weights, and no config. Name them with --weights, or "
+                "the folder of their run with --config-file."
+            )
         return config
     if (known := config_path(config)).is_file():
         return str(known)

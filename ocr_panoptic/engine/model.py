@@ -48,16 +48,18 @@ def load(
     Load a trained model, on a GPU where there is one, and print a line that says which.
 
     Args:
-        run: the folder of a run, or a config: a file or the name of one of the package.
+        run: trained weights, which hold their settings and classes; the folder of a run; or a
+            config, a file or the name of one of the package.
         weights: the trained weights; by default the last checkpoint of the folder, or those that
             the config names.
-        data: files of the data set that names the classes; by default those of the run.
+        data: files of a data set that has to have the classes of the weights.
         keys: keys of the config, ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config, weights or the data that have the names of the classes are not
-            there.
-        ValueError: the weights do not fit the config, or a key or value is wrong.
+        FileNotFoundError: config or weights are not there, or, for weights of a version before
+            this one, the data that name their classes.
+        ValueError: config or data say otherwise than the training did, the weights do not fit, or
+            a key or value is wrong.
     """
     cfg = trained_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():

@@ -15,6 +15,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .complete_config import scaled
 from .config_files import values_by_key
+from .identity import check_classes_of, check_settings_of, read_identity
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read, and those that it takes from the saved one.
@@ -43,6 +44,9 @@ def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
     if not training:
         check_trained_weights(checkpoint or cfg.MODEL.WEIGHTS)
     elif checkpoint:
+        identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+        check_settings_of(identity, cfg)
+        check_classes_of(identity, cfg.DATASETS.TRAIN)
         state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
         position_after(scaled(cfg, comm.get_world_size()), state)
     else:
@@ -71,6 +75,15 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
             "--resume auto, which starts where there is none."
         )
     return file
+
+
+def check_unused(folder: str) -> None:
+    """Refuse an OUTPUT_DIR that has the checkpoints of a training."""
+    if former := newest_whole(folder):
+        raise UserError(
+            f"OUTPUT_DIR {folder} has the checkpoints of another training, {former} the last. Go "
+            "on with it (--resume), set another OUTPUT_DIR, or write over it (--overwrite)."
+        )
 
 
 def check_trained_weights(weights: str) -> None:

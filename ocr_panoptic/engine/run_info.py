@@ -27,9 +27,8 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
     Return what a reader of a result needs to repeat it.
 
     Args:
-        model: that the result is of.
-        weights: its file; None where that is MODEL.WEIGHTS. In training MODEL.WEIGHTS is where the
-            run started.
+        model: the model that gave the result.
+        weights: file of the model; None for MODEL.WEIGHTS, from which a training started.
 
     Returns:
         JSON-serialisable; "iteration" is None outside training
@@ -60,9 +59,9 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """The hash of names, types, shapes and values of a model's tensors, whatever file or process
-    they come from; without counters of batches and the pixel statistics of the config. Of an
-    :class:`.InferenceModel` they are those of the model that it was made of."""
+    """Return the hash of names, types, shapes and values of a model's tensors, without counters of
+    batches and pixel statistics of the config; the same for any file and process. The hash of an
+    :class:`.InferenceModel` is that of the model that it was made of."""
     if made_of := getattr(model, "made_of", ""):
         return made_of
     digest = hashlib.sha256()
@@ -75,7 +74,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """The config of an evaluation, of certain weights, that serves on every machine."""
+    """Return the config of an evaluation of certain weights that serves on every machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -84,7 +83,7 @@ def portable(cfg: CfgNode, weights: str) -> CfgNode:
 
 
 def machine_name(device: str) -> str:
-    """The GPU, or the CPU with the number of threads that PyTorch uses."""
+    """Return the name of the GPU, or of the CPU with the number of threads of PyTorch."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")  # where the name is, on Linux

@@ -20,7 +20,7 @@ from ocr_panoptic.program import log_run
 
 from .complete_config import check_solver, complete_config, scaled
 from .config_files import load_arguments
-from .resume import check_start, find_checkpoint
+from .resume import check_start, check_unused, find_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,16 @@ def setup(args: argparse.Namespace) -> Run:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
         torch.use_deterministic_algorithms(True, warn_only=True)
         cfg.CUDNN_BENCHMARK = False
-    _check_data_named(cfg, training)
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
     if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR or "?" in cfg.OUTPUT_DIR:
         # Detectron2 takes what follows a ? in the name of weights as an option.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
+    checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
+    if not training:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    elif not (args.resume or args.overwrite):
+        check_unused(cfg.OUTPUT_DIR)
     written, warnings = complete_config(cfg, training=training, checks_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
@@ -72,10 +76,7 @@ def setup(args: argparse.Namespace) -> Run:
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
-    checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     check_start(cfg, checkpoint, training=training)
-    if not training:
-        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     cfg.freeze()
     return Run(cfg, written)
 
@@ -88,18 +89,6 @@ def claimed(folder: str) -> AbstractContextManager:
         return FileLock(Path(folder) / "training.lock").acquire(blocking=False)
     except Timeout as e:
         raise UserError(f"OUTPUT_DIR {folder} is that of another training: set another.") from e
-
-
-def _check_data_named(cfg: CfgNode, training: bool) -> None:
-    split, described = ("TRAIN", "train") if training else ("TEST", "val")
-    if not cfg.DATASETS[split]:
-        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
-        raise UserError(
-            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty, so there is nothing "
-            f"to {'train' if training else 'evaluate'} on. Name a file that describes your data, "
-            "--data FILE (see datasets/README.md), or a data set that is known here: "
-            f"DATASETS.{split} \"('NAME',)\"."
-        )
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:

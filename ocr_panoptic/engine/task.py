@@ -48,7 +48,7 @@ def task_of(cfg: CfgNode) -> Task:
     """Return the record of MODEL.META_ARCHITECTURE."""
     name = cfg.MODEL.META_ARCHITECTURE
     if name not in TASKS:
-        raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(TASKS)}")
+        raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(sorted(TASKS))}")
     return TASKS[name]
 
 

@@ -1,10 +1,10 @@
 """A model with the weights that the config names, ready for inference."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detectron2.config import CfgNode
 from torch import nn
@@ -12,12 +12,15 @@ from torch import nn
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.last import last_checkpoint
 from ocr_panoptic.checkpoint.settings import check_settings
+from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
+from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
 from .complete_config import complete_config
-from .config_files import load_config, options_of
+from .config_files import WEIGHTS, load_config, options_of
+from .identity import check_classes_of, check_settings_of, read_identity, register_classes
 from .resume import check_trained_weights
 from .run_info import weights_sha256
 
@@ -50,9 +53,14 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     Return the model of a completed config on MODEL.DEVICE, with MODEL.WEIGHTS.
 
     Raises:
-        ValueError: the weights do not fill the model, or were converted for other settings.
+        ValueError: the weights do not fill the model, or were trained or converted for other
+            settings or classes.
     """
     check_trained_weights(cfg.MODEL.WEIGHTS)
+    identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    check_settings_of(identity, cfg)
+    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which is used for data of any classes
+        check_classes_of(identity, cfg.DATASETS.TEST)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
         model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
@@ -63,31 +71,88 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     return deployed(cfg, model.eval(), made_of=weights_sha256(model))
 
 
-def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> list[str]:
+class Named(NamedTuple):
     """
-    Return KEY VALUE ... for :func:`.load_config` of ``source``: weights and, of a folder,
-    OUTPUT_DIR.
+    A trained model as a command or a caller names it.
+
+    Attributes:
+        config: folder of a run, config, or "".
+        opts: KEY VALUE ... of its weights and, of a folder, OUTPUT_DIR.
+        settings: those that the weights hold, where no config is named.
+    """
+
+    config: str
+    opts: list[str]
+    settings: Mapping[str, Any] | None
+
+
+def named_model(
+    run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
+) -> Named:
+    """
+    Return how a trained model is named to the rest.
 
     Args:
-        source: the folder of a run, or a config.
-        weights: its trained model; None for the last checkpoint of the folder, or those that the
-            config names.
+        run: the folder of a run, a config, trained weights, or "" where ``weights`` are named.
+        weights: the trained weights; None for the last checkpoint of the folder, those that
+            Detectron2's zoo has for the config, or those that the config names.
+        opts: KEY VALUE ... of the command line, for MODEL.TRUST_PICKLE.
     """
-    folder = Path(source)
-    if not folder.is_dir():
-        return options_of({"MODEL.WEIGHTS": str(weights)} if weights else {})
-    if not (weights := weights or last_checkpoint(folder)):
-        raise MissingFileError(
-            f"{folder} has no whole checkpoint (model_*.pth) of its last training. Train it to "
-            "the end or to a checkpoint, or name the weights."
+    run, keys, words = str(run), {}, list(map(str, opts))
+    trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
+    if not weights and run.endswith(WEIGHTS):
+        run, weights = "", run
+    if not weights and "MODEL.WEIGHTS" not in words[::2]:
+        weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
+    if not run and not weights:
+        raise UserError(
+            "Name a trained model: the folder of its run (--config-file), or its weights "
+            "(--weights)."
         )
-    return options_of({"MODEL.WEIGHTS": str(weights), "OUTPUT_DIR": str(folder)})
+    if run and Path(run).is_dir():
+        keys["OUTPUT_DIR"] = run
+        if not (weights := weights or last_checkpoint(run)):
+            raise MissingFileError(
+                f"{run} has no whole checkpoint (model_*.pth) of its last training. Train it to "
+                "the end or to a checkpoint, or name the weights."
+            )
+    settings = None
+    if weights:
+        keys["MODEL.WEIGHTS"] = str(weights)
+        check_trained_weights(str(weights))
+    if not run:
+        if (identity := read_identity(str(weights), trust_pickle=trusted)) is None:
+            raise UserError(
+                f"{weights} does not hold the settings that it was trained with: name its config, "
+                "too (--config-file)."
+            )
+        # OUTPUT_DIR is on the machine of the training.
+        settings = {**identity.settings, "MODEL.DEVICE": "auto", "OUTPUT_DIR": "output"}
+    return Named(run, options_of(keys), settings)
 
 
 def trained_config(
-    source: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
+    run: str | PathLike,
+    weights: str | PathLike | None,
+    opts: Sequence[str] = (),
+    *,
+    needs_data: bool = False,
 ) -> CfgNode:
-    """Return the completed config of a trained model, see :func:`options_of_run`."""
-    cfg = load_config(str(source), [*options_of_run(source, weights), *opts])
+    """
+    Return the completed config of a trained model.
+
+    Args:
+        run, weights: see :func:`named_model`.
+        opts: KEY VALUE ... of the command line.
+        needs_data: DATASETS.TEST are read. Otherwise, unless ``opts`` name data, the classes are
+            those that the weights hold, and no data need be there.
+    """
+    named = named_model(run, weights, opts)
+    cfg = load_config(named.config, [*named.opts, *opts], settings=named.settings)
+    identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    needs_data |= any(str(key).startswith("DATASETS.") for key in opts[::2])
+    if identity and identity.classes and not needs_data:
+        cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = ()
+        cfg.DATASETS.TEST = (register_classes(identity),)
     complete_config(cfg)
     return cfg

@@ -15,7 +15,7 @@ from ocr_panoptic.checkpoint.last import newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, run_seed
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.run_folder import write_config
+from ocr_panoptic.formats.run_folder import write_classes, write_config
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
@@ -32,6 +32,7 @@ from .hooks import (
     StopOnSignal,
     Stopping,
 )
+from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Position,
@@ -49,7 +50,7 @@ from .task import training_loader
 logger = logging.getLogger(__name__)
 
 
-class Training(DefaultTrainer):
+class ResumableTrainer(DefaultTrainer):
     """
     ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
     learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
@@ -95,6 +96,8 @@ class Training(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
+            identity=identity_of_run(cfg, self._written),
+            by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
         best = cfg.TEST.BEST_CHECKPOINT
@@ -117,6 +120,10 @@ class Training(DefaultTrainer):
             self.start = position_after(cfg, state)
             if changed := differences(cfg, state):
                 logger.warning("Set otherwise than in the saved run: %s", changed)
+        if not file:
+            identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+            check_settings_of(identity, cfg, strict=False)
+            check_classes_of(identity, cfg.DATASETS.TRAIN, strict=False)
         checkpointer.load(file or cfg.MODEL.WEIGHTS, checkpointables=None if file else [])
         self.start_iter = self.start.iteration
         if self.averaging and not file:
@@ -128,15 +135,11 @@ class Training(DefaultTrainer):
         if comm.is_main_process():
             former = "" if file else newest_whole(cfg.OUTPUT_DIR)
             if former:
-                logger.warning(
-                    "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
-                    "anew and writes over them; another OUTPUT_DIR keeps both.",
-                    former,
-                )
                 checkpointer.begin_anew()
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
+            write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # another one starts from the first image
             self.data_loader.seen = self.start.images
         logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))

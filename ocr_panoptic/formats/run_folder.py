@@ -1,6 +1,7 @@
 """The files of a run, below its ``OUTPUT_DIR``.
 
 config.yaml                              of the training; config.1.yaml ... of ones before it
+classes.json                             of the training data, as in each checkpoint
 metrics.json                             Detectron2's log of the training, JSON lines
 inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
 inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
@@ -33,6 +34,7 @@ from .files import read_json, write_text
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
+CLASSES = "classes.json"
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
@@ -146,6 +148,12 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
         path.rename(former)
         logger.warning("%s is of a training before this one: it is now %s", path, former.name)
     write_text(path, text)
+
+
+def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
+    """Write the classes of a training, for other programs; the package reads them from the
+    checkpoints."""
+    _write_json(Path(output_dir) / CLASSES, classes or {})
 
 
 def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:

@@ -16,9 +16,11 @@ from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model
 from ocr_panoptic.engine.single_image import predict
+from support import conversions
 from support import published_networks as published
 from support.conversions import (
     CASES,
+    PLAIN,
     R50,
     R_101,
     convert,
@@ -68,7 +70,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     assert f"{biases} biases folded" in printed
 
 
-@pytest.mark.parametrize("size", [(96, 160), (101, 131), (133, 197)])
+@pytest.mark.parametrize("size", [(69, 101), (101, 133)])
 @pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
 @torch.no_grad()
 def test_images_of_any_size(case, size):
@@ -191,39 +193,119 @@ def test_preprocessing(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_table_is_what_the_weights_need(name):
-    """InPlaceABN aside, which only the file tells."""
+def test_what_the_weights_need_is_asked_for(name):
+    """InPlaceABN aside, which only the file tells; shapes show the network and its channels."""
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
-    conversion = Conversion(source, backbone, inplace_abn=source == "openseg")
-    assert differing_settings(load(name), conversion.expected_settings()) == []
+    expected = Conversion(source, backbone, inplace_abn=source == "openseg").expected_settings()
+    assert differing_settings(load(name), expected) == []
+    shown = ("CHANNELS", "TIMM.NAME", "KERNEL")
+    asked = {key for key in FILES[name].needed[::2] if not key.endswith(shown)}
+    asked |= {"MODEL.OCR.SCALE_RELATION", "MODEL.BACKBONE.NAME", "INPUT.INTERPOLATION"}
+    if backbone == "resnet":
+        asked |= {f"MODEL.RESNETS.{n}" for n in ("STEM_TYPE", "RES4_DILATION", "STRIDE_IN_1X1")}
+    assert expected.keys() >= asked
+    plain = Conversion(source, backbone, inplace_abn=False).expected_settings()
+    assert plain["MODEL.OCR.NEGATIVE_SLOPE"] == 0
 
 
-# Keys that shapes do not show. Their values are those of published_files.py.
-ASKED = {
-    *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE", "MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD"),
-    *("MODEL.OCR.NEGATIVE_SLOPE", "MODEL.OCR.SCALE_RELATION", "MODEL.BACKBONE.NAME"),
-    *("INPUT.FORMAT", "INPUT.INTERPOLATION"),
-}
-OF_HRNET = {"MODEL.TIMM.ENLARGE_TWICE"}
-OF_RESNET = {
-    *("MODEL.RESNETS.STEM_TYPE", "MODEL.RESNETS.STRIDE_IN_1X1", "MODEL.RESNETS.CONTRACT_DILATION"),
-    *("MODEL.RESNETS.RES4_DILATION", "MODEL.RESNETS.RES5_DILATION"),
-    *("MODEL.RESNETS.RES5_MULTI_GRID", "MODEL.RESNETS.STEM_CEIL_MODE"),
-}
+SEGFIX = "openseg_segfix"
+W18 = ("MODEL.TIMM.NAME", "hrnet_w18")
+HRNET2X = ("MODEL.TIMM.NAME", "hrnet2x_w20", "MODEL.SEM_SEG_HEAD.IN_FEATURES")
+HRNET2X += (str([f"stage{i}" for i in range(1, 6)]),)
 
 
 @pytest.mark.parametrize(
-    "source, backbone, keys",
+    "width, opts, norms",
     [
-        ("openseg", "resnet", OF_RESNET | {"MODEL.CONTEXT.DILATIONS"}),
-        ("mmseg", "resnet", OF_RESNET),
-        *((source, "hrnet", OF_HRNET) for source in ("openseg", "hrnet", "nvidia", "mmseg")),
+        (18, (*W18, *PLAIN), {"nested": True}),
+        (18, W18, {"inplace_abn": True}),
+        (0, HRNET2X, {"inplace_abn": True}),
     ],
 )
-def test_what_is_asked_for(source, backbone, keys):
-    for inplace_abn in (False, True):
-        found = Conversion(source, backbone, inplace_abn).expected_settings()
-        assert found.keys() == ASKED | keys
-        leaks = inplace_abn and source == "openseg"
-        assert found["MODEL.OCR.NEGATIVE_SLOPE"] == (0.01 if leaks else 0.0)
+def test_segfix(width, opts, norms, tmp_path, capsys):
+    cfg, weights = load(SEGFIX, "TEST.OPTIMIZED", "False", *opts), published.Weights(**norms)
+    x = network_input(cfg, image())
+    with torch.no_grad():
+        expected = published.openseg_segfix(weights, x, width)
+    file = write(tmp_path / "published.pth", weights.tensors, "module.")
+    cfg.MODEL.WEIGHTS = str(tmp_path / "converted.pth")
+    convert(SEGFIX, file, cfg.MODEL.WEIGHTS)
+    keys = ("MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, "OUTPUT_DIR", "./output/converted")
+    assert (tmp_path / "converted.yaml").read_text() == FILES[SEGFIX].load(*opts, *keys).dump()
+    model = build_trained_model(cfg).network
+    with torch.no_grad():
+        found = model.layers(x)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert theirs.std() > 0.1  # not a constant map
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * theirs.abs().max().item())
+    printed = capsys.readouterr().out
+    assert "0 biases folded" in printed and "context.g" not in printed
+    assert ("|weight| + 1e-05" in printed) == norms.get("inplace_abn", False)
+    if PLAIN[0] not in opts:
+        with pytest.raises(ValueError, match="NEGATIVE_SLOPE is 0.0, expected 0.01"):
+            convert(SEGFIX, file, tmp_path / "out.pth", *PLAIN)
+        for name in ("mask_head.2.weight", "dir_head.0.weight", "dir_head.1.running_var"):
+            fewer = {k: t for k, t in weights.tensors.items() if k != name}
+            with pytest.raises(ValueError, match="1 tensors do not fit"):
+                convert_weights(fewer, "openseg", shapes_of(model))
+
+
+NVIDIA, W18_COARSE = "nvidia_cityscapes", conversions.W18
+
+
+@pytest.fixture
+def network():
+    """Weights, image and logits of one scale: random, with HRNet-W18."""
+    weights, x = published.Weights(), image(64, 128)
+    with torch.no_grad():
+        logits = published.nvidia_hmsa(weights, network_input(load(NVIDIA, *W18_COARSE), x), 18)
+    return weights, x, logits
+
+
+def converted(folder, tensors, *opts):
+    cfg = load(NVIDIA, *W18_COARSE, *opts)
+    cfg.TEST.OPTIMIZED = False
+    cfg.MODEL.WEIGHTS = str(folder / "converted.pth")
+    file = write(folder / "published.pth", tensors, "module.")
+    convert(NVIDIA, file, cfg.MODEL.WEIGHTS, *opts)
+    return cfg, build_trained_model(cfg).network
+
+
+def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path, capsys):
+    """Sizes are no multiples of 32 at any scale, and odd sides have no half."""
+    weights, x, expected = network
+    cfg, model = converted(tmp_path, weights.tensors)
+    assert model.hierarchy.scales == (2.0, 1.0, 0.5)
+    with torch.no_grad():
+        for ours, theirs in zip(model._scale(network_input(cfg, x)), expected, strict=True):
+            assert theirs.std() > 0.05
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        # In float64: norms of random weights fit one scale, and logits of others are in hundreds.
+        # What is left is the rounding of the biases that were folded.
+        for name, tensor in weights.tensors.items():
+            weights.tensors[name] = tensor.double() if tensor.is_floating_point() else tensor
+        model.double()
+        for size, scales in (((69, 101), (2.0, 1.0, 0.5)), ((101, 133), (1.0, 0.5))):
+            x, model.hierarchy.scales = network_input(cfg, image(*size)).double(), scales
+            blended = published.nvidia_scales(weights, x, scales, width=18)
+            found, most = model.logits(x), blended.abs().max().item()
+            torch.testing.assert_close(found, blended, rtol=0, atol=5e-6 * most)
+            assert blended.std(dim=(2, 3)).mean() > 1
+    assert "2 biases folded" in capsys.readouterr().out
+
+
+def test_a_network_without_attention(network, tmp_path):
+    """HRNet-OCR as it is trained before, and files that do not fit the config."""
+    weights, x, expected = network
+    plain = {k: v for k, v in weights.tensors.items() if not k.startswith("scale_attn")}
+    off = ("MODEL.HMSA.ENABLED", "False", "TEST.SCALES", "[1.0]")
+    _, model = converted(tmp_path, plain, *off)
+    with torch.no_grad():
+        for ours, theirs in zip(model.layers([{"image": x}]), expected):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    fault = r"scale_attention.*nothing in the file(.|\n)*HMSA.ENABLED"
+    with pytest.raises(ValueError, match=fault):
+        converted(tmp_path, plain)
+    with pytest.raises(ValueError, match=r"scale_attn.*which the model does not have"):
+        converted(tmp_path, weights.tensors, *off)

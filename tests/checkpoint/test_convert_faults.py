@@ -42,8 +42,7 @@ def published_file(w18, tmp_path) -> Path:
         ("model.cls_head.weight", "extra", "model.cls_head.weight: a second tensor for .*predict"),
         ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: the published network has it"),
         (
-            "ocr_distri_head.object_context_block.f_up.0.bias",
-            "extra",
+            *("ocr_distri_head.object_context_block.f_up.0.bias", "extra"),
             "f_up.0.bias: would be sem_seg_head.context.rho.bias, which the model does not have",
         ),
         ("cls_head.bias", "text", "cls_head.bias: a str in the file, not a tensor"),
@@ -103,19 +102,6 @@ def test_a_recipe_of_another_network(published_file, tmp_path, config, message):
     assert not any(tmp_path.glob("out*"))
 
 
-def test_every_tensor_is_accounted_for(w18):
-    tensors, shapes = w18
-    tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
-    found = convert_weights(tensors, "hrnet", shapes)
-    assert set(found.weights) == set(shapes)
-    assert {*found.renamed, *found.folded, *found.dropped} == set(tensors)
-    assert set(found.dropped) == {"loss.criterion.weight"} and not found.filled
-    assert sorted(found.folded) == ["aux_head.0.bias", "conv3x3_ocr.0.bias"]
-    for text in ("loss.criterion.weight", "class weights", "aux_head.0.bias"):
-        assert text in found.report()
-    assert not found.inplace_abn
-
-
 def test_counters_that_are_missing_are_named(w18):
     tensors, shapes = w18
     tensors = {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
@@ -129,13 +115,18 @@ def test_counters_that_are_missing_are_named(w18):
 
 
 def test_record_of_the_origin(published_file, tmp_path):
+    as_safetensors = tmp_path / "published.safetensors"
+    save_file(torch.load(published_file)["state_dict"], as_safetensors)
+    convert("hrnet_cityscapes", as_safetensors, tmp_path / "other.pth")
     for suffix in (".pth", ".safetensors"):
         output = tmp_path / f"folder/out{suffix}"
         convert("hrnet_cityscapes", published_file, output)
         cfg = load("hrnet_cityscapes", *W18, "MODEL.WEIGHTS", str(output), "INPUT.FORMAT", "BGR")
         with pytest.raises(ValueError, match="(?s)from hrnet .published.pth.*FORMAT is BGR"):
             build_trained_model(cfg)
-    record = torch.load(tmp_path / "folder/out.pth", weights_only=True)["conversion"]
+    found = torch.load(tmp_path / "folder/out.pth", weights_only=True)
+    record, other = found["conversion"], torch.load(tmp_path / "other.pth")["model"]
+    assert all(torch.equal(value, other[name]) for name, value in found["model"].items())
     assert record["sha256"] == hashlib.sha256(published_file.read_bytes()).hexdigest()
     assert (record["source"], record["file"]) == ("hrnet", "published.pth")
     assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
@@ -143,21 +134,6 @@ def test_record_of_the_origin(published_file, tmp_path):
     assert record["test_images"]["INPUT.MAX_SIZE_TEST"] == 8192
     written = sorted(path.name for path in (tmp_path / "folder").iterdir())
     assert written == ["out.pth", "out.safetensors", "out.yaml"]
-
-
-def test_entries_beside_the_weights_are_named(w18, published_file, tmp_path, capsys):
-    other = tmp_path / "other.pth"
-    torch.save({"model": w18[0], "model_ema": w18[0], "optimizer": {}}, other)
-    for file in (published_file, other):
-        convert("hrnet_cityscapes", file, tmp_path / "out.pth")
-    printed = capsys.readouterr().out
-    for name in ("meta", "model_ema", "optimizer"):
-        assert f"dropped: {name} (an entry beside the weights)" in printed
-
-
-def test_no_inplace_abn_in_mmsegmentation():
-    with pytest.raises(ValueError, match="no weights of mmseg have InPlaceABN"):
-        convert_weights({}, "mmseg", {}, inplace_abn=True)
 
 
 @pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg R-50", "mmseg HR18s"])
@@ -168,29 +144,6 @@ def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
     for strict in (True, False):  # evaluation, training
         with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
             SafeCheckpointer(model, strict=strict).load(str(file))
-
-
-def test_published_file_as_safetensors(w18, tmp_path):
-    file = tmp_path / "published.safetensors"
-    save_file(w18[0], file)
-    output = tmp_path / "out.pth"
-    convert("hrnet_cityscapes", file, output)
-    weights = torch.load(output, weights_only=True)["model"]
-    assert torch.equal(weights["backbone.body.conv1.weight"], w18[0]["conv1.weight"])
-
-
-class Custom:
-    """A class that a pickle of plain tensors does not need."""
-
-
-def test_pickles_that_run_code_need_a_flag(w18, tmp_path):
-    file, output = tmp_path / "published.pth", tmp_path / "out.pth"
-    torch.save({"state_dict": w18[0], "config_dict": Custom()}, file)
-    arguments = "hrnet_cityscapes", file, output
-    with pytest.raises(ValueError, match="--trust-pickle"):
-        convert(*arguments)
-    assert not output.exists()
-    convert(*arguments, flags=("--trust-pickle",))
 
 
 @pytest.mark.parametrize(
@@ -209,12 +162,6 @@ def test_files_that_make_no_sense(file, output, message, tmp_path):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("text.pth", "no weights")]
 
 
-def test_a_key_that_another_version_has_recorded():
-    record = {"source": "hrnet", "file": "f.pth", "settings": {"MODEL.RENAMED": 1}}
-    with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
-        check_settings(load("hrnet_cityscapes"), record, strict=True)
-
-
 def test_training_goes_on_with_a_warning(published_file, tmp_path, caplog):
     output, config = tmp_path / "out.pth", "hrnet_cityscapes"
     convert(config, published_file, output)
@@ -223,4 +170,32 @@ def test_training_goes_on_with_a_warning(published_file, tmp_path, caplog):
         check_settings(load(config), record, strict=False)
         assert not caplog.records
         check_settings(load(config, "MODEL.ALIGN_CORNERS", "False"), record, strict=False)
+        record["settings"] = {"MODEL.RENAMED": 1}  # of another version
+        with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
+            check_settings(load(config), record, strict=True)
     assert "MODEL.ALIGN_CORNERS is False, expected True" in caplog.text
+
+
+def test_every_tensor_and_entry_is_accounted_for(w18, published_file, tmp_path, capsys):
+    """Pickles that run code need a flag."""
+    tensors, shapes = w18
+    tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
+    found = convert_weights(tensors, "hrnet", shapes)
+    assert set(found.weights) == set(shapes)
+    assert {*found.renamed, *found.folded, *found.dropped} == set(tensors)
+    assert set(found.dropped) == {"loss.criterion.weight"} and not found.filled
+    assert sorted(found.folded) == ["aux_head.0.bias", "conv3x3_ocr.0.bias"]
+    for text in ("loss.criterion.weight", "class weights", "aux_head.0.bias"):
+        assert text in found.report()
+    other, output = tmp_path / "other.pth", tmp_path / "out.pth"
+    torch.save({"model": w18[0], "model_ema": w18[0], "optimizer": {}, "config": Path("a")}, other)
+    with pytest.raises(ValueError, match="--trust-pickle"):
+        convert("hrnet_cityscapes", other, output)
+    assert not output.exists()
+    convert("hrnet_cityscapes", published_file, output)
+    convert("hrnet_cityscapes", other, output, flags=("--trust-pickle",))
+    printed = capsys.readouterr().out
+    for name in ("meta", "model_ema", "optimizer"):
+        assert f"dropped: {name} (an entry beside the weights)" in printed
+    with pytest.raises(ValueError, match="no weights of mmseg have InPlaceABN"):
+        convert_weights({}, "mmseg", {}, inplace_abn=True)

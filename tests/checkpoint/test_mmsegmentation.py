@@ -56,23 +56,12 @@ HEAD = dict(num_classes=19, norm_cfg=dict(type="BN"), align_corners=False, dropo
 def hrnet(mmseg, width: int, blocks: int, modules: tuple[int, int, int]) -> Cascade:
     """configs/_base_/models/ocrnet_hr18.py, and its children."""
     channels = [width * 2**i for i in range(4)]
-    extra = dict(
-        stage1=dict(
-            num_modules=1,
-            num_branches=1,
-            block="BOTTLENECK",
-            num_blocks=(blocks,),
-            num_channels=(64,),
-        )
-    )
-    for stage, count in zip((2, 3, 4), modules, strict=True):
-        extra[f"stage{stage}"] = dict(
-            num_modules=count,
-            num_branches=stage,
-            block="BASIC",
-            num_blocks=(blocks,) * stage,
-            num_channels=tuple(channels[:stage]),
-        )
+    extra = {}
+    for stage, count in zip((1, 2, 3, 4), (1, *modules), strict=True):
+        extra[f"stage{stage}"] = dict(num_modules=count, num_branches=stage)
+        extra[f"stage{stage}"] |= dict(block="BASIC", num_blocks=(blocks,) * stage)
+        extra[f"stage{stage}"] |= dict(num_channels=tuple(channels[:stage]))
+    extra["stage1"] |= dict(block="BOTTLENECK", num_channels=(64,))
     inputs = dict(in_channels=channels, in_index=(0, 1, 2, 3), input_transform="resize_concat")
     coarse = dict(channels=sum(channels), kernel_size=1, num_convs=1, concat_input=False)
     return Cascade(
@@ -84,16 +73,9 @@ def hrnet(mmseg, width: int, blocks: int, modules: tuple[int, int, int]) -> Casc
 
 def resnet_101(mmseg) -> Cascade:
     """configs/_base_/models/ocrnet_r50-d8.py with depth 101."""
-    backbone = mmseg.backbones.ResNetV1c(
-        depth=101,
-        num_stages=4,
-        out_indices=(0, 1, 2, 3),
-        dilations=(1, 1, 2, 4),
-        strides=(1, 2, 1, 1),
-        norm_cfg=dict(type="BN"),
-        style="pytorch",
-        contract_dilation=True,
-    )
+    layout = dict(num_stages=4, out_indices=(0, 1, 2, 3), dilations=(1, 1, 2, 4))
+    layout |= dict(strides=(1, 2, 1, 1), style="pytorch", contract_dilation=True)
+    backbone = mmseg.backbones.ResNetV1c(depth=101, norm_cfg=dict(type="BN"), **layout)
     coarse = dict(in_channels=1024, in_index=2, channels=256, num_convs=1, concat_input=False)
     final = dict(in_channels=2048, in_index=3, channels=512, ocr_channels=256)
     return Cascade(

@@ -9,13 +9,13 @@ import torch
 from detectron2.config import CfgNode
 from huggingface_hub import constants
 from safetensors.torch import save_file
-from timm.layers import resample_patch_embed
-from timm.models import adapt_input_conv
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
 from ocr_panoptic.checkpoint.timm_files import timm_record
 from support.backbones import Model, timm_cfg
+
+pytestmark = pytest.mark.slow
 
 
 def classifier(name: str) -> nn.Module:
@@ -34,26 +34,42 @@ def load(cfg: CfgNode, path: object) -> tuple[Model, SafeCheckpointer]:
 
 
 FPN = "build_timm_fpn_backbone"
+
+
+PLAIN = "build_timm_backbone"
 VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']")
+NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["safetensors", "pth"])
 @pytest.mark.parametrize(
-    "name, opts",
+    "name, suffix, channels, opts",
     [
-        ("test_convnext", ()),
-        ("test_convnext", (FPN, "MODEL.TIMM.OUTPUT_NORM", "LN")),
-        ("test_vit", ("build_timm_backbone", "MODEL.TIMM.OUTPUT_NORM", "LN")),
-        ("test_vit", VIT),
-        ("test_efficientnet", (FPN,)),
+        ("resnet18", "pth", 3, (PLAIN, "MODEL.TIMM.OUTPUT_STRIDE", 8)),
+        ("hrnet_w18_small", "safetensors", 3, (PLAIN,)),  # names are those of HRNet's files too
+        ("test_convnext", "pth", 3, (PLAIN,)),
+        ("test_convnext", "safetensors", 3, (FPN, *NORM)),
+        ("test_vit", "pth", 3, (PLAIN, *NORM)),
+        ("test_vit", "safetensors", 3, VIT),
+        ("test_efficientnet", "pth", 3, (FPN,)),
+        ("resnet18", "safetensors", 1, (FPN,)),
+        ("resnet18", "safetensors", 7, (FPN,)),
+        *(
+            (name, "pth", 4, (FPN,))
+            for name in ("resnet10t", "tf_efficientnet_lite0", "regnety_002")
+        ),
     ],
 )
-def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
-    """timm's names of modules, with features_only, are others."""
-    weights, path = classifier(name).state_dict(), tmp_path / f"{name}.{suffix}"
+def test_every_tensor_is_timms(name, suffix, channels, opts, tmp_path):
+    """timm's own loading of the classifier's file, for images of so many channels."""
+    weights, file = classifier(name).state_dict(), tmp_path / "file.safetensors"
+    save_file(weights, file)
+    overlay = {"file": str(file), "url": "", "hf_hub_id": ""}
+    options = {"in_chans": channels, "pretrained": True, "pretrained_cfg_overlay": overlay}
+    theirs, path = timm.create_model(name, **options).state_dict(), tmp_path / f"{name}.{suffix}"
     {"pth": torch.save, "safetensors": save_file}[suffix](weights, path)
-    model, _ = load(timm_cfg(name, *opts), path)
+    cfg = timm_cfg(name, *opts)
+    cfg.MODEL.PIXEL_MEAN = [0.0] * channels
+    model, _ = load(cfg, path)
     found = {
         re.sub(r".*\.body\.(model\.)?", "", f".{key}"): value
         for key, value in model.backbone.state_dict().items()
@@ -61,48 +77,34 @@ def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
     }
     assert len(found) > 30
     for key, value in found.items():
-        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0 of stages.0
-        expected = weights[key] if key in weights else weights[flat]
-        assert torch.equal(value, expected), key
+        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0, with features_only
+        assert torch.equal(value, theirs[key] if key in theirs else theirs[flat]), key
 
 
-@pytest.mark.slow
 @torch.no_grad()
-def test_patches_are_resampled_as_timm_does(tmp_path):
-    """A ViT with patches of 16 as one with patches of 8."""
+def test_other_patches_and_channels_are_those_of_timm(tmp_path):
+    """A ViT with patches of 16 and colours as one with patches of 8 and four channels; the
+    normalisation of the first three is that of the weights."""
     path = tmp_path / "vit.safetensors"
     save_file(classifier("test_vit3").state_dict(), path)
-    cfg = timm_cfg("test_vit3", "build_timm_backbone", "MODEL.TIMM.PATCH_SIZE", 8)
-    model, _ = load(cfg, path)
-    theirs = timm.create_model(
-        "test_vit3",
-        **{"patch_size": 8, "img_size": 80, "dynamic_img_size": True, "pretrained": True},
-        pretrained_cfg_overlay={"file": str(path), "url": "", "hf_hub_id": ""},
-    ).eval()
-    assert theirs.patch_embed.proj.weight.shape[2:] == (8, 8)
-    image = torch.randn(1, 3, 40, 64)
-    expected = theirs.forward_intermediates(image, intermediates_only=True)[-1]
-    assert torch.equal(model.backbone.eval()(image)["blocks.8"], expected)
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_patches_of_another_size_and_number_of_channels(tmp_path):
-    """The first three are colours, with weights and normalisation of them; timm's own resampling of
-    its own adaptation."""
-    path = tmp_path / "vit.safetensors"
-    weights = classifier("test_vit3").state_dict()
-    save_file(weights, path)
     opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
     cfg = timm_cfg("test_vit3", "build_timm_backbone", "MODEL.PIXEL_MEAN", [127.5] * 4, *opts)
     model, checkpointer = load(cfg, path)
-    expected = resample_patch_embed(adapt_input_conv(4, weights["patch_embed.proj.weight"]), [8, 8])
-    assert torch.allclose(model.backbone.body.model.patch_embed.proj.weight, expected, atol=1e-6)
     cfg.INPUT.FORMAT = "RGB"
     check_settings(cfg, checkpointer.record, strict=True)
     cfg.MODEL.PIXEL_MEAN = [0.0, 127.5, 127.5, 127.5]
     with pytest.raises(ValueError, match=r"PIXEL_MEAN is \[0.0, 127.5, 127.5, 127.5\], expected"):
         check_settings(cfg, checkpointer.record, strict=True)
+    theirs = timm.create_model(
+        "test_vit3",
+        **{"patch_size": 8, "img_size": 80, "dynamic_img_size": True},
+        **{"pretrained": True, "in_chans": 4},
+        pretrained_cfg_overlay={"file": str(path), "url": "", "hf_hub_id": ""},
+    ).eval()
+    assert theirs.patch_embed.proj.weight.shape[2:] == (8, 8)
+    image = torch.randn(1, 4, 40, 64)
+    expected = theirs.forward_intermediates(image, intermediates_only=True)[-1]
+    torch.testing.assert_close(model.backbone.eval()(image)["blocks.8"], expected)
 
 
 def test_the_authors_layout_of_convnext(tmp_path):
@@ -184,7 +186,6 @@ def hub(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-@pytest.mark.slow
 def test_weights_by_timms_name(hub):
     """The layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import os
-import signal
 
 import pytest
 import torch
@@ -11,7 +9,7 @@ from detectron2.config import CfgNode
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
-from ocr_panoptic.engine import Trainer
+from support.interrupted_runs import assert_same
 
 pytestmark = pytest.mark.slow
 
@@ -26,20 +24,17 @@ def tiny(tiny_data, make_args):
     return args.config_file, keys
 
 
-def test_training_twice_and_evaluation_are_those_of_the_commands(tiny, tmp_path, capsys):
+def test_training_and_evaluation_are_those_of_the_commands(tiny, tmp_path, capsys):
     config, keys = tiny
     found = ocr_panoptic.train(config, output=tmp_path / "a", deterministic=True, **keys)
     shown = capsys.readouterr().out
     assert "Training starts at iteration 0 of 3" in shown and "Panoptic quality" in shown
-    again = ocr_panoptic.train(config, output=tmp_path / "b", deterministic=True, **keys)
-    assert str(found) == str(again) and found["panoptic_seg"].keys() >= {"PQ", "SQ"}
+    assert found["panoptic_seg"].keys() >= {"PQ", "SQ"}
     opts = [part for key, value in keys.items() for part in (key, str(value))]
     flags = ["--config-file", config, "--deterministic"]
     call("train", [*flags, *opts, "OUTPUT_DIR", str(tmp_path / "c")])
-    trained = [torch.load(tmp_path / run / "model_final.pth")["model"] for run in "abc"]
-    for weights in trained[1:]:
-        assert weights.keys() == trained[0].keys()
-        assert all(torch.equal(weights[name], trained[0][name]) for name in weights)
+    trained = [torch.load(tmp_path / run / "model_final.pth")["model"] for run in "ac"]
+    assert_same(*trained)
 
     measured = ocr_panoptic.evaluate(tmp_path / "a", output=tmp_path / "evaluated")
     files = [
@@ -49,18 +44,16 @@ def test_training_twice_and_evaluation_are_those_of_the_commands(tiny, tmp_path,
     assert files[0]["panoptic_seg"] == files[1]["panoptic_seg"] == files[2]["panoptic_seg"]
     assert measured["panoptic_seg"]["PQ"] == files[2]["panoptic_seg"]["PQ"]
     assert not (tmp_path / "evaluated/model_final.pth").exists()
+    longer = {**keys, "SOLVER.MAX_ITER": 4, "DATASETS.TEST": ()}
+    ocr_panoptic.train(config, output=tmp_path / "a", resume=True, **longer)
+    state = torch.load(tmp_path / "a/model_final.pth", weights_only=True)["trainer"]
+    assert state["iteration"] == 3 and state["images"] == 8
 
 
 def test_errors_are_raised(tiny, tmp_path):
     config, keys = tiny
-    with pytest.raises(
-        FileNotFoundError, match="Did you mean quick_schedules/panoptic_fpn_R_18_sce"
-    ):
-        ocr_panoptic.train("quick_schedules/panoptic_fpn_R_18_scene", **keys)
     with pytest.raises(ValueError, match="Unknown config key SOLVER.MAX_ITERS.*SOLVER.MAX_ITER?"):
         ocr_panoptic.train(config, output=tmp_path / "a", **keys, **{"SOLVER.MAX_ITERS": 3})
-    with pytest.raises(ValueError, match="tiny_trian.*Did you mean tiny_train"):
-        ocr_panoptic.train(config, output=tmp_path, **{**keys, "DATASETS.TRAIN": ("tiny_trian",)})
     with pytest.raises(FileNotFoundError, match="has no whole checkpoint"):
         (tmp_path / "config.yaml").write_text("SEED: 3\n")
         ocr_panoptic.evaluate(tmp_path)
@@ -72,24 +65,6 @@ def test_results_that_are_not_the_expected_ones(trained, tmp_path):
     expected = [["panoptic_seg", "PQ", 99.0, 0.1]]
     with pytest.raises(SystemExit):
         ocr_panoptic.evaluate(tmp_path / "run", **{"TEST.EXPECTED_RESULTS": expected})
-
-
-def test_ctrl_c_saves_and_ends(tiny, tmp_path, monkeypatch):
-    config, keys = tiny
-    run_step = Trainer.run_step
-
-    def interrupted(self) -> None:
-        run_step(self)
-        if self.iter == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(Trainer, "run_step", interrupted)
-    with pytest.raises(SystemExit):
-        ocr_panoptic.train(config, output=tmp_path, **keys)
-    assert (tmp_path / "model_0000001.pth").is_file()
-    monkeypatch.setattr(Trainer, "run_step", run_step)
-    ocr_panoptic.train(config, output=tmp_path, resume=True, **keys)
-    assert torch.load(tmp_path / "model_final.pth")["iteration"] == 2
 
 
 def test_export_is_a_function_whatever_was_imported(tmp_path):

@@ -56,11 +56,7 @@ def site(tmp_path_factory) -> Path:
 
 def run(folder: Path, *words: object, **environment: str) -> str:
     done = subprocess.run(
-        [*map(str, words)],
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
+        [*map(str, words)], cwd=folder, env=os.environ | environment, capture_output=True, text=True
     )
     assert not done.returncode, done.stdout + done.stderr
     return done.stdout

@@ -95,6 +95,42 @@ def test_all_faults_of_a_file(tmp_path):
     assert len(faults) == 4 and all("annotations" in f or "segment" in f for f in faults[2:])
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (
+            "a.json",
+            '{"images": [], "annotations": [{}], "categories": []}',
+            "--from coco --name NAME",
+        ),
+        (
+            "a.json",
+            '{"images": [], "annotations": [{"segments_info": []}], "categories": []}',
+            "is a panoptic JSON. A data file names it",
+        ),
+        ("data.yaml", "{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg .*--rest backgrou"),
+        ("data.yaml", "{path: .., train: x, names: {0: a}}", "--rest background --split 0.8"),
+        ("a.json", '{"imagePath": "a.png", "shapes": []}', "--from labelme"),
+        ("a.json", '[{"id": 1, "data": {}, "annotations": []}]', "--from label-studio"),
+        ("a.json", '{"a.png9": {"filename": "a.png", "regions": []}}', "--from via"),
+        ("a.xml", "<annotations/>", "--from cvat"),
+    ],
+)
+def test_annotations_in_place_of_a_data_file(tmp_path, name, content, words):
+    written(tmp_path / name, content)
+    for given in (tmp_path / name, *([tmp_path] if name != "a.xml" else [])):
+        with pytest.raises(ValueError, match=words):
+            read_data_file(given)
+
+
+def test_a_folder_with_one_data_file(tmp_path):
+    path = written(tmp_path / "a.yaml", PANOPTIC)
+    assert read_data_file(tmp_path) == read_data_file(path)
+    written(tmp_path / "b.yml", PANOPTIC)
+    with pytest.raises(ValueError, match=r"2 files \(a.yaml, b.yml\) that could .* Name one"):
+        read_data_file(tmp_path)
+
+
 def test_no_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"a\.yaml: data file not found"):
         data_options([tmp_path / "a.yaml"])

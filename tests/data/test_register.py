@@ -4,18 +4,11 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from detectron2.config import get_cfg
 from detectron2.data import (
     DatasetCatalog,
     MetadataCatalog,
-    build_detection_test_loader,
-    build_detection_train_loader,
 )
-from detectron2.evaluation import COCOPanopticEvaluator
-from detectron2.modeling import build_model
-from detectron2.structures import BitMasks, Instances
-from detectron2.utils.events import EventStorage
 from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools import mask as mask_util
@@ -23,15 +16,14 @@ from pycocotools import mask as mask_util
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.register import check_files, class_counts, register
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
-from support.raw_pets import CAT, DOG, FIRST, GRASS, SECOND
+from support.raw_pets import CAT, DOG, FIRST, SECOND
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -145,70 +137,6 @@ def test_class_counts_of_other_data(name, message):
     assert class_counts("coco_2017_val_panoptic_separated") == (80, 54)
     with pytest.raises(ValueError, match=message):
         class_counts(name)
-
-
-@pytest.mark.slow
-def test_data_without_any_thing_trains(raw, small_cfg):
-    """Thing categories without an instance: the loader yields images with empty instances, and
-    the model learns from their semantic labels."""
-    for annotation in raw.content["annotations"]:
-        for segment in annotation["segments_info"]:
-            if segment["category_id"] in (CAT, DOG):
-                segment.update(category_id=GRASS, iscrowd=0)
-    raw.checked()
-    assert class_counts("pets_train") == (2, 3)
-    cfg = panoptic_config("pets_train")
-    batch = next(iter(build_detection_train_loader(cfg, mapper=PanopticDatasetMapper(cfg, True))))
-    assert [len(sample["instances"]) for sample in batch] == [0, 0]
-    assert all(sample["sem_seg"].unique().tolist() == [1, 2, 255] for sample in batch)
-    model = build_model(small_cfg()).train()
-    with EventStorage():
-        losses = model(batch)
-    assert all(torch.isfinite(loss) for loss in losses.values())
-    assert losses["loss_box_reg"] == losses["loss_mask"] == 0
-    assert losses["loss_sem_seg"] > 0
-    sum(losses.values()).backward()
-
-
-def perfect_output(record):
-    """Return what a model would put out that knows the truth."""
-    ids = read_panoptic_png(record["pan_seg_file_name"])
-    segments = [
-        {"id": s["id"], "category_id": s["category_id"], "isthing": s["isthing"]}
-        for s in record["segments_info"]
-        if not s["iscrowd"]
-    ]
-    ids[~np.isin(ids, [segment["id"] for segment in segments])] = 0
-    things = [segment for segment in segments if segment["isthing"]]
-    masks = torch.tensor(np.stack([ids == thing["id"] for thing in things]))
-    instances = Instances(ids.shape)
-    instances.pred_masks = masks
-    instances.pred_boxes = BitMasks(masks).get_bounding_boxes()
-    instances.scores = torch.ones(len(things))
-    instances.pred_classes = torch.tensor([thing["category_id"] for thing in things])
-    return {"panoptic_seg": (torch.tensor(ids), segments), "instances": instances}
-
-
-@pytest.mark.slow
-def test_evaluators_give_100_for_the_truth(raw):
-    """Detectron2's of panoptic quality reads the same files; images in sub-folders are left out, as
-    it names its files without them."""
-    raw.content["images"][1]["file_name"] = "second.bmp"
-    raw.image("more/second.bmp").rename(raw.image("second.bmp"))
-    raw.checked()
-    cfg = panoptic_config("pets_train")
-    mapper = PanopticDatasetMapper(cfg, False)
-    loader = build_detection_test_loader(cfg, "pets_train", mapper=mapper)
-    evaluators = COCOPanopticEvaluator("pets_train"), PanopticInstanceEvaluator("pets_train", TASKS)
-    for evaluator in evaluators:
-        evaluator.reset()
-        for (sample,) in loader:
-            evaluator.process([sample], [perfect_output(sample)])
-    quality = evaluators[0].evaluate()["panoptic_seg"]
-    assert quality["PQ_st"] == quality["PQ_th"] == 100
-    precision = evaluators[1].evaluate()
-    for task in TASKS:
-        assert precision[task]["AP-cat"] == precision[task]["AP-dog"] == pytest.approx(100)
 
 
 TASKS = ("bbox", "segm")

@@ -1,14 +1,22 @@
-"""Gradient accumulation and the poly schedule."""
+"""Gradient accumulation, the poly schedule, and the average of the weights."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from detectron2.engine import DefaultTrainer
 from detectron2.utils.events import EventStorage
+from timm.utils import ModelEmaV3
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, accumulation, load_config
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype, build_steps
+from ocr_panoptic.engine import Trainer, load_config, setup
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+from ocr_panoptic.engine.hooks import Averaging
+from ocr_panoptic.formats.run_folder import evaluation_folder
+from support.interrupted_runs import assert_same, saved
 from support.tiny_runs import OCR_CONFIG
 
 
@@ -59,18 +67,6 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
 
 
-def test_an_optimizer_that_has_no_fused_step():
-    """One that a subclass of the trainer builds."""
-    model = Regression()
-    before, optimizer = model.linear.weight.clone(), torch.optim.Rprop(model.parameters())
-    assert "fused" not in optimizer.param_groups[0]
-    trainer = AccumulatingTrainer(model, [[torch.ones(3)]], optimizer, steps=1, amp=False)
-    trainer.iter = 0
-    with EventStorage():
-        trainer.run_step()
-    assert not torch.equal(model.linear.weight, before)
-
-
 def test_gradients_of_all_parts_are_clipped_before_the_step():
     def clip() -> None:
         gradients = [parameter.grad for parameter in trainer.model.parameters()]
@@ -107,30 +103,14 @@ def test_mixed_precision_on_a_cpu():
     torch.testing.assert_close(step, torch.full((2, 3), 3.5), rtol=2**-8, atol=0)
 
 
-@pytest.mark.parametrize(
-    "device, precision, dtype, scaled",
-    [
-        ("cpu", "auto", torch.bfloat16, False),
-        ("cpu", "bfloat16", torch.bfloat16, False),
-        ("cuda", "auto", torch.float16, True),
-        ("cuda", "float16", torch.float16, True),
-        ("cuda", "bfloat16", torch.bfloat16, False),
-    ],
-)
-def test_precision(monkeypatch, device, precision, dtype, scaled):
+@pytest.mark.parametrize("precision, bfloat16", [("auto", 0), ("float16", 0), ("bfloat16", 1)])
+def test_precision_on_a_gpu(monkeypatch, precision, bfloat16):
     """SOLVER.AMP.PRECISION; the loss is scaled for float16 alone."""
-    scalers = []
+    scalers, dtype = [], torch.bfloat16 if bfloat16 else torch.float16
     monkeypatch.setattr(torch.amp, "GradScaler", lambda _, enabled: scalers.append(enabled))
-    with FakeTensorMode(), torch.device(device):
+    with FakeTensorMode(), torch.device("cuda"):
         trainer = trainer_of([], amp=True, precision=precision)
-    assert (trainer.autocast.args, scalers) == ((device, dtype), [scaled])
-
-
-@pytest.mark.parametrize("precision", ["float16", "half"])
-def test_precision_that_a_cpu_does_not_have(precision):
-    message = f"PRECISION is {precision}; with MODEL.DEVICE cpu it is auto or bfloat16"
-    with pytest.raises(ValueError, match=message):
-        autocast_dtype(precision, "cpu")
+    assert (trainer.autocast.args, scalers) == (("cuda", dtype), [not bfloat16])
 
 
 @pytest.mark.slow
@@ -148,17 +128,6 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     if amp:
         with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
             Trainer(cfg)
-
-
-def test_gradients_lie_in_the_buckets_that_are_exchanged(small_cfg, monkeypatch):
-    """Else they are there twice, and copied; buffers are not sent in each iteration."""
-    options = {}
-    monkeypatch.setattr(
-        accumulation, "create_ddp_model", lambda model, **given: options.update(given) or model
-    )
-    model = Regression()
-    build_steps(small_cfg(), model, [], torch.optim.SGD(model.parameters(), 0.1))
-    assert options["gradient_as_bucket_view"] and not options["broadcast_buffers"]
 
 
 def test_loss_scale_is_resumed_where_there_is_one():
@@ -200,7 +169,69 @@ def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmar
     during = []
     test = lambda *_: during.append(torch.backends.cudnn.benchmark) or {}  # noqa: E731
     monkeypatch.setattr(DefaultTrainer, "test", test)
-    cfg = small_cfg()
-    cfg.DATASETS.TEST = ()
-    Trainer.test(cfg, Regression())
+    Trainer.test(small_cfg("ocr", "DATASETS.TEST", "()"), Regression())
     assert (during, torch.backends.cudnn.benchmark) == ([False], benchmark)
+
+
+EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
+# A network of timm's own tests, half a million parameters.
+SMALL = ("MODEL.TIMM.NAME", "test_resnet", "SOLVER.LAYER_DECAY", 0.7)
+ADAMW = (
+    *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
+    *("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR", "SOLVER.WARMUP_ITERS", 2),
+)
+
+
+def test_it_equals_timms():
+    """To the last bit, also after precise statistics have taken the place of a batch norm's. It
+    begins as the weights that were loaded last; the counter of batches is the model's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    averaging = Averaging(model, decay=0.75)
+    nn.init.normal_(model[0].weight)
+    averaging.begin()
+    timms = ModelEmaV3(model, decay=0.75)
+    for average in (averaging, timms):
+        average.module[1].running_mean = torch.arange(4.0)
+    for _ in range(3):
+        model(torch.randn(2, 3, 8, 8))
+        before, last = averaging.module[0].weight.clone(), nn.init.normal_(model[0].weight)
+        timms.update(model)
+        averaging.after_step()
+    assert_same(dict(averaging.module.state_dict()), dict(timms.module.state_dict()))
+    expected = 0.75 * before.double() + 0.25 * last.double()
+    torch.testing.assert_close(averaging.module[0].weight.double(), expected)
+    assert averaging.module[1].num_batches_tracked == 3
+    assert not any(p.requires_grad for p in averaging.module.parameters())
+
+
+@pytest.mark.slow
+def test_the_average_is_what_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
+    """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
+    checkpoint, --eval-only and the result file are of the same weights."""
+    opts = (*SMALL, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
+    opts += ("TEST.PRECISE_BN.ENABLED", True, "TEST.PRECISE_BN.NUM_ITER", 2)
+    trainer = Trainer(*setup(semantic_args(*opts)))
+    trainer.resume_or_load(False)
+    trainer.train()
+    run = tmp_path / "run"
+    final, best = saved(run), saved(run, "model_best")
+    assert_same(best["model"], final["model"])
+    mean = "backbone.body.bn1.running_mean"
+    assert not torch.equal(final["model"][mean], final["trainer"]["trained_weights"][mean])
+    written = json.loads((evaluation_folder(run, "tiny_sem_val") / "metrics.json").read_text())
+
+    def evaluate(weights: Path) -> tuple[dict, str]:
+        other = ("OUTPUT_DIR", tmp_path / weights.stem, "MODEL.WEIGHTS", weights)
+        args = semantic_args(*opts, *other, flags=("--eval-only",))
+        results = Trainer.evaluate(setup(args)[0])
+        folder = evaluation_folder(tmp_path / weights.stem, "tiny_sem_val")
+        info = json.loads((folder / "metrics.json").read_text())
+        return results["sem_seg"], info["run"]["weights_sha256"]
+
+    results, sha256 = evaluate(run / "model_final.pth")
+    np.testing.assert_equal(results, trainer._last_eval_results["sem_seg"])  # NaN is NaN
+    assert sha256 == written["run"]["weights_sha256"]
+    trained = tmp_path / "trained.pth"
+    torch.save({"model": final["trainer"]["trained_weights"]}, trained)
+    assert evaluate(trained)[1] != sha256

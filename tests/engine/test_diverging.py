@@ -8,6 +8,8 @@ from detectron2.engine import HookBase
 from ocr_panoptic.checkpoint import last_checkpoint
 from ocr_panoptic.engine import Trainer, setup
 
+pytestmark = pytest.mark.slow
+
 
 class Spoiling(HookBase):
     """Spoils a weight before, or after, the step of an iteration."""
@@ -44,7 +46,6 @@ def spoiled(tiny_data, short_args, monkeypatch):
     return make
 
 
-@pytest.mark.slow
 def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     """Even where no loss has seen them; a file with them could not be resumed from."""
     message = spoiled(Spoiling(math.inf, after=2))
@@ -53,9 +54,9 @@ def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     assert last.endswith("model_0000001.pth") and f"whole checkpoint is {last}. Try" in message
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("optimizer, amp", [("SGD", False), ("AdamW", True)])
-@pytest.mark.parametrize("iterations", [4, 400])
+@pytest.mark.parametrize(
+    "iterations, optimizer, amp", [(4, "SGD", False), (400, "AdamW", True), (400, "SGD", False)]
+)
 def test_a_loss_that_is_nan_ends_the_run(spoiled, tmp_path, iterations, optimizer, amp):
     """Before its weights are saved, also where losses are looked at now and then."""
     opts = ("SOLVER.MAX_ITER", iterations, "SOLVER.OPTIMIZER", optimizer, "SOLVER.AMP.ENABLED", amp)

@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
+from torch import nn
 
-from ocr_panoptic.engine import launch
+from ocr_panoptic.engine import Trainer, launch
 from ocr_panoptic.engine.launch import leave_process_group
 
 
@@ -77,3 +79,22 @@ def test_processes_that_cannot_be_started(request, monkeypatch, make_args, fixtu
         request.getfixturevalue(name)
     with pytest.raises(ValueError, match=fault):
         launch(print, make_args("MODEL.DEVICE", "auto", flags=tuple(flags.split())))
+
+
+def test_running_statistics_of_an_evaluation_are_the_main_processes(small_cfg, monkeypatch):
+    """Each buffer comes from process 0, which saves it, before anything is evaluated."""
+    order = []
+
+    def broadcast(tensor: torch.Tensor, src: int) -> None:
+        assert src == 0
+        order.append("buffer")
+        tensor.fill_(7)
+
+    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 2)
+    monkeypatch.setattr("detectron2.utils.comm.is_main_process", lambda: False)
+    monkeypatch.setattr(dist, "broadcast", broadcast)
+    monkeypatch.setattr(DefaultTrainer, "test", lambda *_: order.append("evaluation"))
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+    Trainer.test(small_cfg(), model)
+    assert order == ["buffer"] * 3 + ["evaluation"]
+    assert model[1].running_mean.eq(7).all() and model[1].running_var.eq(7).all()

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from functools import partial
 
 import pytest
 import timm
@@ -107,32 +108,6 @@ def test_clipping_is_detectron2s(kind, name):
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
-def test_gradients_are_clipped_without_the_scale_of_float16(name):
-    """The scale of a loss changes nothing; an infinite gradient skips the step."""
-    opts = ["SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "0.1", "SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "norm"]
-    opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
-    cfg, trained = load_config("", opts), []
-    for scaler in (False, True):
-        torch.manual_seed(0)
-        model = Loss()
-        optimizer = build_optimizer(cfg, model)
-        images = list(torch.randn(6, 4, 3))
-        images[3][:] = torch.tensor([3e36, 0, 0])
-        batches, clip = [[image] for image in images], build_clipping(cfg, optimizer)
-        trainer = AccumulatingTrainer(model, batches, optimizer, steps=1, amp=False, clip=clip)
-        trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=scaler)
-        weights = []
-        with EventStorage():
-            for trainer.iter in range(3 + scaler):
-                trainer.run_step()
-                weights.append(model.linear.weight.detach().clone())
-        trained.append(weights[:3])
-    assert torch.equal(weights[2], weights[3]) and trainer.grad_scaler.get_scale() == 2**11
-    assert not torch.equal(weights[0], weights[1])
-    assert all(map(torch.equal, *trained))
-
-
-@pytest.mark.parametrize("name", ["SGD", "AdamW"])
 @pytest.mark.parametrize(
     "saved, loaded", itertools.permutations([torch.contiguous_format, torch.channels_last])
 )
@@ -160,27 +135,6 @@ def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
-def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
-    """Neither in a fused step, whose momenta PyTorch would make of memory as it finds it."""
-    unset = lambda like, **options: torch.full_like(like, torch.nan, **options)  # noqa: E731
-    monkeypatch.setattr(torch, "empty_like", unset)
-    weights = []
-    for fused in (False, True):
-        torch.manual_seed(0)
-        model = Loss()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
-        batches = [[image] for image in torch.randn(3, 4, 3)]
-        batches[0][0][:] = torch.tensor([3e36, 0, 0])
-        trainer = AccumulatingTrainer(model, batches, optimizer, steps=1, amp=False)
-        trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
-        with EventStorage():
-            for trainer.iter in range(3):
-                trainer.run_step()
-        assert trainer.grad_scaler.get_scale() == 2**11
-        weights.append(model.linear.weight.detach())
-    torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-9)
-
-
 class Loss(nn.Module):
     def __init__(self):
         super().__init__()
@@ -188,6 +142,49 @@ class Loss(nn.Module):
 
     def forward(self, batch: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"loss": self.linear(batch[0]).mul(7).sum()}
+
+
+def trained_weights(make_optimizer, infinite: int, scaled: bool, clip=None) -> list[torch.Tensor]:
+    """Return the weights after each of six steps, of which one has an infinite gradient."""
+    torch.manual_seed(0)
+    model, images = Loss(), list(torch.randn(6, 4, 3))
+    images[infinite][:] = torch.tensor([3e36, 0, 0])
+    optimizer = make_optimizer(model)
+    batches, clip = [[image] for image in images], clip and clip(optimizer)
+    trainer = AccumulatingTrainer(model, batches, optimizer, steps=1, amp=False, clip=clip)
+    trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=scaled)
+    weights = []
+    with EventStorage():
+        for trainer.iter in range(6 if scaled else infinite):
+            trainer.run_step()
+            weights.append(model.linear.weight.detach().clone())
+    assert not scaled or trainer.grad_scaler.get_scale() == 2**11
+    return weights
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_gradients_are_clipped_without_the_scale_of_float16(name):
+    """The scale of a loss changes nothing; an infinite gradient skips the step."""
+    opts = ["SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "0.1", "SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "norm"]
+    opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
+    cfg = load_config("", opts)
+    make, clip = partial(build_optimizer, cfg), partial(build_clipping, cfg)
+    plain, scaled = (trained_weights(make, 3, on, clip) for on in (False, True))
+    assert all(map(torch.equal, plain, scaled)) and not torch.equal(plain[0], plain[1])
+    assert torch.equal(scaled[2], scaled[3]) and not torch.equal(scaled[3], scaled[4])
+
+
+def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
+    """Neither in a fused step, whose momenta PyTorch would make of memory as it finds it."""
+    unset = lambda like, **options: torch.full_like(like, torch.nan, **options)  # noqa: E731
+    monkeypatch.setattr(torch, "empty_like", unset)
+    separate, fused = (
+        trained_weights(
+            lambda m, on=on: torch.optim.SGD(m.parameters(), 0.1, momentum=0.9, fused=on), 0, True
+        )
+        for on in (False, True)
+    )
+    torch.testing.assert_close(separate, fused, rtol=1e-6, atol=1e-9)
 
 
 class Network(nn.Module):
@@ -204,72 +201,46 @@ ADAMW = [
     *("SOLVER.WEIGHT_DECAY", "0.25", "SOLVER.HEAD_LR_FACTOR", "2.0"),
 ]
 # Network -> parameter -> layers behind it, counted by hand: its blocks, and the classifier.
+
+
+# Network -> one parameter and the layers behind it, counted by hand: blocks, and the classifier.
 BEHIND = {
-    "convnext_atto": {  # 2 + 2 + 6 + 2 blocks; the reduction before a stage is of its first block
-        **{"stem_0.weight": 13, "stem_1.bias": 13, "stages_0.blocks.0.gamma": 12},
-        **{"stages_0.blocks.1.conv_dw.weight": 11, "stages_1.downsample.1.weight": 10},
-        **{"stages_2.blocks.0.mlp.fc1.weight": 8, "stages_3.blocks.1.mlp.fc2.weight": 1},
-    },
-    "resnet18": {  # 8 blocks
-        **{"conv1.weight": 9, "bn1.weight": 9, "layer1.0.conv1.weight": 8},
-        **{"layer2.0.downsample.0.weight": 6, "layer4.1.conv2.weight": 1},
-    },
-    "vit_tiny_patch16_224": {  # 12 blocks
-        **{"model.pos_embed": 13, "model.cls_token": 13, "model.patch_embed.proj.weight": 13},
-        **{"model.blocks.0.attn.qkv.weight": 12, "model.blocks.11.mlp.fc2.bias": 1},
-    },
-    "swin_tiny_patch4_window7_224": {  # 2 + 2 + 6 + 2
-        **{"patch_embed.proj.weight": 13, "layers_1.downsample.reduction.weight": 10},
-        **{"layers_0.blocks.1.attn.relative_position_bias_table": 11},
-    },
+    "convnext_atto": ("stages_0.blocks.1.conv_dw.weight", 11),  # 2 + 2 + 6 + 2 blocks
+    "resnet18": ("layer2.0.downsample.0.weight", 6),  # 8 blocks
+    "vit_tiny_patch16_224": ("model.pos_embed", 13),  # 12 blocks
+    "swin_tiny_patch4_window7_224": ("layers_1.downsample.reduction.weight", 10),  # 2 + 2 + 6 + 2
+    "vit_small_patch14_reg4_dinov2": ("model.reg_token", 13),  # without a classifier
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEHIND)
 def test_layers_of_timm(name):
-    """timm's own optimizer of the whole classifier, and hand-worked rates."""
+    """timm's own optimizer of the whole classifier, Detectron2's rates of a ViTDet, and by hand."""
     with torch.device("meta"):  # names and shapes are all that matters
         model, theirs = Network(name), timm.create_model(name)
     optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
     assert type(optimizer) is torch.optim.AdamW
     rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
-    for key, behind in BEHIND[name].items():
-        assert rates[f"backbone.body.{key}"] == pytest.approx(0.5 * 0.75**behind), key
+    prefix, (key, behind) = "backbone.body.", BEHIND[name]
+    assert rates[prefix + key] == pytest.approx(0.5 * 0.75**behind)
     assert {rates[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")} == {1.0}
     assert [decays[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")] == [0.25, 0, 0]
 
     groups = create_optimizer_v2(theirs, "adamw", lr=0.5, weight_decay=0.25, layer_decay=0.75)
     factors = of_each_parameter(theirs, groups, "lr_scale")
     their_decays = of_each_parameter(theirs, groups, "weight_decay")
-    prefix = "backbone.body."
     for key in (key.removeprefix(prefix) for key in rates if key.startswith(prefix)):
         their_key = key.removeprefix("model.")
         for part in ("stem", "stages", "layers"):
             their_key = their_key.replace(f"{part}_", f"{part}.")
-        assert rates[prefix + key] == pytest.approx(0.5 * factors[their_key]), key
-        assert decays[prefix + key] == their_decays[their_key], key
-        if name.startswith("vit") and "cls_token" not in key:  # which Detectron2's does not train
+        expected = 0 if "reg_token" in key else their_decays[their_key]
+        assert decays[prefix + key] == expected, key
+        if "dinov2" not in name:
+            assert rates[prefix + key] == pytest.approx(0.5 * factors[their_key]), key
+        if name.startswith("vit") and not key.endswith(("_token", ".norm.weight", ".norm.bias")):
             rate = get_vit_lr_decay_rate(f"backbone.net.{their_key}", 0.75, num_layers=12)
             assert rates[prefix + key] == pytest.approx(0.5 * rate), key
-
-
-@pytest.mark.slow
-def test_a_vit_without_a_classifier_and_with_register_tokens():
-    """Detectron2's rates of ViTDet, of which the last block has the decay once, too."""
-    with torch.device("meta"):
-        model = Network("vit_small_patch14_reg4_dinov2")
-    optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
-    rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
-    prefix = "backbone.body.model."
-    of_network = {key.removeprefix(prefix): rate for key, rate in rates.items() if prefix in key}
-    for token in ("cls_token", "reg_token"):
-        assert of_network.pop(token) == pytest.approx(0.5 * 0.75**13)
-        assert decays[prefix + token] == 0
-    assert {"pos_embed", "patch_embed.proj.weight", "blocks.11.mlp.fc2.bias"} < of_network.keys()
-    for key in of_network.keys() - {"norm.weight", "norm.bias"}:
-        rate = get_vit_lr_decay_rate(f"backbone.net.{key}", 0.75, num_layers=12)
-        assert of_network[key] == pytest.approx(0.5 * rate), key
 
 
 @pytest.mark.slow

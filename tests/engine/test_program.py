@@ -61,7 +61,7 @@ def test_a_reader_that_goes():
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=20) == -13 and process.stderr.read() == b""
+        assert process.wait(timeout=120) == -13 and process.stderr.read() == b""
 
 
 ours, theirs = logging.getLogger("ocr_panoptic.data.x"), logging.getLogger("detectron2.data.y")

@@ -11,7 +11,7 @@ from torch import nn
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
 from support.interrupted_runs import AT, assert_same, run, saved
-from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
 from support.tiny_runs import TINY_SEMANTIC as SEMANTIC
 
 ITERATIONS = 6
@@ -80,8 +80,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, whole, tmp_path, how, pro
     names = {path.name for path in tmp_path.glob("model_*.pth")}
     kept = {"signal": "model_0000003.pth", "end": "model_final.pth"}
     kept |= {"kill before the tag": "model_0000003.pth"}
-    late = "model_0000004.pth" if how == "signal" and processes > 1 else ""
-    assert max(names) in (kept.get(how, "model_0000001.pth"), late)
+    assert max(names) == kept.get(how, "model_0000001.pth")
     again = words(kind, "SEED", -1) if processes == 1 else words(kind)
     assert run(again, tmp_path, processes=processes) == 0, (tmp_path / "stdout.txt").read_text()
     assert_same(saved(tmp_path), saved(whole(kind, processes)))
@@ -161,7 +160,7 @@ def interrupted(tiny_data, short_args, tmp_path) -> Path:
 @pytest.fixture
 def resume(short_args) -> Callable[..., Trainer]:
     def make(*opts: object, flag: object = True) -> Trainer:
-        trainer = Trainer(*setup(short_args(*opts, flags=("--resume",) if flag else ())))
+        trainer = Trainer(*setup(short_args(*opts, flags=("--resume" if flag else "--overwrite",))))
         trainer.resume_or_load(flag)
         return trainer
 
@@ -192,9 +191,9 @@ def test_what_cannot_be_continued(interrupted, resume):
     """Nothing is written."""
     config = (interrupted / "config.yaml").read_text()
     for opts, fault in (
-        (("MODEL.CONTEXT.NAME", "none"), "not in the model"),
-        (("MODEL.OCR.CHANNELS", 64), r"in the file, \("),
-        (("MODEL.CONTEXT.NAME", "ASP-OCR"), "missing in the file"),
+        (("MODEL.CONTEXT.NAME", "none"), "CONTEXT.NAME is none, and was OCR"),
+        (("MODEL.OCR.CHANNELS", 64), "OCR.CHANNELS is 64, and was"),
+        (("MODEL.CONTEXT.NAME", "ASP-OCR"), "CONTEXT.NAME is ASP-OCR, and was OCR"),
         (("SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()"), "has 2 iterations, but SOLVER.MAX_ITER is"),
         (("SOLVER.OPTIMIZER", "AdamW"), "the checkpoint has the state of SGD"),
     ):
@@ -207,7 +206,7 @@ def test_what_cannot_be_continued(interrupted, resume):
 
 
 @pytest.mark.slow
-def test_another_training_in_the_folder(interrupted, resume, short_args, caplog):
+def test_another_training_in_the_folder(interrupted, resume, short_args):
     """It keeps the former config under another name, once all is well with it, and is the one to be
     resumed from then on. An evaluation leaves the config alone."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
@@ -221,7 +220,6 @@ def test_another_training_in_the_folder(interrupted, resume, short_args, caplog)
         resume(*anew, flag=False)
     assert (config.read_text(), last.read_text(), former.exists()) == (first, file, False)
     resume("SOLVER.BASE_LR", 0.25, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU", flag=False)
-    assert "has checkpoints of another training" in caplog.text
     assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
     assert last.read_text() != file and not best.exists()
     # Killed before its first checkpoint, it is not that other training which goes on.
@@ -247,36 +245,3 @@ def test_with_and_without_an_average(tiny_data, short_args, resume):
     again = resume(*average)
     for model in (again.model, again.evaluated_model):
         assert_same(dict(model.state_dict()), dict(trained))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "weights, flags, fault",
-    [
-        ("page.pth", (), "page.pth is not a checkpoint .*a web page"),
-        ("nowhere.pth", (), "The weights nowhere.pth do not exist"),
-        ("nowhere.pth", ("--eval-only",), "The weights nowhere.pth do not exist"),
-        ("", ("--eval-only",), "MODEL.WEIGHTS is empty, but inference needs"),
-        ("", ("--resume",), "--resume found no checkpoint in OUTPUT_DIR="),
-    ],
-)
-def test_unusable_weights(tiny_data, make_args, tmp_path, monkeypatch, weights, flags, fault):
-    monkeypatch.chdir(tmp_path)
-    Path("page.pth").write_text("<html>")
-    error = ValueError if "page" in fault or "empty" in fault else FileNotFoundError
-    with pytest.raises(error, match=fault):
-        run = setup(make_args("MODEL.WEIGHTS", weights, flags=flags))
-        Trainer(*run).resume_or_load(False)
-
-
-def test_flags(make_args):
-    def parse(*flags: str) -> tuple:
-        args = make_args("SOLVER.MAX_ITER", 7, config=PLAIN_CONFIG, flags=flags)
-        assert args.opts[-2:] == ["SOLVER.MAX_ITER", "7"]
-        return args.resume, args.num_gpus
-
-    assert parse() == (False, 1)
-    assert parse("--resume") == (True, 1)
-    assert parse("--resume", "auto") == ("auto", 1)
-    assert parse("--resume", "auto", "--num-gpus", "2") == ("auto", 2)
-    assert parse("--num-gpus", "2", "--resume") == (True, 2)

@@ -1,10 +1,13 @@
-"""Checkpoints are whole or absent, and the best and the last are kept."""
+"""Checkpoints are whole or absent; the best and the last are kept, and signals end with one."""
 
 import json
 import math
 import os
 import resource
 import signal
+import sys
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +19,12 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import Trainer, hooks, setup
-from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, Stopping
 from ocr_panoptic.engine.run_info import weights_sha256
+from ocr_panoptic.engine.setup import claimed
 from ocr_panoptic.engine.trained_model import build_trained_model
+from support.forked import Forked
+from support.tiny_runs import ROOT
 from train_net import main
 
 
@@ -31,9 +37,15 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_full_disk(checkpointer, tmp_path):
+def test_a_full_disk_and_killed_writers(checkpointer, tmp_path, monkeypatch):
     """A limit of the size of files is its like that needs no disk."""
-    checkpointer.save("model_0000001")
+    steps, fsync, replace = [], os.fsync, os.replace
+    with monkeypatch.context() as patch:  # a name changes when the disk has the content
+        patch.setattr(os, "fsync", lambda file: steps.append("disk") or fsync(file))
+        named = lambda old, new: steps.append(Path(new).name) or replace(old, new)  # noqa: E731
+        patch.setattr(os, "replace", named)
+        checkpointer.save("model_0000001")
+    assert steps == ["disk", "model_0000001.pth", "disk", "disk", "last_checkpoint", "disk"]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -45,62 +57,38 @@ def test_a_full_disk(checkpointer, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, former)
     assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint"}
-
-
-def test_a_name_changes_when_the_disk_has_the_content(checkpointer, monkeypatch):
-    """The file, then the name of the one to be resumed from, each in one step."""
-    steps, fsync, replace = [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: steps.append("disk") or fsync(file))
-    monkeypatch.setattr(
-        os, "replace", lambda old, new: steps.append(Path(new).name) or replace(old, new)
-    )
-    checkpointer.save("model_0000001")
-    assert steps == ["disk", "model_0000001.pth", "disk", "disk", "last_checkpoint", "disk"]
-
-
-def cut_in_half(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (tmp_path / ".model_0000002.pth.123.tmp").write_bytes(b"half")
+    (tmp_path / ".other.tmp").write_bytes(b"of somebody else")
+    checkpointer.remove_unfinished()
+    assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint", ".other.tmp"}
 
 
 LAST, TAG = "model_0000003.pth", "last_checkpoint"
-DAMAGES = {  # file, what is done to it, and the checkpoint that is found
-    "empty": (LAST, lambda path: path.write_bytes(b""), 2),
-    "half": (LAST, cut_in_half, 2),
-    "missing": (LAST, Path.unlink, 2),
-    "untagged": (TAG, Path.unlink, 3),
-    "tag of nothing": (TAG, lambda path: path.write_bytes(b""), 3),
-    "tag of another folder": (
-        TAG,
-        lambda path: path.write_bytes(b"../elsewhere/model_final.pth"),
-        3,
-    ),
-}
+DAMAGES = [  # file, what it becomes (None: removed), and the checkpoint that is found
+    *((LAST, b"", 2), (LAST, "half", 2), (LAST, None, 2)),
+    *((TAG, None, 3), (TAG, b"", 3), (TAG, b"../elsewhere/model_final.pth", 3)),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file, damage, expected", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("file, content, expected", DAMAGES)
 def test_the_newest_whole_one_is_resumed_from(
-    checkpointer, tmp_path, caplog, file, damage, expected
+    checkpointer, tmp_path, caplog, file, content, expected
 ):
     for number in (1, 2, 3):
         checkpointer.save(f"model_000000{number}")
         os.utime(tmp_path / f"model_000000{number}.pth", (number, number))
     checkpointer.save("model_best", tag=False)
-    damage(tmp_path / file)
+    whole = (tmp_path / file).read_bytes()
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_bytes(whole[: len(whole) // 2] if content == "half" else content)
     found = checkpointer.get_checkpoint_file()
     assert found == str(tmp_path / f"model_000000{expected}.pth")
     assert "the newest whole one is" in caplog.text
     for path in tmp_path.glob("*.pth"):
         path.write_bytes(b"")
     assert not checkpointer.get_checkpoint_file()
-
-
-def test_what_killed_writers_left_is_removed(checkpointer, tmp_path):
-    checkpointer.save("model_0000001")
-    (tmp_path / ".model_0000002.pth.123.tmp").write_bytes(b"half")
-    (tmp_path / ".other.tmp").write_bytes(b"of somebody else")
-    checkpointer.remove_unfinished()
-    assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint", ".other.tmp"}
 
 
 @pytest.mark.slow
@@ -214,3 +202,54 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, short_args, tmp_path):
     weights = model.network.state_dict()
     assert all(torch.equal(value, saved[name]) for name, value in weights.items())
     assert weights_sha256(copy) == weights_sha256(model), "so that a report knows its evaluation"
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path):
+    """Sent to all processes of the run, the loader's among them, as a terminal does. Meanwhile a
+    second run into the same folder stops."""
+    long = ("SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000)
+    args = short_args(*long, "DATALOADER.NUM_WORKERS", 1)
+    words = [sys.executable, ROOT / "train_net.py", "--config-file", args.config_file, *args.opts]
+    with open(tmp_path / "printed.txt", "w") as file:
+        process = Forked(words, stdout=file, start_new_session=True)
+    log = tmp_path / "run/metrics.json"
+    while not (log.is_file() and log.stat().st_size) and process.poll() is None:
+        time.sleep(0.1)
+    with pytest.raises(ValueError, match="is that of another training"):
+        claimed(str(tmp_path / "run"))
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=300) == 128 + signal.SIGINT
+    (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
+    assert torch.load(checkpoint, weights_only=True)["iteration"] + 1 >= 20
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "Stopped by signal 2" in log and "Traceback" not in log
+    with claimed(str(tmp_path / "run")):  # it is free again
+        setup(short_args())
+
+
+def test_a_signal_during_an_evaluation_ends_it():
+    """The checkpoint was saved before it."""
+    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    with stopping.listening():
+        with pytest.raises(SystemExit) as end, stopping.at_once():
+            signal.raise_signal(signal.SIGTERM)
+        assert end.value.code == 143 and stopping.agreed() == 0
+        for _ in range(2):  # sent to the group, and passed on by torchrun
+            signal.raise_signal(signal.SIGINT)
+        assert stopping.agreed() == signal.SIGINT
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_training_in_a_thread():
+    """Only the main thread can listen."""
+
+    def listen() -> None:
+        with Stopping().listening():
+            done.append(True)
+
+    done = []
+    thread = threading.Thread(target=listen)
+    thread.start()
+    thread.join()
+    assert done

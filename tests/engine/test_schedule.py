@@ -35,22 +35,6 @@ def test_epochs(resolved, caplog, max_iter, eval_period, expected):
         assert (message in caplog.text) == (max_iter == 30)
 
 
-@pytest.mark.parametrize(
-    "opts, message",
-    [
-        (["SOLVER.MAX_ITER", 0], "MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0"),
-        (["SOLVER.STEPS", "(0.5, 30)"], r"SOLVER.STEPS is \(0.5, 30\); it is a tuple of rising"),
-        (["SOLVER.STEPS", "(0.9, 0.75)"], "SOLVER.STEPS is .*; it is a tuple of rising"),
-        (["SOLVER.EPOCHS", -1], "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
-        (["TEST.PATIENCE", 2], "TEST.PATIENCE is 2 .*; it is read with TEST.BEST_CHECKPOINT alone"),
-        ([*BEST, "TEST.PATIENCE", 2], "PATIENCE is 2, in evaluations .*, which has none"),
-    ],
-)
-def test_what_is_refused(resolved, opts, message):
-    with pytest.raises(ValueError, match=message):
-        resolved(*opts)
-
-
 @pytest.fixture
 def run(tiny_data, semantic_args, monkeypatch):
     """Factory: a training whose evaluations give these values of the best checkpoint's metric."""

@@ -1,7 +1,6 @@
 """Mistakes of a user that are told before training starts."""
 
 import contextlib
-import errno
 import shutil
 import sys
 
@@ -12,14 +11,10 @@ from PIL import Image
 
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.engine import complete_config, load_config, setup
 from ocr_panoptic.engine.complete_config import check_solver, scaled
 from ocr_panoptic.engine.run_info import portable
-from support.tiny_runs import (
-    CONFIGS,
-    OCR_CONFIG,
-    TINY,
-)
+from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
@@ -31,35 +26,9 @@ def complete(*opts: str, config=OCR_CONFIG, training: bool = True) -> CfgNode:
     return cfg
 
 
-@pytest.mark.parametrize("head, found", [("ROI_HEADS", 4), ("SEM_SEG_HEAD", 6)])
-def test_class_counts_come_from_the_data(tiny_data, head, found):
-    key = f"MODEL.{head}.NUM_CLASSES"
-    assert found == complete().MODEL[head].NUM_CLASSES
-    assert found == complete(key, str(found)).MODEL[head].NUM_CLASSES
-    with pytest.raises(ValueError, match=f"{key} is 80, but tiny_train has {found}"):
-        complete(key, "80")
-
-
-def test_coco_config_has_cocos_counts_and_needs_no_files():
-    cfg = load_config(str(CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"), [])
-    complete_config(cfg)
-    assert (cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES) == (80, 54)
-
-
-def test_missing_validation_data_are_told_before_the_training(
-    tiny_data, make_args, tmp_path, monkeypatch
-):
-    (tmp_path / "tiny/raw/val").mkdir(parents=True)
-    for part in ("tiny.yaml", "raw/train", "raw/val/panoptic", "raw/val/panoptic.json"):
-        (tmp_path / "tiny" / part).symlink_to(tiny_data / "tiny" / part)
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="tiny/raw/val/images: folder of images not found"):
-        setup(make_args())
-
-
 @pytest.mark.slow
 def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
-    """All of them, and nothing is written beside the data."""
+    """All of them; a folder that is not there, and a split that no file describes."""
     shutil.copytree(tiny_data / "tiny", tmp_path / "mine")
     for path in list((tmp_path / "mine/raw").glob("*/images/*_00001.jpg")):
         path.unlink()
@@ -68,16 +37,16 @@ def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, mon
     with pytest.raises(DataFaults, match="2 faults in the data") as error:
         setup(args)
     assert ["train_00001" in error.value.faults[0], "val_00001" in error.value.faults[1]] == [1, 1]
-
-
-@pytest.mark.parametrize("flags, split", [([], "train"), (["--eval-only"], "val")])
-def test_a_data_file_without_the_split(tmp_path, monkeypatch, flags, split):
-    monkeypatch.chdir(tmp_path)
-    paths = "{images: images, annotations: a.json, segments: pngs}"
-    (tmp_path / "city.yaml").write_text(f"name: city\npanoptic:\n  other: {paths}\n")
-    words = ["--config-file", str(OCR_CONFIG), "--data", "city.yaml", *flags]
-    with pytest.raises(ValueError, match=rf"city\.yaml: describes no split called {split}, and"):
-        setup(argument_parser().parse_args(words))
+    shutil.rmtree(tmp_path / "mine/raw/val/images")
+    with pytest.raises(FileNotFoundError, match="mine/raw/val/images: folder of images not found"):
+        setup(args)
+    (tmp_path / "city.yaml").write_text(
+        "name: city\npanoptic:\n  other: {images: a, annotations: a.json, segments: b}\n"
+    )
+    for flags, split in (([], "train"), (["--eval-only"], "val")):
+        words = ["--config-file", str(OCR_CONFIG), "--data", str(tmp_path / "city.yaml"), *flags]
+        with pytest.raises(ValueError, match=rf"city.yaml: describes no split called {split}, and"):
+            setup(argument_parser().parse_args(words))
 
 
 def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkeypatch):
@@ -98,20 +67,6 @@ def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkey
     assert (str(tiny_data / "tiny/tiny.yaml"),) == again.DATASETS.FILES
 
 
-@pytest.mark.parametrize(
-    "split, name, fault",
-    [
-        ("TEST", "coco_2017_val", "coco_2017_val is not a data set that Panoptic-FPN"),
-        ("TEST", "tiny_vall", "TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny"),
-        ("TRAIN", "xyz", "DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"),
-        ("TEST", "tiny_sem_vall", "'tiny_sem_vall' is not .*Did you mean tiny_sem_val"),
-    ],
-)
-def test_data_that_cannot_be_used(tiny_data, split, name, fault):
-    with pytest.raises(ValueError, match=fault):
-        complete(f"DATASETS.{split}", f"('{name}',)")
-
-
 def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
     (tmp_path / "tiny").symlink_to(tiny_data / "tiny")
     (tmp_path / "broken").mkdir()
@@ -122,19 +77,7 @@ def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch
         complete("DATASETS.TEST", "('broken_val',)")
 
 
-def test_evaluation_does_not_look_at_the_training_data(tiny_data):
-    opts = ["DATASETS.TRAIN", "('moved_away',)", "INPUT.MASK_FORMAT", "polygon"]
-    cfg = complete(*opts, training=False)
-    assert cfg.MODEL.ROI_HEADS.NUM_CLASSES == 4
-
-
-def test_nothing_to_train_or_evaluate_on(tiny_data, make_args):
-    with pytest.raises(ValueError, match=r"DATASETS.TRAIN is empty.*train on.*'NAME',"):
-        setup(make_args("DATASETS.TRAIN", "()"))
-    with pytest.raises(ValueError, match=r"DATASETS.TEST is empty.*evaluate on.*'NAME',"):
-        setup(make_args("DATASETS.TEST", "()", flags=("--eval-only",)))
-
-
+@pytest.mark.slow
 def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_args, clean_catalog):
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
@@ -147,69 +90,7 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
         setup(semantic_args(*opts))
 
 
-def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):
-    cfg = complete("SOLVER.CHECKPOINT_PERIOD", "0", "TEST.EVAL_PERIOD", "0", "SEED", "-1")
-    assert (cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD, cfg.SEED) == (0, 0, -1)
-
-
-@pytest.mark.parametrize(
-    "folder, fault",
-    [
-        ("", "OUTPUT_DIR is empty. Set"),
-        ("s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder of this"),
-        ("what?", r"OUTPUT_DIR is what\?. .* no \?"),
-        ("file", r"OUTPUT_DIR file cannot be written \(File exists\). Set"),
-        ("file/run", r"OUTPUT_DIR file/run cannot be written \(Not a directory\). Set"),
-        ("/proc/run", r"OUTPUT_DIR /proc/run cannot be written \(.*\). Set"),
-    ],
-)
-@pytest.mark.parametrize("flags", [(), ("--eval-only",)], ids=["train", "eval"])
-def test_a_folder_that_cannot_be_that_of_a_run(
-    make_args, tmp_path, monkeypatch, folder, fault, flags
-):
-    """Before anything is read: the data of these arguments do not exist."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=fault):
-        setup(make_args("OUTPUT_DIR", folder, flags=flags))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
-    """A disk may be mounted so; root may write anywhere else."""
-
-    def refuse(dir: str) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", dir)
-
-    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-    with pytest.raises(ValueError, match=r"/run cannot be written \(Read-only file system\)"):
-        setup(make_args())
-
-
-def test_device_follows_the_machine(tiny_data, monkeypatch):
-    for there in (True, False):
-        use_gpus(monkeypatch, int(there))
-        assert ("cuda" if there else "cpu") == complete().MODEL.DEVICE
-        assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
-    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees 0 GPU"):
-        complete("MODEL.DEVICE", "cuda")
-
-
-@pytest.mark.parametrize(
-    "number, processes, fault",
-    [
-        (2, 1, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
-        (1, 2, "MODEL.DEVICE is cuda:1, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
-        (1, 1, None),
-    ],
-)
-def test_one_gpu_of_several(tiny_data, monkeypatch, number, processes, fault):
-    use_gpus(monkeypatch, 2)
-    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: processes)
-    with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        assert complete("MODEL.DEVICE", f"cuda:{number}").MODEL.DEVICE == "cuda:1"
-
-
+@pytest.mark.slow
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
     """Written where there is no GPU, read where there are two, and the reverse."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
@@ -250,39 +131,36 @@ def use_gpus(monkeypatch, count: int) -> None:
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: max(count, 1))
 
 
-A, B = ("a",), ("a", "b")  # data sets of an evaluation
+@pytest.mark.parametrize("head, found, of_coco", [("ROI_HEADS", 4, 80), ("SEM_SEG_HEAD", 6, 54)])
+def test_class_counts_come_from_the_data(tiny_data, head, found, of_coco):
+    """In an evaluation the training's data do not matter; COCO's counts need no files."""
+    assert found == complete().MODEL[head].NUM_CLASSES
+    assert found == complete(f"MODEL.{head}.NUM_CLASSES", str(found)).MODEL[head].NUM_CLASSES
+    opts = ["DATASETS.TRAIN", "('moved_away',)", "INPUT.MASK_FORMAT", "polygon"]
+    assert found == complete(*opts, training=False).MODEL[head].NUM_CLASSES
+    cfg = load_config(str(CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"), [])
+    complete_config(cfg)
+    assert of_coco == cfg.MODEL[head].NUM_CLASSES
 
 
-@pytest.mark.parametrize(
-    "opts, data, fault",
-    [
-        ({}, A, ""),
-        ({"SOLVER.AMP.ENABLED": True}, A, ""),
-        ({"SOLVER.ACCUMULATION_STEPS": 3}, A, "ACCUMULATION_STEPS 3 do not divide"),
-        ({"SOLVER.ACCUMULATION_STEPS": 0}, A, "ACCUMULATION_STEPS 0 do not divide"),
-        ({"SOLVER.ACCUMULATION_STEPS": 4}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "panoptic_seg/PQ"}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/IoU-car"}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "b/sem_seg/mIoU"}, B, ""),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/miou"}, A, "sem_seg/miou, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "PQ"}, A, "is PQ, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "panoptic/PQ"}, A, "panoptic/PQ, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, B, "sem_seg/mIoU, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "c/sem_seg/mIoU"}, B, "c/sem_seg/mIoU, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, (), "sem_seg/mIoU, which no evaluation"),
-        (
-            {"TEST.BEST_CHECKPOINT": "sem_seg/ECE"},
-            A,
-            "sem_seg/ECE, .* better when lower",
-        ),
-    ],
-)
-def test_what_a_training_cannot_do(opts, data, fault):
-    opts = {"MODEL.DEVICE": "cpu", "SOLVER.IMS_PER_BATCH": 8, **opts}
-    cfg = load_config(str(OCR_CONFIG), [str(part) for pair in opts.items() for part in pair])
-    cfg.DATASETS.TEST = data
-    with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(cfg, 1)
+@pytest.mark.slow
+def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
+    for gpus, device, norm in ((2, "cuda", "SyncBN"), (0, "cpu", "BN")):
+        use_gpus(monkeypatch, gpus)
+        model = complete().MODEL
+        assert (device, norm, "GN") == (model.DEVICE, model.OCR.NORM, model.SEM_SEG_HEAD.NORM)
+        assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
+    use_gpus(monkeypatch, 2)
+    assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"
+    for processes, number, fault in (
+        (1, 2, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
+        (2, 1, "MODEL.DEVICE is cuda:1, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
+    ):
+        monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda n=processes: n)
+        with pytest.raises(ValueError, match=fault):
+            complete("MODEL.DEVICE", f"cuda:{number}")
+    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 1)
+    assert complete("MODEL.DEVICE", "cuda:1").MODEL.DEVICE == "cuda:1"
 
 
 @pytest.mark.parametrize(
@@ -291,6 +169,7 @@ def test_what_a_training_cannot_do(opts, data, fault):
         (0, 1, 1, "ACCUMULATION_STEPS"),
         (1, 1, 1, ""),  # scaled to 2 images
         (4, 4, 2, "ACCUMULATION_STEPS"),  # scaled to 2 images, which would leave parts empty
+        (3, 8, 1, "IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"),
     ],
 )
 def test_batch_of_two_processes(reference, batch, steps, fault):
@@ -298,18 +177,3 @@ def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
         check_solver(scaled(cfg, 2), 2)
-
-
-def test_a_trainer_scales_its_batch():
-    opts = ["SOLVER.REFERENCE_WORLD_SIZE", "3", "SOLVER.IMS_PER_BATCH", "8", "MODEL.DEVICE", "cpu"]
-    with pytest.raises(ValueError, match="IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"):
-        Trainer(load_config(str(OCR_CONFIG), opts))
-
-
-def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeypatch):
-    cfg = complete()
-    assert cfg.MODEL.OCR.NORM == cfg.MODEL.RESNETS.NORM == "BN"
-    assert cfg.MODEL.SEM_SEG_HEAD.NORM == "GN"
-    use_gpus(monkeypatch, 2)
-    assert complete("MODEL.DEVICE", "cuda").MODEL.OCR.NORM == "SyncBN"
-    assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"

@@ -1,4 +1,4 @@
-"""train_net.py on a tiny data set: training, evaluation, resuming, several processes."""
+"""train_net.py on tiny data: training, evaluation, several processes, equal runs of a seed."""
 
 import csv
 import json
@@ -11,18 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from panopticapi.evaluation import pq_compute
 from PIL import Image
 from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.training import log_period
-from support.interrupted_runs import run
-from support.scripts import run_script
-from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
-from train_net import main
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from support.interrupted_runs import assert_same, run, saved
+from support.published_networks import Weights, mmseg_hrnet
+from support.scripts import load_script
+from support.tiny_runs import CONFIGS, OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from train_net import argument_parser, main
+
+pytestmark = pytest.mark.slow
 
 
 def training_log(folder: Path) -> dict:
@@ -45,7 +50,6 @@ def same(a: dict, b: dict) -> None:
             assert value == (None if b[task][name] is None else pytest.approx(b[task][name])), name
 
 
-@pytest.mark.slow
 def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
     trained()
     run = tmp_path / "run"
@@ -82,7 +86,7 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
     evaluated = load_config(str(run / "again/inference/tiny_val/config.yaml"), [])
     assert weights == evaluated.MODEL.WEIGHTS and not (run / "again/config.yaml").exists()
     other = ("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", 64)
-    with pytest.raises(ValueError, match="do not fit the model"):
+    with pytest.raises(ValueError, match="MODEL.OCR.CHANNELS is 64, and was 32"):
         main(make_args(*other, flags=("--eval-only",)))
 
 
@@ -106,24 +110,14 @@ def test_what_a_result_says_about_its_run():
     assert here["device"].endswith(", 1 thread")
 
 
-@pytest.mark.parametrize("max_iter, period", [(3, 1), (39, 1), (180, 9), (400, 20), (90000, 20)])
-def test_period_of_the_progress(max_iter, period):
-    assert log_period(max_iter) == period
+def test_period_of_the_progress():
+    assert [log_period(n) for n in (3, 39, 180, 400, 90000)] == [1, 1, 9, 20, 20]
 
 
-@pytest.mark.slow
-def test_plain_panoptic_fpn_is_one_config_away(trained, tmp_path):
-    trained(config=PLAIN_CONFIG)
-    log = training_log(tmp_path / "run")
-    assert "loss_sem_seg" in log and "loss_sem_seg_coarse" not in log
-    assert evaluation(tmp_path / "run")["panoptic_seg"]["PQ"] is not None
-
-
-@pytest.mark.slow
-def test_predictions_are_saved_on_request(tiny_data, make_args, tmp_path):
-    from panopticapi.evaluation import pq_compute
-
-    main(make_args("TEST.SAVE_PREDICTIONS", True))
+def test_predictions_are_saved_on_request(trained, tiny_data, make_args, tmp_path):
+    trained()
+    weights = ("MODEL.WEIGHTS", tmp_path / "run/model_final.pth")
+    main(make_args("TEST.SAVE_PREDICTIONS", True, *weights, flags=("--eval-only",)))
     folder = tmp_path / "run/inference/tiny_val"
     raw = tiny_data / "tiny/raw/val"
     result = pq_compute(
@@ -144,7 +138,6 @@ def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
     return subprocess.run([*command, "OUTPUT_DIR", str(folder)], env=env).returncode
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "start, opts, config", [(torchrun, [], OCR_CONFIG), (run, TINY_SEMANTIC, SEMANTIC_CONFIG)]
 )
@@ -160,7 +153,6 @@ def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
     same(two, one)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda path: path.stem)
 def test_mixed_precision_on_a_cpu(tiny_data, make_args, tmp_path, config):
     """bfloat16 changes the semantic losses, but little, and the saved weights are float32."""
@@ -200,14 +192,6 @@ def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after)
     assert evaluation(tmp_path / "run")["panoptic_seg"]["PQ"] is not None
 
 
-def test_a_users_mistake_ends_without_a_traceback(tiny_data, make_args, capfd):
-    args = make_args("DATASETS.TRAIN", "('tiny_trian',)")
-    assert run_script("train_net.py", "--config-file", args.config_file, *args.opts) == 1
-    printed = "".join(capfd.readouterr())
-    assert "ERROR: DATASETS.TRAIN: Data set 'tiny_trian' is not registered" in printed
-    assert "Traceback" not in printed
-
-
 def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
     """The tiny data set with its truth reduced: only stuff, or only void in all but one image."""
     splits = {}
@@ -218,22 +202,20 @@ def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
         folder = target / "raw" / split
         (folder / "panoptic").mkdir(parents=True)
         for number, annotation in enumerate(content["annotations"]):
-            png = np.asarray(Image.open(raw / "panoptic" / annotation["file_name"])).copy()
-            ids = png.astype(int) @ [1, 256, 65536]
-            if keep == "stuff":
-                gone = [s["id"] for s in annotation["segments_info"] if s["category_id"] in things]
-            else:
-                gone = [s["id"] for s in annotation["segments_info"]] if number else []
-            png[np.isin(ids, gone)] = 0
+            ids = read_panoptic_png(raw / "panoptic" / annotation["file_name"])
             segments = annotation["segments_info"]
-            annotation["segments_info"] = [s for s in segments if s["id"] not in gone]
-            Image.fromarray(png).save(folder / "panoptic" / annotation["file_name"])
+            if keep == "stuff":
+                kept = [s for s in segments if s["category_id"] not in things]
+            else:
+                kept = [] if number else segments
+            annotation["segments_info"] = kept
+            ids[~np.isin(ids, [s["id"] for s in kept])] = 0
+            write_panoptic_png(folder / "panoptic" / annotation["file_name"], ids)
         (folder / "panoptic.json").write_text(json.dumps(content))
         splits[split] = PanopticSplit(raw / "images", folder / "panoptic.json", folder / "panoptic")
     write_data_file(target / "tiny/tiny.yaml", "tiny", splits)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["stuff", "one image"])
 def test_images_without_things_or_with_nothing_but_void(
     tiny_root, make_args, tmp_path, monkeypatch, keep
@@ -249,3 +231,158 @@ def test_images_without_things_or_with_nothing_but_void(
     complete_config(cfg)
     trained_on = len(Trainer.build_test_loader(cfg, "tiny_train").dataset)
     assert trained_on == (8 if keep == "stuff" else 1)
+
+
+@pytest.mark.parametrize("scheme", ["OCR", "none"])
+def test_a_semantic_run(trained, tmp_path, scheme):
+    """Another config is the only difference."""
+    trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+    folder = tmp_path / "run"
+    assert {"loss_sem_seg", "loss_sem_seg_coarse"} <= training_log(folder).keys()
+    metrics = evaluation(folder)["sem_seg"]
+    assert 0 <= metrics["mIoU"] <= 100 and "IoU-sky" in metrics
+    assert (folder / "inference/tiny_sem_val/per_class.csv").exists()
+
+
+@pytest.mark.parametrize("data", ["tiny", "tiny_sem"])
+def test_a_run_of_segfix(data, tiny_data, tmp_path):
+    opts = [
+        *("DATASETS.TRAIN", f"('{data}_train',)", "DATASETS.TEST", f"('{data}_val',)"),
+        *("SOLVER.MAX_ITER", "3", "SOLVER.IMS_PER_BATCH", "2", "INPUT.CROP.SIZE", "[48, 48]"),
+        *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu", "MODEL.SEGFIX.CHANNELS", "16"),
+        *("MODEL.TIMM.NAME", "test_resnet"),
+        *("TEST.BEST_CHECKPOINT", "offsets/F1", "OUTPUT_DIR", str(tmp_path)),
+    ]
+    config = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
+    main(argument_parser().parse_args(["--config-file", config, *opts]))
+    assert {"loss_boundary", "loss_direction"} <= training_log(tmp_path).keys()
+    found = evaluation(tmp_path)["offsets"]
+    assert found.keys() == {"F1", "precision", "recall", "direction_ACC"}
+    assert all(0 <= value <= 100 for value in found.values())
+    assert (tmp_path / "model_best.pth").exists()
+
+
+def test_a_published_data_set(tmp_path, monkeypatch, semantic_args):
+    """Cityscapes' own files: raw label ids in, its classes out."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    rng = np.random.default_rng(0)
+    for split, city in (("train", "aachen"), ("train", "bochum"), ("val", "munster")):
+        for kind, name in (("leftImg8bit", "leftImg8bit"), ("gtFine", "gtFine_labelIds")):
+            folder = tmp_path / "cityscapes" / kind / split / city
+            folder.mkdir(parents=True)
+            size = (64, 128, 3) if kind == "leftImg8bit" else (64, 128)
+            values = rng.integers(0, 34, size, np.uint8)  # all ids, ignored ones too
+            Image.fromarray(values).save(folder / f"{city}_000000_000019_{name}.png")
+    data = ["DATASETS.TRAIN", "('cityscapes_fine_train_sem',)"]
+    data += ["DATASETS.TEST", "('cityscapes_fine_val_sem',)", "TEST.SAVE_PREDICTIONS", True]
+    main(semantic_args(*data))
+    results = tmp_path / "run/inference/cityscapes_fine_val_sem"
+    metrics = json.loads((results / "metrics.json").read_text())["sem_seg"]
+    assert len([name for name in metrics if name.startswith("IoU-")]) >= 19
+    assert {"IoU-road", "IoU-traffic light", "IoU-bicycle"} <= set(metrics)
+    (prediction,) = (results / "sem_seg_predictions").glob("munster_000000_000019_*.png")
+    ids = {7, 8, 11, 12, 13, 17, *range(19, 29), 31, 32, 33}
+    assert set(np.unique(np.asarray(Image.open(prediction)))) <= ids
+
+
+RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
+NETWORK = [  # not that of TINY_SEMANTIC
+    *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
+    *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
+]
+CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
+
+
+@pytest.mark.slow
+def test_evaluation_and_training_go_on_from_it(tiny_data, make_args, tmp_path):
+    """For the nine classes of the tiny data."""
+    weights, converted = Weights(), tmp_path / "converted.pth"
+    with torch.no_grad():
+        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 18, 9, small=True)
+    torch.save({"meta": {}, "state_dict": weights.tensors}, tmp_path / "published.pth")
+    words = ["--from", "mmseg", str(tmp_path / "published.pth"), str(converted)]
+    words += ["--config-file", str(RECIPE), "--opts", *CLASSES]
+    load_script("tools/convert_checkpoint.py").main(words)
+    config = converted.with_suffix(".yaml")
+    opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
+    main(make_args(*opts, config=config, flags=("--eval-only",)))
+    metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
+    assert metrics["sem_seg"]["mIoU"] is not None
+    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, config=config))
+    trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
+    started = torch.load(converted, weights_only=True)["model"]
+    name = "sem_seg_head.context.g.weight"
+    assert torch.equal(trained[name], started[name])  # with a rate of 0: started from it
+    # What it was converted for stays with the weights that were trained from it.
+    opts[-1] = tmp_path / "run/model_final.pth"
+    main(make_args(*opts, config=config, flags=("--eval-only",)))
+    with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
+        main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
+
+
+@pytest.fixture(autouse=True)
+def nondeterministic_again():
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
+    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
+    box, mask = (f"MODEL.ROI_{head}_HEAD.POOLER_SAMPLING_RATIO" for head in ("BOX", "MASK"))
+    opts, flags = ["MODEL.DEVICE", "cuda"], ("--deterministic",)
+    with pytest.raises(ValueError, match=f"on a GPU .* Set {box} 2 {mask} 2,"):
+        setup(make_args(*opts, flags=flags))
+    with pytest.raises(ValueError, match=f"on a GPU .* Set {mask} 2,"):
+        setup(make_args(*opts, box, 2, flags=flags))
+    setup(make_args(*opts, box, 2, mask, 2, flags=flags))
+    setup(make_args(*opts, box, 2, "MODEL.MASK_ON", False, flags=flags))
+    setup(make_args(*opts))
+    setup(semantic_args(*opts, flags=flags))
+
+
+def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):
+    """Random crops and flips, dropout, two worker processes; compared to the last bit. Panoptic
+    runs are compared in tests/cli/test_functions.py."""
+    runs = []
+    for name, seed in (("a", 3), ("b", 3), ("another seed", 4)):
+        opts = ["OUTPUT_DIR", tmp_path / name, "SEED", seed, "DATALOADER.NUM_WORKERS", 2]
+        results = main(semantic_args(*opts, flags=("--deterministic",)))
+        runs.append((str(results), saved(tmp_path / name)["model"]))
+    assert runs[0][0] == runs[1][0] and "mIoU" in runs[0][0]
+    assert_same(runs[0][1], runs[1][1])
+    assert any(not torch.equal(value, runs[2][1][key]) for key, value in runs[0][1].items())
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+PANOPTIC = ["tiny_train (8 images)", "4 thing and 5 stuff classes", "PanopticFPN", "with OCR"]
+SEMANTIC = ["tiny_sem_train (8 images)", "9 classes", "with PPM"]
+PPM = (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM")
+
+
+@pytest.mark.parametrize(
+    "config, opts, expected",
+    [(OCR_CONFIG, (), PANOPTIC), (SEMANTIC_CONFIG, PPM, SEMANTIC)],
+    ids=["panoptic", "semantic"],  # folders of their own, as Detectron2 keeps log files open
+)
+def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
+    """The table is the longest with weights of the backbone alone."""
+    cfg, written = setup(make_args(*opts, "SOLVER.MAX_ITER", 12, config=config))
+    trainer = Trainer(cfg, written)
+    weights = trainer.checkpointer.model.state_dict()
+    backbone = {name: w for name, w in weights.items() if name.startswith("backbone.")}
+    torch.save({"model": backbone}, tmp_path / "backbone.pth")
+    cfg.defrost()
+    cfg.MODEL.WEIGHTS = str(tmp_path / "backbone.pth")
+    trainer.resume_or_load(False)
+    printed = "".join(capsys.readouterr())
+    parameters = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad) / 1e6
+    expected = [*expected, "Training starts at iteration 0 of 12", "12 iterations of 2 images"]
+    expected += [f"{parameters:.1f} M trained parameters", "3.0 epochs", "backbone.pth fills "]
+    expected += ["sem_seg_head", "cpu (", str(tmp_path / "run")]
+    assert [text for text in expected if text not in printed] == []
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "PyTorch" in log and "SOLVER:\n" in log and "Training starts at" in log
+    assert "SOLVER:\n" not in printed

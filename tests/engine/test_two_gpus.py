@@ -4,15 +4,10 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.nn.parallel import DistributedDataParallel
 
-from ocr_panoptic.layers import OCR
 from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 pytestmark = [
@@ -57,36 +52,3 @@ def test_a_run_on_two_gpus(tiny_data, make_args, tmp_path, config):
     for task, metrics in two.items():
         # Batches of one image on either, so only the order of sums differs.
         assert one[task] == pytest.approx(metrics, abs=0.1, nan_ok=True), task
-
-
-def layer_and_batch(norm: str) -> tuple[OCR, torch.Tensor, torch.Tensor]:
-    torch.manual_seed(0)
-    layer = OCR(16, 8, 16, norm=norm, dropout=0.0).train()
-    return layer, torch.randn(4, 16, 9, 11), torch.randn(4, 5, 9, 11)
-
-
-def synchronised(rank: int, folder: Path) -> None:
-    """This process's half of the batch; the output, gradients and statistics to a file."""
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", f"file://{folder}/init", world_size=2, rank=rank)
-    layer, x, m = layer_and_batch("SyncBN")
-    layer = layer.cuda()
-    half = slice(2 * rank, 2 * rank + 2)
-    z = DistributedDataParallel(layer, device_ids=[rank])(x[half].cuda(), m[half].cuda())
-    z.square().mean().backward()
-    found = [z.detach(), *(p.grad for p in layer.parameters()), *layer.buffers()]
-    torch.save([t.cpu() for t in found], folder / f"{rank}.pt")
-    dist.destroy_process_group()
-
-
-def test_halves_of_a_batch_with_syncbn_are_the_whole_with_bn(tmp_path):
-    mp.start_processes(synchronised, (tmp_path,), nprocs=2, start_method="spawn")
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    layer, x, m = layer_and_batch("BN")
-    z = layer(x, m)
-    z.square().mean().backward()
-    torch.testing.assert_close(torch.cat([first[0], second[0]]), z.detach(), rtol=1e-3, atol=1e-4)
-    rest = [*(p.grad for p in layer.parameters()), *layer.buffers()]
-    for parts in (first[1:], second[1:]):  # DistributedDataParallel averages the gradients
-        torch.testing.assert_close(parts, rest, rtol=1e-3, atol=1e-4)

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation.calibration import (
-    count_calibration,
-    expected_calibration_error,
-)
+from ocr_panoptic.evaluation.calibration import count_calibration, expected_calibration_error
 
 IGNORED = 255
 

@@ -37,13 +37,9 @@ def cityscapes(tmp_path, monkeypatch):
             record["sem_seg_file_name"] = str(file)
         return inputs, files
 
-    for key, value in {
-        "predictionPath": str(tmp_path / "sem_seg_predictions"),
-        "predictionWalk": None,
-        "evalInstLevelScore": False,
-        "JSONOutput": False,
-        "quiet": True,
-    }.items():
+    folder = str(tmp_path / "sem_seg_predictions")
+    options = {"predictionPath": folder, "predictionWalk": None, "evalInstLevelScore": False}
+    for key, value in {**options, "JSONOutput": False, "quiet": True}.items():
         monkeypatch.setattr(theirs.args, key, value)
     return register
 

@@ -16,16 +16,10 @@ def test_counts_over_several_images():
         truth = offset_labels(near, direction).astype(np.int64)
         truth[rng.random((6, 7)) < 0.2] = IGNORED
         found, to = rng.random((6, 7)) < 0.5, rng.integers(0, 8, (6, 7))
-        for y in range(6):
-            for x in range(7):
-                if truth[y, x] == IGNORED:
-                    continue
-                counts[0] += near[y, x] and found[y, x]
-                counts[1] += found[y, x]
-                counts[2] += near[y, x]
-                if near[y, x] and direction[y, x] < 8:
-                    counts[3] += direction[y, x] == to[y, x]
-                    counts[4] += 1
+        known = truth != IGNORED
+        pointed = known & near & (direction < 8)
+        parts = known & near & found, known & found, known & near, pointed & (direction == to)
+        counts += [part.sum() for part in (*parts, pointed)]
         evaluator.process(
             [{"file_name": "a.png", "sem_seg": torch.as_tensor(truth)}],
             [{"near_boundary": torch.as_tensor(found), "direction": torch.as_tensor(to)}],

@@ -100,18 +100,22 @@ def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
     assert_same(quality, panopticapi_result(tmp_path, categories, samples))
 
 
+THING, STUFF = 2, 5  # the categories of make_categories(1, 1)
+
+
+def by_columns(*ids: int) -> np.ndarray:
+    return np.repeat([ids], 4, axis=0).astype(np.int32)
+
+
+def segment(id_: int, category: int, iscrowd: int = 0, area: int = 4) -> dict:
+    return {"id": id_, "category_id": category, "iscrowd": iscrowd, "area": area}
+
+
 def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
     """Pixels of such ids are nobody's, and a prediction on them is wrong, as in panopticapi."""
-    categories = make_categories(1, 1)
-    thing, stuff = (category["id"] for category in categories)
-    ids = np.repeat([[1, 1, 5, 5, 5]], 4, axis=0).astype(np.int32)
-    sample = Sample(
-        image_id=1,
-        ids=ids,
-        segments=[{"id": 1, "category_id": stuff, "iscrowd": 0, "area": 8}],
-        predicted_ids=ids,
-        predicted_segments=[{"id": 1, "category_id": stuff}, {"id": 5, "category_id": thing}],
-    )
+    ids, categories = by_columns(1, 1, 5, 5, 5), make_categories(1, 1)
+    true, predicted = [segment(1, STUFF, area=8)], [segment(1, STUFF), segment(5, THING)]
+    sample = Sample(1, ids, true, ids, predicted)
     quality = our_quality(categories, [sample])
     assert quality.counts.tolist() == [[0, 1, 0], [1, 0, 0]]
     assert_same(quality, panopticapi_result(tmp_path, categories, [sample]))
@@ -120,19 +124,10 @@ def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
 @pytest.mark.parametrize("last, false_positives", [(1, 1), (2, 0)])
 def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
     """A prediction on crowd 2 is forgiven only where crowd 2 is the last in the JSON."""
-    categories = make_categories(1, 1)
-    thing, stuff = (category["id"] for category in categories)
-    ids = np.repeat([[1, 1, 2, 2, 3]], 4, axis=0).astype(np.int32)
-    crowds = [
-        {"id": id_, "category_id": thing, "iscrowd": 1, "area": 8} for id_ in (3 - last, last)
-    ]
-    sample = Sample(
-        image_id=1,
-        ids=ids,
-        segments=[{"id": 3, "category_id": stuff, "iscrowd": 0, "area": 4}, *crowds],
-        predicted_ids=np.where(ids == 1, 0, ids),
-        predicted_segments=[{"id": 2, "category_id": thing}, {"id": 3, "category_id": stuff}],
-    )
+    ids, categories = by_columns(1, 1, 2, 2, 3), make_categories(1, 1)
+    true = [segment(3, STUFF), *(segment(id_, THING, 1, 8) for id_ in (3 - last, last))]
+    found = [segment(2, THING), segment(3, STUFF)]
+    sample = Sample(1, ids, true, np.where(ids == 1, 0, ids), found)
     quality = our_quality(categories, [sample])
     assert quality.counts.tolist() == [[0, false_positives, 0], [1, 0, 0]]
     if false_positives:  # panopticapi divides by zero where a group has no segment
@@ -141,12 +136,8 @@ def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
 
 def test_areas_come_from_the_png(tmp_path):
     """panopticapi trusts the JSON's area, and its IoU exceeds 1 where that is too small."""
-    categories = make_categories(1, 1)
-    ids = np.repeat([[1, 1, 1, 2]], 4, axis=0).astype(np.int32)
-    segments = [
-        {"id": id_, "category_id": category["id"], "iscrowd": 0, "area": 1}
-        for id_, category in zip((1, 2), categories, strict=True)
-    ]
+    ids, categories = by_columns(1, 1, 1, 2), make_categories(1, 1)
+    segments = [segment(1, THING, area=1), segment(2, STUFF, area=1)]
     sample = Sample(1, ids, segments, ids, segments)
     assert panopticapi_result(tmp_path, categories, [sample])["All"]["sq"] > 1
     assert set(our_quality(categories, [sample]).averages().values()) == {1.0}

@@ -1,13 +1,17 @@
 """Panoptic-FPN + OCR begins as the published Panoptic-FPN whose weights it loads."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 import torch
 from detectron2 import model_zoo
 from detectron2.modeling import build_model
 
-from ocr_panoptic.checkpoint.zoo import WEIGHTS
+from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.single_image import class_metadata
+from ocr_panoptic.engine.trained_model import trained_config
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.workbench.exporting import run_onnx
 from support.exported_models import PANOPTIC, build, export
@@ -95,10 +99,10 @@ def test_the_onnx_file_has_the_published_models_segments_on_scenes(tiny_data, tm
     assert len({segment["isthing"] for segment in segments}) == 2
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@pytest.mark.parametrize("name", ZOO_WEIGHTS)
 def test_the_addresses_and_models_are_the_zoos(name):
     url = model_zoo.get_checkpoint_url(f"{name}.yaml")
-    assert WEIGHTS[name] == "detectron2://" + url.partition("/detectron2/")[2]
+    assert ZOO_WEIGHTS[name] == "detectron2://" + url.partition("/detectron2/")[2]
     cfg, theirs = (
         load_config(str(CONFIGS / f"{name}.yaml"), []),
         model_zoo.get_config(f"{name}.yaml"),
@@ -116,12 +120,29 @@ def assert_equal_where_both_have_it(node, theirs) -> None:
             assert node[key] == theirs[key], key
 
 
+def test_the_name_of_a_config_of_the_zoo_is_enough(tmp_path, monkeypatch):
+    """Its weights are downloaded, or a line says from where to where; no data are needed."""
+    (name, address), *_ = ZOO_WEIGHTS.items()
+    for variable in ("FVCORE_CACHE", "DETECTRON2_DATASETS"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setattr("iopath.common.file_io.download", Mock(side_effect=OSError("no network")))
+    file = tmp_path / address.replace("://", "/")
+    with pytest.raises(OSError, match=rf"no network\).*download https://\S*.pkl .* at {file}, or"):
+        trained_config(name, None)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    cfg = trained_config(f"configs/{name}.yaml", None)
+    assert address == cfg.MODEL.WEIGHTS
+    assert class_metadata(cfg).thing_classes[0] == "person"
+    assert trained_config(name, None, ["MODEL.WEIGHTS", "my.pth"]).MODEL.WEIGHTS == "my.pth"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_config_continues_the_zoos_weights(name):
     zoo = f"{FOLDER}/panoptic_fpn_{name}.yaml"
     file = f"panoptic_fpn_ocr_{NAMES[name]}.yaml"
     cfg, theirs = load_config(str(CONFIGS / FOLDER / file), []), model_zoo.get_config(zoo)
-    assert WEIGHTS[f"{FOLDER}/panoptic_fpn_{name}"] == cfg.MODEL.WEIGHTS
+    assert ZOO_WEIGHTS[f"{FOLDER}/panoptic_fpn_{name}"] == cfg.MODEL.WEIGHTS
     assert cfg.MODEL.RESNETS.DEPTH == theirs.MODEL.RESNETS.DEPTH
     assert (cfg.MODEL.PIXEL_MEAN, cfg.INPUT.FORMAT) == (theirs.MODEL.PIXEL_MEAN, "BGR")
     solver = cfg.SOLVER

@@ -55,7 +55,7 @@ def run(tiny_data, make_args, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["OCR", pytest.param("GT-OCR", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["OCR", "GT-OCR"])
 def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
     opts = ("MODEL.CONTEXT.NAME", scheme, "TEST.EVAL_PERIOD", 2, "SOLVER.AMP.ENABLED", True)
     weights, log = run("frozen", *opts, keep=False)
@@ -83,9 +83,8 @@ def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, mon
     images = [torch.tensor(read_picture(r["file_name"], "RGB")).permute(2, 0, 1) for r in records]
     batch = torch.stack([*images, *(image.flip(2) for image in images)]).float() / 64 - 2
     for seed, stride in ((0, 8), (1, 8), (1, 16)):
-        network = TimmBackbone(
-            "tf_efficientnet_lite0", output_stride=stride, norm="BN", frozen=True
-        )
+        options = {"output_stride": stride, "norm": "BN", "frozen": True}
+        network = TimmBackbone("tf_efficientnet_lite0", **options)
         weights = write_weights(tmp_path / f"{seed}.pth", seed)
         network.body.load_state_dict(torch.load(weights, weights_only=True))
         single = [train.compute(network, image) for image in batch.split(1)]

@@ -13,12 +13,7 @@ from studies.figures import gain_figure, placed_curves
 from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, read_study
-from studies.study_tables import (
-    class_gains_table,
-    metric_gains_table,
-    study_table,
-    summarise,
-)
+from studies.study_tables import class_gains_table, metric_gains_table, study_table, summarise
 from studies.tables import gains_table, placed_report
 from support.study_records import cells, run_record
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG

@@ -127,16 +127,13 @@ def test_efficientnet_with_positive_weights():
 
 
 @pytest.mark.slow
-def test_fpn():
+def test_fpn_and_hrnet():
     """483 pixels of ResNet-50's last stage are published (Araujo, Norris and Sim, "Computing
     Receptive Fields of Convolutional Neural Networks", 2019); a 3x3 at stride 32 adds 64."""
     cfg = load_config(str(CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_R_50.yaml"), [])
     assert receptive_sizes(build_backbone(cfg).eval())["p5"] == (547, 547)
 
-
-@pytest.mark.slow
-def test_hrnet():
-    """HRNet's stem is a 3x3; from then on its branches meet at stride 32."""
+    # HRNet's stem is a 3x3; from then on its branches meet at stride 32.
     boxes = receptive_boxes(TimmBackbone("hrnet_w18", norm="BN").eval(), 96, 128)
     assert boxes.pop("stem").size == (3, 3)
     assert {*boxes.values()} == {PixelBox(0, 95, 0, 127)}

@@ -37,6 +37,11 @@ class Box(NamedTuple):
         x0, x1, y0, y1 = self.left, self.right - 1, self.top, self.bottom - 1
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
+    @property
+    def whole(self) -> np.ndarray:
+        """The mask of its own rectangle."""
+        return np.ones((self.bottom - self.top, self.right - self.left), bool)
+
     def pixels(self, size: tuple[int, int]) -> np.ndarray:
         found = np.zeros(size, bool)
         found[self.top : self.bottom, self.left : self.right] = True
@@ -70,17 +75,12 @@ def coco(
     """Return the content of a COCO JSON. All ids are 1, 2, ...; an annotation is of the first class
     in the first image, if it does not say another."""
     own = {"image_id": 1, "category_id": 1, "iscrowd": 0}
-    images = [{"file_name": name, "height": size[0], "width": size[1]} for name in names]
     content = {
-        "images": images,
+        "images": [{"file_name": name, "height": size[0], "width": size[1]} for name in names],
         "annotations": [own | annotation for annotation in annotations],
         "categories": [{"name": name} for name in classes],
     }
-    numbered = {
-        key: [{"id": number, **entry} for number, entry in enumerate(entries, 1)]
-        for key, entries in content.items()
-    }
-    return numbered | others
+    return {k: [{"id": n, **e} for n, e in enumerate(v, 1)] for k, v in content.items()} | others
 
 
 def run_lengths(pixels: np.ndarray) -> dict:
@@ -136,12 +136,8 @@ def region(value: dict, kind: str = "polygonlabels", label: str = "car", **other
 
 def write_coco(root: Path, scenes: Scenes, shape: Callable[[Box], object]) -> Written:
     annotations = [
-        {
-            "image_id": number,
-            "category_id": CLASSES.index(box.label) + 1,
-            "segmentation": shape(box),
-        }
-        for number, boxes in enumerate(scenes.values(), 1)
+        {"image_id": n, "category_id": 1 + CLASSES.index(box.label), "segmentation": shape(box)}
+        for n, boxes in enumerate(scenes.values(), 1)
         for box in boxes
     ]
     content = coco(*annotations, size=SIZE, names=tuple(scenes), classes=CLASSES)
@@ -188,11 +184,9 @@ def supervisely_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def supervisely_bitmaps(root: Path, scenes: Scenes) -> Written:
-    def figure(box: Box) -> dict:
-        part = np.ones((box.bottom - box.top, box.right - box.left), bool)
-        return bitmap(part, box.label, origin=[box.left, box.top])
-
-    return write_supervisely(root, scenes, figure)
+    return write_supervisely(
+        *(root, scenes, lambda box: bitmap(box.whole, box.label, origin=[box.left, box.top]))
+    )
 
 
 def cityscapes(root: Path, scenes: Scenes) -> Written:
@@ -260,7 +254,7 @@ def cvat_polygons(root: Path, scenes: Scenes) -> Written:
 
 def cvat_masks(root: Path, scenes: Scenes) -> Written:
     def shape(box: Box) -> str:
-        height, width = box.bottom - box.top, box.right - box.left
+        height, width = box.whole.shape
         place = f'left="{box.left}" top="{box.top}" width="{width}" height="{height}"'
         return f'<mask label="{box.label}" rle="0, {height * width}" {place}/>'
 
@@ -283,8 +277,8 @@ def labelme_polygons(root: Path, scenes: Scenes) -> Written:
 
 def labelme_masks(root: Path, scenes: Scenes) -> Written:
     def shape(box: Box) -> dict:
-        part = np.ones((box.bottom - box.top, box.right - box.left), np.uint8)
-        return {"shape_type": "mask", "points": box.centres[::2], "mask": base64_png(part)}
+        mask = base64_png(box.whole.astype(np.uint8))
+        return {"shape_type": "mask", "points": box.centres[::2], "mask": mask}
 
     return write_labelme(root, scenes, shape)
 
@@ -317,6 +311,38 @@ def label_studio_brushes(root: Path, scenes: Scenes) -> Written:
     return write_label_studio(root, scenes, shape)
 
 
+def via_polygons(root: Path, scenes: Scenes) -> Written:
+    content = {}
+    for name, boxes in scenes.items():
+        regions = [
+            {
+                "region_attributes": {"class": box.label},
+                "shape_attributes": {
+                    **{"name": "polygon", "all_points_x": [x for x, _ in box.edges]},
+                    "all_points_y": [y for _, y in box.edges],
+                },
+            }
+            for box in boxes
+        ]
+        content[f"{name}99"] = {"filename": name, "size": 99, "regions": regions}
+    return save(root / "via.json", {"_via_img_metadata": content}), root / "images"
+
+
+def via_rectangles(root: Path, scenes: Scenes) -> Written:
+    """VIA 1, whose regions are numbered, and of which a check box is the class."""
+    source, images = via_polygons(root, scenes)
+    content = json.loads(source.read_text())["_via_img_metadata"]
+    for name, boxes in scenes.items():
+        entry = content[f"{name}99"]
+        for box, region in zip(boxes, entry["regions"], strict=True):
+            place = {"x": box.left, "y": box.top, "width": box.right - box.left}
+            shape = {"name": "rect", **place, "height": box.bottom - box.top}
+            region["shape_attributes"] = shape
+            region["region_attributes"] = {"what": {"no": False, box.label: True}}
+        entry["regions"] = dict(enumerate(entry["regions"]))
+    return save(source, content), images
+
+
 # format -> the ways in which it is written
 WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     *(("coco", write) for write in (coco_polygons, coco_rle)),
@@ -327,5 +353,6 @@ WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     ("cityscapes-polygons", cityscapes_polygons),
     *(("cvat", write) for write in (cvat_polygons, cvat_masks)),
     *(("labelme", write) for write in (labelme_polygons, labelme_masks)),
+    *(("via", write) for write in (via_polygons, via_rectangles)),
     *(("label-studio", write) for write in (label_studio_polygons, label_studio_brushes)),
 ]

@@ -61,7 +61,6 @@ CASES = {
     "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, hrnet_18, prefix="model."),
     "hrnet W18, torch04": Case("hrnet_lip", W18, partial(hrnet_18, classes=20), ABN, "module."),
     "openseg R-50": Case(R_101, R50, openseg_50, ABN, "module."),
-    "openseg R-50, SyncBN": Case(R_101, (*R50, *PLAIN), openseg_50, NESTED, "module."),
     "openseg R-50, ASP-OCR": Case(
         *(R_101, (*R50, *ASP), partial(openseg_50, asp=True), ABN, "module.")
     ),

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO
 
 from tqdm import tqdm
@@ -40,12 +39,6 @@ class Forked:
     def wait(self, timeout: float | None = None) -> int | None:
         self._process.join(timeout)
         return self.poll()
-
-
-def run_forked(command: Sequence[object], log: Path, **options: object) -> int:
-    """Run a script to its end, its output into a file; returns its exit status."""
-    with open(log, "a") as file:
-        return Forked(command, stdout=file, **options).wait()
 
 
 def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:

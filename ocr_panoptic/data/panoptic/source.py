@@ -2,9 +2,10 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.data.findings import Look, panoptic_warnings
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.labels import THINGS_LABEL
 
 from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata
 from .check import check_image, read_split
@@ -34,6 +36,8 @@ class PanopticSource:
         channels: channels of the images.
         hides: a segment without a pixel in its PNG is no fault: others hide it.
         read_segments: reads the segment ids of a file of ``split.segments``.
+        order: names of the things and of stuff, in the order of a trained model; by default that of
+            the categories' ids.
     """
 
     name: str
@@ -41,6 +45,7 @@ class PanopticSource:
     channels: int = 3
     hides: bool = False
     read_segments: Callable[[str | os.PathLike], np.ndarray] = read_panoptic_png
+    order: tuple[list[str], list[str]] | None = None
 
     def __call__(self) -> list[dict]:
         kinds = kinds_of(self.categories())
@@ -55,7 +60,21 @@ class PanopticSource:
         return read_split(self.split)
 
     def categories(self) -> list[Category]:
-        return self.content.categories
+        found = self.content.categories
+        if not self.order:
+            return found
+        things, stuff = self.order
+        return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
+
+    def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
+        """Return the source with its classes in the order of other metadata, if these have the same
+        names."""
+        order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
+        own = [
+            [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
+        ]
+        same = all(sorted(ours) == sorted(theirs) for ours, theirs in zip(own, order))
+        return replace(self, order=order) if same else self
 
     def images(self) -> list[PanopticImage]:
         """Return the images that have a segment, by ascending id."""

@@ -6,7 +6,7 @@ Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may
 Shape letters: K classes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +59,21 @@ class LabelSpace:
         if self.class_categories:
             metadata["class_categories"] = list(self.class_categories)
         return metadata
+
+    def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
+        """Return the label space with its classes in this order, if they have the same names."""
+        if sorted(names) != sorted(self.classes):
+            return self
+        order = [self.classes.index(name) for name in names]
+        label = {old: new for new, old in enumerate(order)} | {VOID_LABEL: VOID_LABEL}
+        categories = self.class_categories
+        return LabelSpace(
+            tuple(names),
+            {raw: label[old] for raw, old in self.label_map.items()},
+            tuple(self.colors[old] for old in order),
+            tuple((label[a], label[b]) for a, b in self.flip_pairs),
+            categories and tuple(categories[old] for old in order),
+        )
 
 
 def read_class_file(path: Path) -> LabelSpace:

@@ -1,10 +1,11 @@
 """Semantic data as they lie: images and label PNGs of the same names."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import SemanticSplit
@@ -36,6 +37,11 @@ class SemanticSource:
     def metadata(self) -> dict:
         """Return the metadata of the registered data set."""
         return {**self.space.metadata(), "channels": self.channels}
+
+    def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
+        """Return the source with its classes in the order of other metadata, if these have the same
+        names."""
+        return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)

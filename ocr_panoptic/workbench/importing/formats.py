@@ -12,6 +12,7 @@ from .label_studio import read_label_studio
 from .labelme import BACKGROUND, IGNORE, read_labelme
 from .reading import Annotations
 from .supervisely import read_supervisely
+from .via import read_via
 from .voc import read_voc
 from .yolo import read_yolo, splits_of_yolo
 
@@ -50,4 +51,5 @@ ANNOTATION_FORMATS = {
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
     "labelme": Format(read_labelme, void_class=IGNORE, rest_class=BACKGROUND),
+    "via": Format(read_via, has_polygons=True),
 }

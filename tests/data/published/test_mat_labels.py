@@ -11,12 +11,7 @@ from PIL import Image
 
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_image
-from prepare_mat_labels import (
-    COCO_STUFF_10K,
-    PASCAL_CONTEXT,
-    convert_mat,
-    prepare_mat_release,
-)
+from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat, prepare_mat_release
 from support.faults import faults_of
 from support.scripts import load_script
 

@@ -1,6 +1,7 @@
 """Heads compared on a data set: which systems there are, and what is said of them."""
 
 import json
+import statistics
 
 import pytest
 
@@ -8,6 +9,7 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.workbench.comparing.compare import OURS, comparison, comparison_report, verdict
+from ocr_panoptic.workbench.comparing.intervals import Interval, student_quantile
 from support.study_records import cells, run_record
 from support.tiny_runs import ROOT
 
@@ -40,6 +42,7 @@ def test_the_usual_heads_stand_beside_the_configs_own(file):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [PANOPTIC, SEMANTIC])
 def test_heads_do_not_have_keys_that_they_do_not_read(file):
     head = "MODEL.SEM_SEG_HEAD."
@@ -63,18 +66,14 @@ def test_heads_do_not_have_keys_that_they_do_not_read(file):
     ],
 )
 def test_a_head_that_is_ours_is_not_trained_twice(name, left):
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is SegFix; heads are compared in Pano"):
+        comparison(CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml", [], [0])
     study = comparison(CONFIGS / f"COCO-PanopticSegmentation/{name}.yaml", [], [0])
     assert list(study.systems) == left
     heads = {name: load_config(str(s.config), [*s.opts]).MODEL for name, s in study.systems.items()}
     for name in {"PPM", "OCR"} & heads.keys():  # and no other name of Detectron2's head
         assert heads[name].SEM_SEG_HEAD.NAME == "OCRSemSegFPNHead"
         assert name == heads[name].CONTEXT.NAME
-
-
-def test_other_architectures_are_refused():
-    segfix = CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml"
-    with pytest.raises(ValueError, match="META_ARCHITECTURE is SegFix; heads are compared in Pano"):
-        comparison(segfix, [], [0])
 
 
 def test_report_by_hand():
@@ -109,16 +108,9 @@ def test_the_command_reads_what_is_finished(tmp_path, capsys):
     study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])
     for place, (name, system) in enumerate(study.systems.items()):
         record = {
-            "system": name,
-            "seed": 0,
-            "config": SEMANTIC.name,
-            "opts": [*system.opts, "SEED", "0"],
+            **run_record(name, 0, 50.0 + place, [[7, 50.0 + place]]),
+            **{"config": SEMANTIC.name, "opts": [*system.opts, "SEED", "0"]},
             "metrics": {metric: 50.0 + place for metric in study.metrics},
-            "curves": {metric: [[7, 50.0 + place]] for metric in study.metrics},
-            "parameters": 1000,
-            "seconds_per_iteration": 0.5,
-            "cpu_seconds": 9.0,
-            "peak_memory_bytes": 2**20,
         }
         folder = tmp_path / name / "seed0"
         folder.mkdir(parents=True)
@@ -133,3 +125,24 @@ def test_the_command_reads_what_is_finished(tmp_path, capsys):
         call("compare", [*words, "--output", str(tmp_path), "--seeds", "1", "SOLVER.MAX_ITER", "8"])
     with pytest.raises(FileNotFoundError, match="no finished run"):
         call("compare", [*words, "--output", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize(
+    "freedom, expected",
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (30, 2.042)],
+)
+def test_quantiles_of_the_printed_table(freedom, expected):
+    assert student_quantile(freedom) == pytest.approx(expected, abs=5e-4)
+
+
+def test_an_interval_by_hand():
+    """Three differences of mean 2 and deviation 1: 4.303 / sqrt(3) to both sides."""
+    interval = Interval.of([1.0, 2.0, 3.0])
+    assert interval == Interval(2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3), 3)
+    assert not interval.excludes_zero
+    assert Interval.of([-1.0, -1.2]).excludes_zero is False  # 12.706 * 0.1 = 1.27
+    assert Interval.of([-1.0, -1.1]).excludes_zero is True  # 12.706 * 0.05 = 0.64
+    assert Interval.of([5.0]) == Interval(5.0, None, 1)
+    assert not Interval.of([5.0]).excludes_zero
+    with pytest.raises(statistics.StatisticsError):
+        Interval.of([])

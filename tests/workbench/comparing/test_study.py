@@ -80,10 +80,7 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
     message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
-    for use in (
-        lambda: read_runs(changed, output),
-        lambda: run_study(changed, ABSENT, output),
-    ):
+    for use in (lambda: read_runs(changed, output), lambda: run_study(changed, ABSENT, output)):
         with pytest.raises(ValueError, match=message):
             use()
 

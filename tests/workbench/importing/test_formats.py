@@ -80,7 +80,7 @@ def test_missing_images_are_skipped(tmp_path, format, write):
 
 
 def test_images_of_another_size(tmp_path, format, write):
-    if format == "yolo-seg":
+    if format in ("yolo-seg", "via"):
         pytest.skip("it does not say the size")
     draw_images(tmp_path, SIZE[::-1])
     faults = faults_of(read, format, write(tmp_path, SCENES))
@@ -96,7 +96,7 @@ def test_names_outside_the_folder(tmp_path, format, write, outside):
     (tmp_path / "images").mkdir()
     Image.new("RGB", SIZE[::-1]).save(tmp_path / "a.png")
     name, boxes = outside.format(tmp_path), SCENES["a.png"]
-    by_name = format in ("coco", "cvat", "label-studio")
+    by_name = format in ("coco", "cvat", "label-studio", "via")
     source, images = write(tmp_path, {name if by_name else "a.png": boxes})
     if format == "voc":
         source = save(tmp_path / "lists/Segmentation/train.txt", name.removesuffix(".png"))

@@ -38,7 +38,7 @@ def write(root: Path, format: str, wrong: object) -> tuple:
         **{"coco": files.coco_polygons, "yolo-seg": files.yolo, "cvat": files.cvat_polygons},
         **{"supervisely": files.supervisely_polygons, "labelme": files.labelme_polygons},
         "cityscapes-polygons": files.cityscapes_polygons,
-        "label-studio": files.label_studio_polygons,
+        **{"label-studio": files.label_studio_polygons, "via": files.via_polygons},
     }[format]
     source, images = writer(root, GOOD)
     match format:
@@ -57,6 +57,9 @@ def write(root: Path, format: str, wrong: object) -> tuple:
             known = {"label": "x", "points": ((0, 0), (2, 1))}
             wrong = known | wrong if isinstance(wrong, dict) else wrong
             add(source / "a.json", wrong, "shapes")
+        case "via":
+            wrong = {"shape_attributes": wrong, "region_attributes": {"class": "car"}}
+            add(source, wrong, "_via_img_metadata", "a.png99", "regions")
         case "label-studio":
             add(source, {"id": "bad", **wrong}, 0, "annotations", 0, "result")
     return source, images
@@ -70,6 +73,7 @@ def part(**value: object) -> dict:
     return region(value)
 
 
+VIA_REGIONS = [{"shape_attributes": {}, "region_attributes": {"kind": "a", "colour": "b"}}]
 TRUE = base64_png(np.ones((2, 3), np.uint8))
 
 
@@ -165,6 +169,8 @@ def test_a_shape(folder, format: str, wrong: object, place: str, reason: str):
         ("label-studio", region({"vertices": []}, "vectorlabels"), "vector"),
         ("supervisely", {"geometryType": "line", "points": {}}, "line"),
         ("coco", {"segmentation": []}, ""),
+        ("via", {"name": "polyline", "all_points_x": [0, 1], "all_points_y": [0, 1]}, "polyline"),
+        ("via", {"name": "ellipse", "cx": 9, "cy": 9, "rx": 0, "ry": 3, "theta": 0}, ""),
     ],
 )
 def test_a_shape_without_area(folder, format, shape, kind):
@@ -262,6 +268,8 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
         ("labelme", "l/a.json", "{}", "is no file of LabelMe"),
         ("labelme", "l/a.xml", "", "no file that ends in .json. Its XML is of another, older L"),
         ("labelme", "l/a.json", {"shapes": [], "imagePath": "../a"}, "'../a' lies outside .* Give"),
+        ("via", "a.json", {"tasks": {}}, '"as COCO" for --from coco'),
+        ("via", "a.json", {"a": {"filename": "a.png", "regions": VIA_REGIONS}}, "which attribute"),
         ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),
         ("label-studio", "a.json", [{"id": 1, "label": []}], 'not as "JSON-MIN"'),
         ("label-studio", "a.json", UNTOUCHED, "every task is without annotation"),
@@ -270,7 +278,7 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
 def test_a_source(folder, format, file, content, reason):
     source = files.save(folder / file, content) if file else folder
     source = source.parent if format in ("labelme", "cityscapes") else source
-    images = folder / "images" if format in ("cvat", "label-studio") else None
+    images = folder / "images" if format in ("cvat", "label-studio", "via") else None
     with pytest.raises((ValueError, FileNotFoundError), match=reason) as error:
         list(ANNOTATION_FORMATS[format].read(source, images))
     assert str(folder) in str(error.value)

@@ -55,15 +55,15 @@ def inspection(truth) -> Inspection:
     )
 
 
-def test_semantic_labels_of_segments(truth):
-    labels = truth.sem_seg(void=255)
-    assert labels[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
-
-
-def test_views_and_their_captions(inspection, truth):
+def test_the_pictures_show_the_classes(inspection, truth):
+    """Captions and legend say what is in them. The truth may be that of a data set's file."""
+    segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
+    assert panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA).info == truth.info
+    assert truth.sem_seg(void=255)[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
+    with pytest.raises(ValueError, match=r"a\.jpg: .*\(20, 40\).*\(9, 9\)"):
+        image_figures("a.jpg", inspection, PanopticMap(np.zeros((9, 9), int), []), METADATA)
     figures = image_figures("a.jpg", inspection, truth, METADATA)
-    captions = {view.title: view.caption for view in figures.views}
-    assert captions == {
+    assert {view.title: view.caption for view in figures.views} == {
         "Input": "40 × 20 pixels",
         "Truth": "1 thing and 1 stuff segments",
         "Panoptic prediction": "0 thing and 1 stuff segments",
@@ -71,13 +71,11 @@ def test_views_and_their_captions(inspection, truth):
         "Coarse semantics": "66.7 % of the pixels right",
         "Refined semantics": "66.7 % of the pixels right",
     }
-    # the legend has what is in the truth or predicted
-    assert [name for name, _ in figures.legend] == ["ball", "sky", "sand"]
-    assert dict(figures.legend)["sky"] == "rgb(0,120,240)"
-
-
-def test_the_pictures_show_the_classes(inspection, truth):
-    figures = image_figures("a.jpg", inspection, truth, METADATA)
+    colors = dict(figures.legend)  # of what is in the truth or predicted
+    assert [*colors] == ["ball", "sky", "sand"] and colors["sky"] == "rgb(0,120,240)"
+    plain = Inspection(inspection.image, inspection.panoptic, inspection.refined)
+    plain = image_figures("a.jpg", plain, truth, METADATA)
+    assert [v.title for v in plain.views][3:] == ["Semantics"] and plain.regions == []
     pictures = {view.title: decode(view.src) for view in figures.views}
     assert {p.shape for p in pictures.values()} == {(320, 640, 3)}  # 16-fold
     grey = 0.28 * 100
@@ -138,41 +136,13 @@ def test_the_mark_is_in_its_class(inspection):
     assert relation_of_a_pixel(seen, np.full((9, 9), -1), classes, image) is None
 
 
-def test_a_plain_head_has_no_coarse_view_and_no_regions(inspection, truth):
-    plain = Inspection(inspection.image, inspection.panoptic, inspection.refined)
-    figures = image_figures("a.jpg", plain, truth, METADATA)
-    assert [v.title for v in figures.views] == [
-        "Input",
-        "Truth",
-        "Panoptic prediction",
-        "Semantics",
-    ]
-    assert figures.regions == []
-
-
-def test_a_truth_of_another_size(inspection):
-    with pytest.raises(ValueError, match=r"a\.jpg: .*\(20, 40\).*\(9, 9\)"):
-        image_figures("a.jpg", inspection, PanopticMap(np.zeros((9, 9), int), []), METADATA)
-
-
-@pytest.mark.parametrize(
-    ("size", "expected"),
-    [((160, 160), (320, 320)), ((480, 640), (480, 640)), ((1024, 2048), (320, 640))],
-)
-def test_size_in_the_page(inspection, size, expected):
-    blank = np.zeros((*size, 3), np.uint8)
+@pytest.mark.parametrize("size, expected", [((160, 160), (320, 320)), ((1024, 2048), (320, 640))])
+def test_size_in_the_page(size, expected):
     nothing = PanopticMap(np.zeros(size, int), [])
-    record = Inspection(blank, nothing, np.zeros(size, int))
+    record = Inspection(np.zeros((*size, 3), np.uint8), nothing, np.zeros(size, int))
     figures = image_figures("a.jpg", record, nothing, METADATA)
     assert decode(figures.views[0].src).shape[:2] == expected
     assert figures.views[-1].caption == "no true label in this image"
-
-
-def test_truth_of_a_data_set(truth):
-    segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
-    found = panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA)
-    np.testing.assert_array_equal(found.ids, truth.ids)
-    assert found.info == truth.info
 
 
 def test_attention_of_scales(inspection, truth):

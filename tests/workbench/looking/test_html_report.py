@@ -4,22 +4,13 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
-from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture, Relation
+from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
 from ocr_panoptic.workbench.looking.ranking import RankedImage
-from ocr_panoptic.workbench.looking.report import metric_cards, render_report
+from ocr_panoptic.workbench.looking.report import metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}
-TASKS = {
-    "panoptic_seg": {"PQ": 71.23, "SQ": 82.34, "RQ": 83.45, "PQ_th": 64.56, "PQ_st": 95.67},
-    "sem_seg": {"mIoU": 76.78, "fwIoU": 87.89, "pACC": 98.91},
-    "bbox": {"AP": 51.12},
-    "segm": {"AP": None},
-}
-PIXEL = "data:image/jpeg;base64,AAAA"
 
 
 class Parsed(HTMLParser):
@@ -50,54 +41,9 @@ class Parsed(HTMLParser):
         self.text.append(data.strip())
 
 
-def log(*keys: str) -> list[dict[str, float]]:
-    return [{"iteration": i, **{k: 2.0 / (i + 1) for k in keys}} for i in (19, 39, 59)]
-
-
-@pytest.fixture
-def render():
-    def make(evil: str = "ball", **changes) -> str:
-        metadata = Metadata(
-            name="report",
-            thing_classes=[evil],
-            thing_colors=[[220, 0, 0]],
-            stuff_classes=["things", "sky"],
-            stuff_colors=[[80, 0, 120], [0, 120, 240]],
-        )
-        classes = {
-            "panoptic_seg": {"PQ-sky": 95.67, "TP-sky": 12, "isthing-sky": 0}
-            | {f"PQ-{evil}": 47.11, f"FN-{evil}": 3, f"isthing-{evil}": 1}
-            | {"TP-absent": 0, "FP-absent": 0, "FN-absent": 0, "isthing-absent": 1},
-            "sem_seg": {"IoU-sky": 93.2, "IoU-things": 0.0, "ACC-things": None},
-            "bbox": {f"AP-{evil}": 51.12},
-        }
-        tasks = {task: values | classes.get(task, {}) for task, values in TASKS.items()}
-        picture = Picture(evil, f"caption {evil}", PIXEL, "rgb(1,2,3)")
-        arguments = dict(
-            title=f"Title {evil}",
-            description=f"Description {evil}",
-            dataset=f"dataset {evil}",
-            evaluation=StoredEvaluation(tasks, {}),
-            training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
-            images=[
-                ImageFigures(
-                    f"{evil}.jpg",
-                    [picture],
-                    [picture],
-                    [(evil, "rgb(1,2,3)")],
-                    Relation(PIXEL, evil, [(evil, "rgb(1,2,3)", 61.8)]),
-                )
-            ],
-            metadata=metadata,
-            settings={"seed": 17, f"name {evil}": f"value {evil}"},
-        )
-        return render_report(**{**arguments, **changes})
-
-    return make
-
-
 def test_the_page_says_what_the_files_say(render):
     text = Parsed(render()).text
+    assert list(metric_cards({"sem_seg": {"mIoU": 1.0}})) == ["Semantic segmentation"]
     for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
         assert value in text
     assert text[text.index("Mask AP") + 2] == "–"  # null
@@ -114,17 +60,12 @@ def test_the_page_says_what_the_files_say(render):
 def test_the_page_loads_nothing(render):
     page = render()
     parsed = Parsed(page)
-    assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
+    assert parsed.links
+    for link in parsed.links:
+        assert link.startswith("data:") or (link[0] == "#" and f'id="{link[1:]}"' in page)
     assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
     assert not re.search(r"url\(|@import|https?://", page)
     assert all(image["alt"] for image in parsed.images)
-
-
-def test_links_within_the_page_have_targets(render):
-    page = render()
-    for link in Parsed(page).links:
-        if link.startswith("#"):
-            assert f'id="{link[1:]}"' in page
 
 
 @pytest.mark.slow
@@ -137,8 +78,9 @@ def test_data_cannot_become_markup(render):
     assert f"{EVIL} of {EVIL}.jpg: caption {EVIL}" in [image["alt"] for image in evil.images]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_training_log_or_soft_regions(render):
-    picture = Picture("Input", "", PIXEL)
+    picture = Picture("Input", "", "data:image/jpeg;base64,AAAA")
     plain = render(training_log=[], images=[ImageFigures("a.jpg", [picture], [], [])])
     text = Parsed(plain).text
     assert "Training" not in text
@@ -148,12 +90,7 @@ def test_a_run_without_a_training_log_or_soft_regions(render):
     assert any("soft object region" in t.lower() for t in full)
 
 
-def test_cards_of_tasks_that_were_not_evaluated_are_left_out():
-    assert list(metric_cards({"sem_seg": TASKS["sem_seg"]})) == ["Semantic segmentation"]
-    cards = metric_cards(TASKS)["Instances"]
-    assert [(c.label, c.value) for c in cards] == [("Box AP", 51.12), ("Mask AP", None)]
-
-
+@pytest.mark.slow
 def test_images_that_are_gone_are_ranked_without_pictures(render):
     ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
     parsed = Parsed(render(ranking=ranking))

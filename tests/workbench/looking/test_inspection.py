@@ -137,6 +137,11 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
 
 
+def test_the_input_of_a_fixed_size(tiny_data, make_args):
+    cfg, _, _ = semantic(make_args, "INPUT.FIXED_SIZE", [40, 24])
+    assert model_input(cfg, np.zeros((50, 100, 3), np.uint8))["image"].shape == (3, 40, 24)
+
+
 def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
     cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
@@ -174,13 +179,6 @@ def test_what_other_schemes_have(tiny_data, make_args, scheme, has_regions, has_
         np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_fixed_size_for_semantic_segmentation(tiny_data, make_args):
-    cfg, _, _ = semantic(make_args, "INPUT.FIXED_SIZE", [40, 24])
-    found = model_input(cfg, np.zeros((50, 100, 3), np.uint8))
-    assert found["image"].shape == (3, 40, 24)
-    assert (found["height"], found["width"]) == (50, 100)
-
-
 @pytest.mark.slow
 def test_the_channels_follow_the_config(tiny_data, make_args):
     """A model for RGB gets the channels of one for BGR in reverse; the picture is the same."""
@@ -201,22 +199,16 @@ def test_the_channels_follow_the_config(tiny_data, make_args):
 
 def test_the_input_keeps_its_values_and_shape(tiny_data, make_args):
     cfg, _, _ = build(make_args, OCR_CONFIG)
+    assert class_metadata(cfg).stuff_classes[0] == "things"
     image = np.full((50, 100, 3), (10, 20, 30), dtype=np.uint8)
     found = model_input(cfg, image)
     assert found["image"].shape == (3, SIZE, 2 * SIZE)
     assert found["image"][:, 5, 5].tolist() == [10, 20, 30]
     assert (found["height"], found["width"]) == (50, 100)
-
-
-def test_class_names_come_from_the_test_data(tiny_data, make_args):
-    cfg, _, _ = build(make_args, OCR_CONFIG)
-    assert class_metadata(cfg).stuff_classes[0] == "things"
-    cfg.DATASETS.TEST = ("coco_2017_val",)
-    with pytest.raises(ValueError, match="coco_2017_val has no stuff_classes"):
-        class_metadata(cfg)
-    cfg.DATASETS.TEST = ()
-    with pytest.raises(ValueError, match=r"DATASETS\.TEST is empty"):
-        class_metadata(cfg)
+    for data, fault in ((("coco_2017_val",), "has no stuff_classes"), ((), "TEST is empty")):
+        cfg.DATASETS.TEST = data
+        with pytest.raises(ValueError, match=fault):
+            class_metadata(cfg)
 
 
 def test_the_attention_of_each_scale(tiny_data, make_args):

@@ -1,5 +1,6 @@
 """The report of a tiny run: trained, evaluated, shown."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -11,9 +12,9 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.formats.run_folder import read_table
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
+pytestmark = pytest.mark.slow
 
-def make_report(words: list[str]) -> None:
-    call("report", words)
+make_report = functools.partial(call, "report")
 
 
 def arguments(args, run: Path, *flags: str) -> list[str]:
@@ -21,14 +22,7 @@ def arguments(args, run: Path, *flags: str) -> list[str]:
     return ["--config-file", args.config_file, *flags, *args.opts, *weights]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(OCR_CONFIG, id="ocr"),
-        pytest.param(PLAIN_CONFIG, id="plain", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG])
 def test_the_report_of_a_run(trained, tmp_path, config):
     args = trained(config=config)
     run = tmp_path / "run"
@@ -57,10 +51,7 @@ def test_the_report_of_a_run(trained, tmp_path, config):
     assert f"<dd>{metrics['run']['torch']}</dd>" in page
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
-)
+@pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
 def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     """test_inspection.py goes over the other schemes."""
     opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)
@@ -87,7 +78,6 @@ def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     assert "pictures with other settings" not in page
 
 
-@pytest.mark.slow
 def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
@@ -106,12 +96,9 @@ def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
     assert not (run / "index.html").exists()
 
 
-def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path):
+def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path):
     with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
         make_report(arguments(make_args(), tmp_path / "run"))
-
-
-def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path):
     with pytest.raises(SystemExit):
         make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
     args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")

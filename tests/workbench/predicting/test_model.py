@@ -3,8 +3,6 @@
 import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +12,11 @@ from detectron2.config import CfgNode
 from panopticapi.utils import rgb2id
 from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
-from pycocotools.coco import COCO
 
 import ocr_panoptic
+from support.tiny_runs import pixels
+
+pytestmark = pytest.mark.slow
 
 
 def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
@@ -24,27 +24,6 @@ def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
     values = map(CfgNode._decode_cfg_value, command[5::2])
     own = dict(zip(command[4::2], values, strict=True))
     return ocr_panoptic.load(command[1], command[3], **own, **keys)
-
-
-def pixels(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path))
-
-
-PROGRAM = """
-import json, sys, ocr_panoptic
-command, keys = json.loads(sys.argv[1])
-ocr_panoptic.load(command[1], command[3], **keys).predict(sys.argv[2])
-"""
-
-
-def test_nothing_but_what_is_loaded_is_said(model_of, images):
-    """PyTorch warns of a call in Detectron2's anchors, once in a process."""
-    command = model_of("panoptic")
-    keys = dict(zip(command[4::2], map(CfgNode._decode_cfg_value, command[5::2]), strict=True))
-    given = [json.dumps([command, keys]), str(next(images.iterdir()))]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *given], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.partition("Loaded ")[2].count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
@@ -116,10 +95,14 @@ def test_one_image_from_anywhere(model_of, images, tmp_path):
     ]
 
 
-def test_segments_have_names_and_scores(model_of, images):
+def test_segments_have_names_and_scores(model_of, images, monkeypatch):
     model = loaded(model_of("panoptic"))
     assert model.classes[0] == "things" and len(model.things) == 4
     result = model.predict(sorted(images.iterdir())[0])
+    drawn = result.draw()
+    assert drawn.size == (64, 64) and drawn.mode == "RGB"
+    monkeypatch.setattr("ocr_panoptic.engine.result.NOTEBOOK", 32)
+    assert Image.open(io.BytesIO(result._repr_png_())).size == (32, 32)
     known = {c["id"]: c for c in result.to_coco()["categories"]}
     assert {segment["isthing"] for segment in result.segments} == {True, False}
     for segment in result.segments:
@@ -136,31 +119,6 @@ def test_segments_have_names_and_scores(model_of, images):
             stuff = model.classes.index(segment["name"])
             assert (result.labels[result.ids == segment["id"]] == stuff).all()
     assert repr(result).startswith(f"<Result {result.name}: 64x64, {len(result.segments)} segments")
-
-
-def test_coco_of_a_semantic_model(model_of, images, tmp_path):
-    """pycocotools reads it; its masks are the labels."""
-    result = loaded(model_of("semantic")).predict(sorted(images.iterdir())[0])
-    path = tmp_path / "coco.json"
-    path.write_text(json.dumps(result.to_coco()))
-    coco = COCO(str(path))
-    labels = np.full(result.labels.shape, -1)
-    for annotation in coco.loadAnns(coco.getAnnIds(1)):
-        mask = coco.annToMask(annotation).astype(bool)
-        labels[mask] = annotation["category_id"]
-        assert annotation["area"] == mask.sum() == run_lengths.area(annotation["segmentation"])
-    assert np.array_equal(labels, result.labels)
-    assert [c["name"] for c in coco.loadCats(coco.getCatIds())] == result.classes
-
-
-def test_pictures(model_of, images, monkeypatch):
-    result = loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
-    drawn = result.draw()
-    assert drawn.size == (64, 64) and drawn.mode == "RGB"
-    shown = Image.open(io.BytesIO(result._repr_png_()))
-    assert np.array_equal(np.asarray(shown), np.asarray(drawn))
-    monkeypatch.setattr("ocr_panoptic.engine.result.NOTEBOOK", 32)
-    assert Image.open(io.BytesIO(result._repr_png_())).size == (32, 32)
 
 
 def windows(size: int, stride: int) -> list[object]:
@@ -237,15 +195,6 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
         model.predict("nowhere.jpg")
 
 
-def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
-    Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
-    model = loaded(model_of("panoptic"))
-    with pytest.raises(ValueError, match="thin.png: the image of 5000x1 pixels .* too thin"):
-        model.predict(tmp_path / "thin.png")
-    with pytest.raises(ValueError, match="000000: the image of 5000x1 pixels .* too thin"):
-        next(model.predict([np.zeros((1, 5000, 3), np.uint8)]))
-
-
 @pytest.mark.parametrize(
     "array, message",
     [
@@ -253,10 +202,11 @@ def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
         (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
+        (np.zeros((1, 5000, 3), np.uint8), "the image of 5000x1 pixels .* too thin"),
     ],
 )
 def test_arrays_that_are_no_images(model_of, array, message):
-    model = loaded(model_of("semantic"))
+    model = loaded(model_of("panoptic"))
     with pytest.raises(ValueError, match=f"image: {message}"):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
@@ -284,9 +234,9 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     weights = own._model.network.state_dict()
     assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
     assert str(moved) == model.config.OUTPUT_DIR
-    (moved / "model_final.pth").unlink()
+    weights = (moved / "model_final.pth").rename(moved.with_name("weights.pth"))
     with pytest.raises(FileNotFoundError, match="moved has no whole checkpoint"):
         ocr_panoptic.load(moved)
     (moved / "config.yaml").unlink()
     with pytest.raises(FileNotFoundError, match="moved is a folder without config.yaml"):
-        ocr_panoptic.load(moved, "weights.pth")
+        ocr_panoptic.load(moved, weights)

@@ -9,9 +9,8 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from detectron2.data import MetadataCatalog
+from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data.detection_utils import read_image
-from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools.coco import COCO
@@ -19,10 +18,11 @@ from pycocotools.coco import COCO
 import demo
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
+from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
+from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.engine import result as results_module
+from ocr_panoptic.engine.class_names import classes_of
 from ocr_panoptic.engine.single_image import model_input
-from ocr_panoptic.modeling import panoptic_augmentation
 from support.tiny_runs import TILES, pixels, write_video
 
 pytestmark = pytest.mark.slow
@@ -51,6 +51,7 @@ def read(path: Path):
 
 
 def test_panoptic_results(model_of, call, images, tmp_path):
+    """Those of the model itself; the data check and pycocotools are content with the files."""
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
     output_of = outputs_of(model)
@@ -94,14 +95,19 @@ def test_panoptic_results(model_of, call, images, tmp_path):
     assert kinds == {0, 1} and count > 4  # the test sees both
 
 
-def test_semantic_results(model_of, call, images, tmp_path):
-    """Metrics of the label PNGs' pixels would be those of the model: they are its labels."""
-    model, out = model_of("semantic"), tmp_path / "out"
-    assert call(model, images) == 0
+def test_semantic_results(model_of, call, images, tmp_path, caplog):
+    """Of a list with an image that is not there and one that occurs twice: the label PNGs' pixels
+    are the model's labels."""
+    model, out, first = model_of("semantic"), tmp_path / "out", sorted(images.iterdir())[0]
+    shutil.copy(first, tmp_path / "near.jpg")
+    listed = tmp_path / "images.txt"
+    listed.write_text("\n".join(["near.jpg", "", *map(str, images.iterdir()), "gone.jpg"] * 2))
+    places = {path.name: path for path in (tmp_path / "near.jpg", *images.iterdir())}
+    assert call(model, listed) == 1 and "gone.jpg: image not found" in caplog.text
     output_of = outputs_of(model)
     entries = read(out / "labels.json")["images"]
     for entry in entries:
-        expected = output_of(images / entry["file_name"])["labels"].numpy()
+        expected = output_of(places[Path(entry["file_name"]).name])["labels"].numpy()
         found = pixels(out / "labels" / entry["labels"])
         assert np.array_equal(found, expected)
         areas = {s["label"]: s["area"] for s in entry["segments"]}
@@ -111,15 +117,22 @@ def test_semantic_results(model_of, call, images, tmp_path):
         for segment in entry["segments"]:
             mean = confidence[found == segment["label"]].mean()
             assert segment["confidence"] == pytest.approx(mean, abs=2e-3)
-    assert len(entries) == 4
+    assert len(entries) == 5
 
 
-@pytest.mark.parametrize("kind, labels", [("panoptic", "train"), ("semantic", "dataset")])
+@pytest.mark.parametrize("kind, labels", [("panoptic", "dataset"), ("semantic", "dataset")])
 def test_coco_json(kind, labels, model_of, call, images, tmp_path):
     """pycocotools reads all images in one file; its masks are those of the PNGs. No category is 0,
-    which CVAT takes for no label."""
+    which CVAT takes for no label. Labels of the data set are the ids of its stuff, 0 for things."""
     out = tmp_path / "out"
     assert call(model_of(kind), images, "--labels", labels) == 0
+    if kind == "panoptic":
+        first = sorted(images.iterdir())[0]
+        assert call(model_of(kind), first, "--labels", "train", output="train") == 0
+        train, own = (pixels(tmp_path / f / f"labels/{first.stem}.png") for f in ("train", "out"))
+        ids = MetadataCatalog.get("tiny_val").stuff_dataset_id_to_contiguous_id
+        ids = np.array([0, *sorted(ids, key=ids.get)[1:]])
+        assert np.array_equal(own, ids[train]) and not np.array_equal(own, train)
     coco = COCO(str(out / "coco.json"))
     names = {c["id"]: c["name"] for c in coco.loadCats(coco.getCatIds())}
     assert 0 not in names and len(coco.getImgIds()) == 4
@@ -144,41 +157,6 @@ def test_coco_json(kind, labels, model_of, call, images, tmp_path):
             if kind == "semantic":
                 by_name = {c["name"]: c["label"] for c in content["classes"]}
                 assert by_name[names[annotation["category_id"]]] == number - 1
-
-
-def test_labels_of_the_data_set(model_of, call, images, tmp_path):
-    """They are the ids of the categories of stuff, and 0 for things."""
-    first, *_ = sorted(images.iterdir())
-    for labels in ("train", "dataset"):
-        assert call(model_of("panoptic"), first, "--labels", labels, output=labels) == 0
-    train, own = (pixels(tmp_path / f / f"labels/{first.stem}.png") for f in ("train", "dataset"))
-    ids = MetadataCatalog.get("tiny_val").stuff_dataset_id_to_contiguous_id
-    ids = np.array([0, *sorted(ids, key=ids.get)[1:]])
-    assert np.array_equal(own, ids[train]) and not np.array_equal(own, train)
-
-
-def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
-    """Labels and their confidence come from one pass over the classes."""
-    times = []
-    resized = panoptic_augmentation.resized_classes
-    monkeypatch.setattr(
-        panoptic_augmentation, "resized_classes", lambda *args: times.append(1) or resized(*args)
-    )
-    assert call(model_of("panoptic"), sorted(images.iterdir())[0]) == 0
-    assert len(times) == 1
-
-
-def test_panopticapi_reads_it(model_of, call, images, tmp_path):
-    """PQ of the predictions against themselves, by panopticapi."""
-    out = tmp_path / "out"
-    assert call(model_of("panoptic"), images) == 0
-    content = read(out / "panoptic.json")
-    pairs = [(a, a) for a in content["annotations"]]
-    categories = {c["id"]: c for c in content["categories"]}
-    folder = str(out / "panoptic")
-    stat = pq_compute_single_core(0, pairs, folder, folder, categories)
-    result, _ = stat.pq_average(categories, isthing=None)
-    assert result["pq"] == 1.0 and result["n"] > 1
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
@@ -291,33 +269,6 @@ def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path, capl
     assert not [*(tmp_path / "out").rglob("*.png")]
 
 
-@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_a_nan_in_the_weights(kind, model_of, call, images, tmp_path):
-    """A NaN is refused, which made all labels 0, and gave the PQ of the class 0."""
-    model = model_of(kind)
-    content = torch.load(model[3])
-    name = next(n for n in content["model"] if n.endswith("conv1.weight"))
-    content["model"][name].view(-1)[0] = float("nan")
-    torch.save(content, tmp_path / "broken.pth")
-    model[3] = str(tmp_path / "broken.pth")
-    with pytest.raises(ValueError, match=r"broken.pth are broken: 1 values of .*conv1.weight are"):
-        call(model, images)
-    with pytest.raises(ValueError, match=r"broken.pth are broken"):
-        Trainer.evaluate(config_of(model))
-
-
-def test_a_list(model_of, call, images, tmp_path, caplog):
-    """Paths relative to the list; one that is not there is named, the others are done."""
-    first, second, *_ = sorted(images.iterdir())
-    shutil.copy(first, tmp_path / "near.jpg")
-    listed = tmp_path / "images.txt"
-    listed.write_text(f"near.jpg\n\n{second}\ngone.jpg\nnear.jpg\n")
-    assert call(model_of("semantic"), listed) == 1
-    assert "1 images have no results" in caplog.text and "gone.jpg: image not found" in caplog.text
-    entries = read(tmp_path / "out/labels.json")["images"]
-    assert [Path(entry["file_name"]).name for entry in entries] == ["near.jpg", second.name]
-
-
 def test_a_video(model_of, call, images, tmp_path):
     """The same pixels as images give the same files; the drawn frames are a video, too."""
     video, out, frames = tmp_path / "v.avi", tmp_path / "out", tmp_path / "frames"
@@ -390,6 +341,7 @@ REFUSALS = [
     ("semantic", "broken.avi", (), "cannot open .*broken.avi"),
     ("semantic", "out", (), "is the folder of the images.*out/results"),
     ("semantic", "images", ("MODEL.WEIGHTS", "gone.pth"), "gone.pth"),
+    ("semantic", "images", ("MODEL.CONTEXT.NAME", "PPM"), "do not fit the model"),
     ("semantic", "images", ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]"), "SLIDING_WINDOW"),
     ("panoptic", "images", (*WINDOWS, "[40, 40]"), "INPUT.MIN_SIZE_TEST is 64|tiles overlap"),
     ("panoptic", "images", (*WINDOWS, "[20]"), "tiles overlap"),
@@ -413,12 +365,6 @@ def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path)
     assert len([*(tmp_path / "out").rglob("*")]) == 1
 
 
-def test_weights_of_another_model(model_of, call, images):
-    model, other = model_of("semantic"), model_of("panoptic")
-    with pytest.raises(ValueError, match="do not fit the model"):
-        call([*model[:3], other[3], *model[4:]], images)
-
-
 def test_a_defect_is_raised_as_it_is(model_of, call, images, monkeypatch):
     """An error that is not about the image is no reason why it has no results."""
 
@@ -428,3 +374,42 @@ def test_a_defect_is_raised_as_it_is(model_of, call, images, monkeypatch):
     monkeypatch.setattr("ocr_panoptic.engine.model.model_input", failing)
     with pytest.raises(ValueError, match="^a defect$"):
         call(model_of("semantic"), images)
+
+
+CATEGORIES = [
+    {"id": 300, "name": "sky", "isthing": 0, "color": [1, 2, 3]},
+    {"id": 7, "name": "ball", "isthing": 1, "color": [4, 5, 6]},
+    {"id": 9, "name": "grass", "isthing": 0, "color": [7, 8, 9]},
+]
+
+
+def panoptic(categories: list[dict]) -> Metadata:
+    return Metadata(name="data", **panoptic_metadata(parse_categories(categories, "x.json")))
+
+
+def test_panoptic():
+    classes = classes_of(panoptic(CATEGORIES), "dataset")
+    assert classes.names == ["things", "grass", "sky"]
+    assert classes.labels.tolist() == [0, 9, 300] and classes.labels.dtype == "uint16"
+    assert classes.categories == sorted(CATEGORIES, key=lambda category: category["id"])
+    assert (classes.thing_ids, classes.stuff_ids) == ([7], [0, 9, 300])
+    assert classes_of(panoptic(CATEGORIES), "train").labels.tolist() == [0, 1, 2]
+
+
+def test_a_category_0_leaves_no_label_for_things():
+    metadata = panoptic([{**CATEGORIES[0], "id": 0}, *CATEGORIES[1:]])
+    with pytest.raises(ValueError, match=r"\[0, 7, 9\].*--labels train"):
+        classes_of(metadata, "dataset")
+    assert classes_of(metadata, "train").stuff_ids == [-1, 0, 9]
+
+
+def test_semantic():
+    metadata = Metadata(
+        name="data",
+        stuff_classes=["road", "car"],
+        stuff_colors=[[1, 1, 1], [2, 2, 2]],
+        label_map={7: 0, 26: 1, 27: 1, 0: 255},
+    )
+    assert classes_of(metadata, "dataset").labels.tolist() == [7, 26]
+    classes = classes_of(metadata, "train")
+    assert classes.labels.tolist() == [0, 1] and classes.categories == []

@@ -1,0 +1,213 @@
+"""What a checkpoint says of itself: settings and classes that its weights were trained with."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import yaml
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
+
+from ocr_panoptic.checkpoint.reading import read_checkpoint
+from ocr_panoptic.checkpoint.settings import IDENTITY
+from ocr_panoptic.data.register import register
+from ocr_panoptic.errors import UserError
+
+from .config_checks import unread_keys
+from .config_files import values_by_key
+
+logger = logging.getLogger(__name__)
+
+NAMES = ("thing_classes", "stuff_classes")
+# What Detectron2's metadata say of classes, and not of files.
+CLASSES = (
+    "evaluator_type",
+    "thing_classes",
+    "thing_colors",
+    "thing_dataset_id_to_contiguous_id",
+    "stuff_classes",
+    "stuff_colors",
+    "stuff_dataset_id_to_contiguous_id",
+    "label_map",
+    "ignore_label",
+    "flip_pairs",
+    "class_categories",
+    "channels",
+)
+# Keys of MODEL from which no output of a trained model follows, or which may be chosen anew for it.
+FREE = (
+    *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
+    *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
+    *("*.IOU_THRESHOLDS", "*.IOU_LABELS", "*.BOUNDARY_THRESH", "*.PROPOSAL_APPEND_GT"),
+    *("*.TRAIN_ON_PRED_BOXES", "*.FREEZE_AT", "*.FROZEN", "*.DROP_PATH", "*DROPOUT"),
+    *("*.RECOMPUTE", "*.COARSE_START", "*.CLASS_WEIGHTS", "*.OHEM_*", "*.IGNORE_VALUE"),
+    *("*_TEST", "MODEL.RPN.NMS_THRESH", "MODEL.PANOPTIC_FPN.*"),
+)
+SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """
+    Attributes:
+        file: the checkpoint.
+        settings: key -> value of the config.
+        classes: the CLASSES that the metadata of the training data had; None where they are not
+            known, as in checkpoints of versions before this one.
+    """
+
+    file: str
+    settings: Mapping[str, Any]
+    classes: Mapping[str, Any] | None
+
+
+def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
+    """
+    Return what :class:`.SafeCheckpointer` writes into each checkpoint of a training.
+
+    Args:
+        cfg: completed config.
+        written: its YAML, as in config.yaml.
+    """
+    metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
+    classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
+    return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
+
+
+def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
+    """
+    Return what a checkpoint says of itself; None for weights that say nothing, such as those of
+    other code.
+
+    Args:
+        weights: file or address; of an address nothing is read.
+    """
+    file = Path(weights.partition("?")[0])
+    if file.suffix != ".pth" or not file.is_file():
+        return None
+    content = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True)
+    found = content.get(IDENTITY)
+    if found is None:
+        trainer = content.get("trainer")
+        if not isinstance(trainer, Mapping) or not isinstance(trainer.get("config"), str):
+            return None
+        found = {"settings": trainer["config"], "classes": None}
+    try:
+        settings = values_by_key(yaml.safe_load(found["settings"]))
+        if (classes := found["classes"]) is not None:
+            _check_lists(classes)
+    except (AttributeError, KeyError, TypeError, yaml.YAMLError) as e:
+        raise UserError(
+            f"{file}: its settings or classes cannot be read ({type(e).__name__}: {e}). Take "
+            "another copy of the checkpoint."
+        ) from e
+    return Identity(str(file), settings, classes)
+
+
+def _check_lists(classes: Mapping[str, Any]) -> None:
+    for kind in ("thing", "stuff") if "thing_classes" in classes else ("stuff",):
+        names, colors = classes[f"{kind}_classes"], classes[f"{kind}_colors"]
+        if len(names) != len(colors) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"{kind}_classes: names and colours do not fit")
+
+
+def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
+    """
+    Compare a config with the settings that weights were trained with, as far as their outputs
+    follow from them.
+
+    Args:
+        cfg: completed config.
+        strict: raise instead of warn. A training may go on from weights in another way.
+    """
+    if identity is None:
+        return
+    now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
+    faults = [
+        f"{key} is {now[key]}, and was {value}"
+        for key, value in identity.settings.items()
+        if key in now and key not in unread and _differs(key, value, now[key])
+    ]
+    if not faults:
+        return
+    message = f"The weights {identity.file} were trained with other settings:\n  " + "\n  ".join(
+        faults
+    )
+    if strict:
+        raise UserError(
+            f"{message}\nSet these keys so, or name the weights alone, without a config: they "
+            "hold their settings."
+        )
+    logger.warning("%s", message)
+
+
+def _differs(key: str, before: Any, now: Any) -> bool:
+    if not (key.startswith("MODEL.") or key in ("INPUT.FORMAT", "INPUT.CHANNELS")):
+        return False
+    if any(fnmatch(key, pattern) for pattern in FREE):
+        return False
+    if key.endswith(".NUM_CLASSES") and 0 in (before, now):  # taken from the data
+        return False
+    if key.endswith("NORM") and before in SAME_NORM and now in SAME_NORM:
+        return False
+    return before != now
+
+
+def check_classes_of(
+    identity: Identity | None, names: Iterable[str], *, strict: bool = True
+) -> None:
+    """
+    Compare the classes of registered data sets with those that weights were trained on.
+
+    Args:
+        names: names of the data sets.
+        strict: raise instead of warn.
+    """
+    if identity is None:
+        return
+    if identity.classes is None:
+        logger.warning("%s does not name its classes: those of the data are taken", identity.file)
+        return
+    theirs = [identity.classes.get(key, []) for key in NAMES]
+    for name in names:
+        found = MetadataCatalog.get(name)
+        ours = [list(found.get(key, [])) for key in NAMES]
+        if ours == theirs:
+            continue
+        (known, own), changed = (sum(kinds, []) for kinds in (theirs, ours)), []
+        for title, some, others in (("new", own, known), ("gone", known, own)):
+            if one_sided := [one for one in some if one not in others]:
+                changed.append(
+                    f"{title}: {', '.join(one_sided[:10])}{' ...' * (len(one_sided) > 10)}"
+                )
+        message = (
+            f"The weights {identity.file} know other classes than {name} "
+            f"({'; '.join(changed) or 'the same in another order'}):\n"
+            f"  weights  {', '.join(known)}\n  data     {', '.join(own)}"
+        )
+        if strict:
+            raise UserError(f"{message}\nName data with the classes of the weights.")
+        logger.warning("%s", message)
+
+
+def register_classes(identity: Identity) -> str:
+    """Register the classes of weights as a data set without images; return its name."""
+    name = f"classes of {identity.file}"
+
+    def no_records() -> list[dict]:
+        raise UserError(f"There are no images of the {name}: name data with --data FILE.")
+
+    register(name, Path(identity.file), no_records, dict(identity.classes or {}))
+    return name
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of metadata made of what ``torch.load`` reads with ``weights_only``."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value

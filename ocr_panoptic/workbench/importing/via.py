@@ -1,0 +1,104 @@
+"""VGG Image Annotator 1 and 2: a JSON of annotations, or of a project, for all images.
+
+Each image has regions: a shape in pixels, and attributes, of which one is the class.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import degrees
+from pathlib import Path
+
+from ocr_panoptic.errors import UserError
+
+from .annotated_image import AnnotatedImage, Segment
+from .masks import EDGES, check_points, mask_of_polygons
+from .reading import Annotations, each, image_file, read_object, require_images
+from .shapes import ellipse, rectangle
+
+_PROJECT = "_via_img_metadata"
+_CLASS = ("label", "class", "name", "type", "category", "object")  # usual names of the attribute
+_WITHOUT_AREA = ("point", "polyline")
+_ONLY = "object"  # the class of regions without attributes
+
+
+def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
+    """Return the images. An image without region has no object.
+
+    Args:
+        source: JSON of annotations, or of a project.
+        images: folder of the images.
+        polygons: one of :data:`.masks.POLYGONS`, by default edges.
+    """
+    images = require_images(images, f"{source}: a JSON of VIA")
+    content = read_object(source)
+    entries = [*content.get(_PROJECT, content).values()]
+    if not entries or not all(
+        isinstance(e, dict) and {"filename", "regions"} <= {*e} for e in entries
+    ):
+        raise UserError(
+            f"{source}: is not a JSON of VIA 1 or 2, in which each image has a filename and "
+            'regions. Export "as JSON", or "as COCO" for --from coco.'
+        )
+    key = _class_attribute(source, [r for entry in entries for r in _regions(entry)])
+    return Annotations(
+        [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],
+        partial(_find, images),
+        partial(_read, key=key, polygons=polygons or EDGES),
+    )
+
+
+def _regions(entry: dict) -> Sequence[dict]:
+    regions = entry["regions"]  # VIA 1 has a mapping of numbers
+    return [*regions.values()] if isinstance(regions, dict) else regions
+
+
+def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
+    """Return the name of the attribute that is the class; None if no region has an attribute."""
+    attributes = (region.get("region_attributes") or {} for region in regions)
+    counts = Counter(key for a in attributes for key, value in a.items() if value)
+    usual = [key for key in counts if key.lower() in _CLASS]
+    chosen = usual if len(usual) == 1 else [*counts]
+    if len(chosen) > 1:
+        raise UserError(
+            f"{source}: which attribute is the class: {', '.join(sorted(counts))}? Name it label "
+            "in VIA."
+        )
+    return chosen[0] if chosen else None
+
+
+def _find(folder: Path, entry: dict) -> AnnotatedImage:
+    return image_file(folder, [entry["filename"]])
+
+
+def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) -> AnnotatedImage:
+    regions = [(f"region {n}", region) for n, region in enumerate(_regions(entry))]
+    names = [region["shape_attributes"]["name"] for _, region in regions]
+    left_out = [name for name in names if name in _WITHOUT_AREA]
+    drawn = [r for r, name in zip(regions, names, strict=True) if name not in _WITHOUT_AREA]
+    segment = partial(_segment, image=image, key=key, polygons=polygons)
+    return replace(image, segments=[*each(drawn, segment)], left_out=left_out)
+
+
+def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
+    value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
+    if isinstance(value, Mapping):  # of check boxes
+        value = next((name for name, is_set in value.items() if is_set), None)
+    if not value:
+        raise UserError(f"has no {key}, which is the class")
+    shape, size = region["shape_attributes"], (image.height, image.width)
+    match kind := shape["name"]:
+        case "polygon":
+            points = [*zip(shape["all_points_x"], shape["all_points_y"], strict=True)]
+            mask = mask_of_polygons([check_points(points, *size)], *size, polygons)
+        case "rect":
+            x, y = shape["x"], shape["y"]
+            mask = rectangle((x, y, x + shape["width"], y + shape["height"]), *size)
+        case "circle" | "ellipse":
+            radii = [shape.get("rx", shape.get("r")), shape.get("ry", shape.get("r"))]
+            turned = degrees(shape.get("theta", 0))
+            mask = ellipse((shape["cx"], shape["cy"]), radii, *size, turned)
+        case _:
+            raise UserError(f"is a {kind}; there are polygon, rect, circle and ellipse")
+    return Segment(str(value), mask, is_box=kind == "rect")

@@ -1,0 +1,225 @@
+"""A checkpoint knows the settings and the classes that it was trained with."""
+
+import json
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from detectron2.data import DatasetCatalog, MetadataCatalog
+
+import ocr_panoptic
+from ocr_panoptic.cli import call
+from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.config_files import values_by_key
+from ocr_panoptic.engine.identity import FREE
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
+from train_net import main
+
+KINDS = {"panoptic": ((), OCR_CONFIG), "semantic": (TINY_SEMANTIC, SEMANTIC_CONFIG)}
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """Factory: the folder of a run of a kind, and the KEY VALUE ... of its training."""
+
+    def make(kind="panoptic"):
+        keys, config = KINDS[kind]
+        return tmp_path / "run", trained(*keys, config=config).opts
+
+    return make
+
+
+@pytest.fixture
+def other_data(tiny_root, tmp_path):
+    """Factory: the data file of tiny scenes of a kind whose classes have the opposite order, or of
+    which one has another name."""
+
+    def make(kind, rename=False):
+        raw, path = tiny_root / "tiny/raw", tmp_path / f"other_{kind}.yaml"
+        suffix = "" if kind == "panoptic" else "_sem"
+        content = yaml.safe_load((tiny_root / f"tiny/tiny{suffix}.yaml").read_text())
+        content["name"] = f"other_{kind}"
+        for split, paths in content[kind].items():
+            paths |= {key: str(tiny_root / "tiny" / value) for key, value in paths.items()}
+            if kind == "panoptic":
+                truth = json.loads((raw / split / "panoptic.json").read_text())
+                for category in truth["categories"]:
+                    category["id"] = 1000 - category["id"]
+                    if rename and category["name"] == "sky":
+                        category["name"] = "heaven"
+                for segment in (s for a in truth["annotations"] for s in a["segments_info"]):
+                    segment["category_id"] = 1000 - segment["category_id"]
+                paths["annotations"] = str(tmp_path / f"{split}.json")
+                Path(paths["annotations"]).write_text(json.dumps(truth))
+        if kind == "semantic":
+            for label, entry in enumerate(content["classes"]):
+                entry["labels"] = label
+                if rename and entry["name"] == "sky":
+                    entry["name"] = "heaven"
+            content["classes"].reverse()
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return make
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_file_is_enough(kind, run, tiny_data, tmp_path, monkeypatch):
+    """In a folder with nothing else, on a machine without the data."""
+    folder, _ = run(kind)
+    (image, *_) = images_of(tiny_data)
+    expected = ocr_panoptic.load(folder).predict(image)
+    names = {c["name"] for c in ocr_panoptic.load(folder)._known.categories}
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(folder / "model_final.pth", alone)
+    shutil.copy(image, alone / "photo.jpg")
+    shutil.rmtree(folder)
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(alone / "none"))
+    monkeypatch.chdir(alone)
+    model = ocr_panoptic.load("model_final.pth")
+    found = model.predict("photo.jpg")
+    assert np.array_equal(found.labels, expected.labels)
+    assert np.array_equal(found.confidence, expected.confidence)
+    assert {"sky", "grass"} <= set(model.classes)
+    assert {c["name"] for c in model._known.categories} == names
+    command = ["--weights", "model_final.pth", "--input", "photo.jpg", "--output", "out"]
+    assert call("predict", [*command, "MODEL.DEVICE", "cpu"]) == 0
+    listed = json.loads((alone / "out/coco.json").read_text())["categories"]
+    assert {c["name"] for c in listed} >= {"sky", "grass"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_of_another_order_are_matched_by_name(kind, run, other_data, tmp_path):
+    folder, _ = run(kind)
+    expected = ocr_panoptic.evaluate(folder, output=tmp_path / "a", **{"MODEL.DEVICE": "cpu"})
+    found = ocr_panoptic.evaluate(
+        folder / "model_final.pth", data=other_data(kind), output=tmp_path / "b"
+    )
+    task = {"panoptic": "panoptic_seg", "semantic": "sem_seg"}[kind]
+    # By class, whose order in the dictionary does not count.
+    assert found[task] == pytest.approx(expected[task], rel=1e-12, nan_ok=True)
+
+
+def test_panoptic_records_of_another_order_are_the_same(other_data, tiny_root, clean_catalog):
+    """Contiguous ids and all: the ids in the files alone are others."""
+    register_data_files(tiny_root / "tiny/tiny.yaml")
+    classes = MetadataCatalog.get("tiny_val").as_dict()
+    register_data_files(other_data("panoptic"), classes=classes)
+    other = MetadataCatalog.get("other_panoptic_val").as_dict()
+    assert other["stuff_classes"] == classes["stuff_classes"]
+    assert other["thing_colors"] == classes["thing_colors"]
+    ids = "thing_dataset_id_to_contiguous_id"
+    assert other[ids] == {1000 - number: label for number, label in classes[ids].items()}
+    assert DatasetCatalog.get("other_panoptic_val") == DatasetCatalog.get("tiny_val")
+
+
+OTHERWISE = {
+    "residual": (["MODEL.OCR.RESIDUAL", "True"], "MODEL.OCR.RESIDUAL is True, and was False"),
+    "format": (["INPUT.FORMAT", "RGB"], "INPUT.FORMAT is RGB, and was BGR"),
+    "anchors": (
+        ["MODEL.ANCHOR_GENERATOR.SIZES", "[[8], [16], [32], [64], [128]]"],
+        r"MODEL.ANCHOR_GENERATOR.SIZES is \[\[8\], \[16\]",
+    ),
+    "mean": (["MODEL.PIXEL_MEAN", "[1.0, 2.0, 3.0]"], r"MODEL.PIXEL_MEAN is \[1.0, 2.0, 3.0\]"),
+}
+
+
+@pytest.mark.slow
+def test_what_is_set_otherwise_is_refused(run, other_data, tmp_path, caplog):
+    """By everything that uses the trained model; a training from it warns."""
+    folder, opts = run()
+    values = dict(zip(opts[::2], opts[1::2]))
+    output = str(tmp_path / "out")
+    for keys, message in OTHERWISE.values():
+        given = {keys[0]: yaml.safe_load(keys[1])}
+        with pytest.raises(ValueError, match=message):
+            ocr_panoptic.load(folder, **given)
+    residual, message = OTHERWISE["residual"]
+    named = ["--weights", str(folder / "model_final.pth")]
+    own = [word for key, value in values.items() for word in (key, value)]
+    for command, words in {
+        "evaluate": ["--config-file", str(OCR_CONFIG), *named, *own, "OUTPUT_DIR", output],
+        "predict": [*named, "--input", str(tmp_path), "--output", output],
+        "export": [*named, "--output", f"{output}.onnx"],
+        "train": ["--config-file", str(OCR_CONFIG), "--resume", *own],
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call(command, [*words, *residual])
+    more = ["SOLVER.MAX_ITER", "4"]
+    with pytest.raises(ValueError, match="other classes than other_p.*new: heaven; gone: sky"):
+        ocr_panoptic.evaluate(folder, data=other_data("panoptic", rename=True), output=output)
+    with pytest.raises(ValueError, match="the same in another order"):
+        data = ["--data", str(other_data("panoptic"))]
+        skip = ("DATASETS.TRAIN", "DATASETS.TEST")
+        left = [word for key in values if key not in skip for word in (key, values[key])]
+        call("train", ["--config-file", str(OCR_CONFIG), "--resume", *data, *left, *more])
+    weights = ["MODEL.WEIGHTS", str(folder / "model_final.pth"), "OUTPUT_DIR", output]
+    call("train", ["--config-file", str(OCR_CONFIG), *own, *residual, *weights])
+    assert message in caplog.text
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_a_version_before(run, tiny_data, tmp_path, caplog):
+    """Its settings are in the state of its trainer, its classes in the data alone."""
+    folder, _ = run()
+    content = torch.load(folder / "model_final.pth")
+    expected = ocr_panoptic.load(folder).predict(images_of(tiny_data)[0])
+    del content["identity"]
+    torch.save(content, tmp_path / "old.pth")
+    found = ocr_panoptic.load(tmp_path / "old.pth").predict(images_of(tiny_data)[0])
+    assert np.array_equal(found.confidence, expected.confidence)
+    assert "does not name its classes: those of the data are taken" in caplog.text
+    with pytest.raises(ValueError, match=OTHERWISE["residual"][1]):
+        ocr_panoptic.load(tmp_path / "old.pth", **{"MODEL.OCR.RESIDUAL": True})
+    torch.save({"model": content["model"]}, tmp_path / "bare.pth")
+    with pytest.raises(ValueError, match="bare.pth does not hold the settings"):
+        ocr_panoptic.load(tmp_path / "bare.pth")
+
+
+@pytest.mark.slow
+def test_a_training_is_not_written_over(run, make_args):
+    folder, _ = run()
+    before = (folder / "model_final.pth").read_bytes()
+    with pytest.raises(ValueError, match="has the checkpoints of another training.*--overwrite"):
+        main(make_args())
+    assert (folder / "model_final.pth").read_bytes() == before
+    main(make_args("SEED", 5, flags=("--overwrite",)))
+    assert (folder / "model_final.pth").read_bytes() != before
+
+
+class Bomb:
+    def __reduce__(self):
+        return open, ("exploded", "w")
+
+
+def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text(
+        f"_BASE_: {OCR_CONFIG}\nMODEL: {{TRUST_PICKLE: true, WEIGHTS: bomb.pth}}\n"
+    )
+    torch.save({"model": Bomb()}, "bomb.pth")
+    config = tmp_path / "run/config.yaml"
+    with pytest.raises(ValueError, match="bomb.pth is a pickle that wants to run"):
+        ocr_panoptic.load(config)
+    assert not Path("exploded").exists()
+    assert "MODEL.TRUST_PICKLE counts on the command line alone" in caplog.text
+
+
+def test_weights_are_no_config(tmp_path):
+    (tmp_path / "model.pth").touch()
+    with pytest.raises(ValueError, match="model.pth are weights, and no config. Name them with"):
+        load_config(str(tmp_path / "model.pth"), [])
+
+
+def test_every_pattern_of_free_keys_is_of_some_key():
+    keys = values_by_key(load_config("", []))
+    assert [p for p in FREE if not any(fnmatch(key, p) for key in keys)] == []

@@ -1,0 +1,224 @@
+"""What a run cannot do is one line that names the key, before anything is read or written."""
+
+import functools
+import math
+import shlex
+
+import pytest
+import torch
+from detectron2.config import CfgNode
+
+from ocr_panoptic.engine import complete_config, load_config, setup
+from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+NOTHING = "at least 0"
+SIZES = "at least one size in pixels"
+RISING = "a tuple of rising iterations"
+
+
+@pytest.mark.parametrize(
+    "key, value, fault",
+    [
+        ("SOLVER.MAX_ITER", -5, NOTHING),
+        *(("SOLVER.BASE_LR", value, NOTHING) for value in (-0.1, math.nan, math.inf)),
+        ("SOLVER.WEIGHT_DECAY", -1.0, NOTHING),
+        ("SOLVER.WARMUP_ITERS", -1, NOTHING),
+        ("SOLVER.CHECKPOINT_PERIOD", -1, "at least 0 (0 saves"),
+        ("SOLVER.GATHER_METRIC_PERIOD", 0, "at least 1"),
+        ("TEST.EVAL_PERIOD", -1, "at least 0 (0 leaves it to TEST.EVALUATIONS)"),
+        ("DATALOADER.NUM_WORKERS", -1, "at least 0 (0 loads images in the training's own process)"),
+        *(("SOLVER.STEPS", value, RISING) for value in ((2, "a"), (2, 1))),
+        ("SOLVER.LR_SCHEDULER_NAME", "Foo", "one of WarmupMultiStepLR, WarmupCosineLR"),
+        ("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "foo", "one of value, norm"),
+        ("DATALOADER.SAMPLER_TRAIN", "WeightedTrainingSampler", "one of TrainingSampler"),
+        ("MODEL.BACKBONE.NAME", "foo", "one of build_"),
+        ("MODEL.SEM_SEG_HEAD.NAME", "foo", "one of "),
+        ("MODEL.RESNETS.DEPTH", 17, "one of 18, 34"),
+        ("MODEL.OCR.NORM", "foo", 'one of "", BN, SyncBN'),
+        *(("MODEL.DEVICE", value, "auto, cpu, or cuda") for value in ("foo", "meta")),
+        *(("INPUT.MIN_SIZE_TRAIN", value, SIZES) for value in ((), (-64,), ("a",))),
+        ("INPUT.MIN_SIZE_TRAIN_SAMPLING", "foo", "one of choice, range"),
+        ("INPUT.FORMAT", "XYZ", "one of BGR, RGB"),
+        ("MODEL.OCR.KEY_CHANNELS", 0, "at least 1"),
+        ("MODEL.TIMM.PATCH_SIZE", -1, NOTHING),
+        ("MODEL.OCR.CHANNELS", 0, "at least 1"),
+        ("MODEL.PIXEL_STD", [0, 1, 1], "a list of numbers above 0"),
+        ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
+        ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
+        ("MODEL.KEYPOINT_ON", True, "it is to be False"),
+        ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
+        ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "it is to be 255"),
+        ("TEST.AUG.MIN_SIZES", [], SIZES),
+        ("MODEL.META_ARCHITECTURE", "Foo", "OCRSemanticSegmentor or PanopticFPN"),
+        ("SEED", 10**30, "at most 2147483647"),
+    ],
+)
+def test_values_that_nothing_can_be_done_with(key, value, fault):
+    cfg = load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()"])
+    *sections, name = key.split(".")
+    functools.reduce(CfgNode.get, sections, cfg)[name] = value
+    with pytest.raises(ValueError) as error:
+        complete_config(cfg)
+    message = str(error.value)
+    assert message.startswith(f"{key} is {value}") and fault in message and "\n" not in message
+
+
+P, S, PLAIN = OCR_CONFIG, SEMANTIC_CONFIG, PLAIN_CONFIG
+TIMM = "MODEL.BACKBONE.NAME build_timm_fpn_backbone MODEL.TIMM.FROZEN True"
+MEANS = "MODEL.PIXEL_MEAN [1.0,1.0,1.0,1.0]"
+COSINE, ADAMW = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR", "SOLVER.OPTIMIZER AdamW"
+BEST, STEPS = "TEST.BEST_CHECKPOINT", "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR SOLVER.STEPS"
+TEST, TRAIN = "DATASETS.TEST", "DATASETS.TRAIN"
+REFUSED = [  # config, flags and keys, parts of the message
+    # keys and values that are not those of a config
+    (P, "MODEL.OCR.CHANELS 64", "MODEL.OCR.CHANELS ... Did you mean MODEL.OCR.CHANNELS?"),
+    (P, "MODEL.OCR.CHANNELS many", "MODEL.OCR.CHANNELS is many in the command line ... int"),
+    (P, "MODEL.OCR.CHANNELS '(1, 2)'", "MODEL.OCR.CHANNELS is ... the type int"),
+    (P, "SOLVER.BASE_LR fast", "SOLVER.BASE_LR is fast in ... the type float, such as 0.0"),
+    (P, "SOLVER.MAX_ITER 1.0", "SOLVER.MAX_ITER is 1.0"),
+    (P, "SOLVER.GAMMA True", "SOLVER.GAMMA is True"),
+    (P, "SOLVER.BASE_LR.X 1", "Unknown config key SOLVER.BASE_LR.X ... mean SOLVER.BASE_LR"),
+    (P, "SOLVER 1", "Unknown config key SOLVER"),
+    (P, "SOLVER.BASE_LR", "KEY VALUE pairs"),
+    (P, f"SOLVER.STEPS {'(' * 100000}", "SOLVER.STEPS"),
+    (P, "SOLVER.BASE_LR 1 --resume", "--resume: flags stand before the first KEY"),
+    (P, f"{TRAIN} city_train", "city_train in ... \"('a',)\", in quotes"),
+    ("nowhere.yaml", "", "nowhere.yaml"),
+    # keys that nothing reads, and values that do not go together
+    (P, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
+    (P, "TEST.AUG.FLIP False", "read with TEST.AUG.ENABLED True"),
+    (S, "TEST.AUG.ENABLED True", "MODEL.META_ARCHITECTURE PanopticFPN"),
+    (P, "TEST.SCALES [2.0] TEST.FLIP True", "keys that nothing reads ... TEST.SCALES ... FLIP"),
+    (P, "MODEL.SEM_SEG_HEAD.COARSE_KERNEL 1", "COARSE_KERNEL is 1 (default 3)"),
+    (P, "MODEL.TIMM.NAME resnet18", "build_timm_backbone, build_timm_fpn_backbone or"),
+    (PLAIN, "MODEL.CONTEXT.NAME PPM", "CONTEXT.NAME is 'PPM' (default 'OCR')"),
+    (S, "MODEL.RESNETS.STEM_TYPE basic", "build_dilated_resnet_backbone"),
+    (S, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP"),
+    (S, "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT 5", "COARSE_LOSS_TYPE ohem"),
+    (P, "SOLVER.POLY_LR_POWER 2.0", "LR_SCHEDULER_NAME WarmupPolyLR"),
+    (P, f"{ADAMW} SOLVER.MOMENTUM 0.5", "with SOLVER.OPTIMIZER SGD"),
+    (P, "SOLVER.LAYER_DECAY 0.9", "with MODEL.BACKBONE.NAME build_timm_backbone"),
+    (P, "SOLVER.LAYER_DECAY 0.0", "LAYER_DECAY is 0.0; it is a number in (0, 1]"),
+    (P, f"{TIMM} SOLVER.LAYER_DECAY 0.9", "with MODEL.TIMM.FROZEN False"),
+    (P, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
+    (P, "SOLVER.BASE_LR_END 0.001", "with SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"),
+    (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; it"),
+    (P, "SOLVER.OPTIMIZER Adam", "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
+    (P, "TEST.PRECISION half", "is half; it is one of float32, bfloat16, float16"),
+    (P, "MODEL.EMA.DECAY 0.5", "it is read with MODEL.EMA.ENABLED True"),
+    (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
+    (P, "INPUT.CHANNELS 4", "3 values, and INPUT.CHANNELS is 4; each channel has"),
+    (P, f"INPUT.CHANNELS 4 {MEANS}", "MODEL.PIXEL_STD is [57.375, 57.12, 58.395], 3 values"),
+    (P, MEANS, "4 values, and INPUT.CHANNELS is 3"),
+    (P, "INPUT.CHANNELS 0", "INPUT.CHANNELS is 0; it is one of 1, 3, 4"),
+    (P, "SOLVER.HEAD_LR_FACTOR 0.0", "LR_FACTOR is 0.0; it is a number above 0"),
+    (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; it is one"),
+    # data
+    (P, f"{TRAIN} ()", f"{TRAIN} is empty ... train on ... 'NAME',"),
+    (P, f"--eval-only {TEST} ()", f"{TEST} is empty ... evaluate on ... 'NAME',"),
+    (P, f"{TEST} \"('coco_2017_val',)\"", "coco_2017_val is not a data set that Panoptic-FPN"),
+    (P, f"{TEST} \"('tiny_vall',)\"", "TEST: ... 'tiny_vall' is not regis ... describes tiny_tr"),
+    (P, f"{TRAIN} \"('xyz',)\"", f"{TRAIN}: Data set 'xyz' is not registered ... --data FILE"),
+    (P, f"{TEST} \"('tiny_sem_vall',)\"", "'tiny_sem_vall' is not ... Did you mean tiny_sem_val"),
+    (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "test is not a data set that Pan"),
+    (S, f"{TRAIN} \"('tiny_train',)\" {TEST} ()", "tiny_train is a panoptic data set, and a sem"),
+    (P, "MODEL.ROI_HEADS.NUM_CLASSES 80", "HEADS.NUM_CLASSES is 80, but tiny_train has 4"),
+    (P, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 80", "HEAD.NUM_CLASSES is 80, but tiny_train has 6"),
+    (S, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19", "is 19, but tiny_sem_train has 9 classes"),
+    # schedule, batch and evaluations
+    (S, "SOLVER.MAX_ITER 0", "MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0"),
+    (S, f"{STEPS} '(0.5, 30)'", "SOLVER.STEPS is (0.5, 30); it is a tuple of rising"),
+    (S, f"{STEPS} '(0.9, 0.75)'", "SOLVER.STEPS is ... it is a tuple of rising"),
+    (S, "SOLVER.EPOCHS -1", "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
+    (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read with TEST.BEST_CHECKPOINT"),
+    (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, in evaluations ... has none"),
+    (P, "SOLVER.ACCUMULATION_STEPS 3", "ACCUMULATION_STEPS 3 do not divide"),
+    (P, "SOLVER.ACCUMULATION_STEPS 0", "ACCUMULATION_STEPS 0 do not divide"),
+    (P, f"{BEST} sem_seg/miou", "sem_seg/miou, which no evaluation"),
+    (P, f"{BEST} PQ", "is PQ, which no evaluation"),
+    (P, f"{BEST} panoptic/PQ", "panoptic/PQ, which no evaluation"),
+    (P, f"{BEST} sem_seg/mIoU {TEST} ()", "sem_seg/mIoU, which no evaluation"),
+    (P, f"{BEST} sem_seg/ECE", "sem_seg/ECE, ... better when lower"),
+    (S, f"{BEST} sem_seg/mIoU {TEST} BOTH", "sem_seg/mIoU, which no evaluation"),
+    (S, f"{BEST} c/sem_seg/mIoU {TEST} BOTH", "c/sem_seg/mIoU, which no evaluation"),
+    (P, "--deterministic SEED -1", "--deterministic needs a seed, but SEED is -1"),
+    # device and folder
+    (P, "MODEL.DEVICE cuda", "MODEL.DEVICE is cuda, but torch sees 0 GPU"),
+    (P, "OUTPUT_DIR ''", "OUTPUT_DIR is empty. Set"),
+    (P, "OUTPUT_DIR s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder"),
+    (P, "OUTPUT_DIR what?", "OUTPUT_DIR is what?. ... no ?"),
+    (P, "OUTPUT_DIR file", "OUTPUT_DIR file cannot be written (File exists). Set"),
+    (P, "--eval-only OUTPUT_DIR file/run", "file/run cannot be written (Not a directory). Set"),
+    (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run cannot be written ("),
+    # weights
+    (P, "MODEL.WEIGHTS nowhere.pth", "The weights nowhere.pth do not exist"),
+    (P, "--eval-only MODEL.WEIGHTS nowhere.pth", "The weights nowhere.pth do not exist"),
+    (P, "--eval-only MODEL.WEIGHTS ''", "MODEL.WEIGHTS is empty, but inference needs"),
+    (P, "--resume MODEL.WEIGHTS ''", "--resume found no checkpoint in OUTPUT_DIR="),
+]
+
+
+@pytest.mark.parametrize("config, words, fault", REFUSED, ids=lambda value: str(value)[-45:])
+def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, config, words, fault):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "file").touch()
+    opts = shlex.split(words.replace("BOTH", "\"('tiny_sem_val','tiny_sem_train')\""))
+    flags = (opts.pop(0),) if words[:2] == "--" else ()
+    args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
+    args.opts += opts
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
+        setup(args)
+    rest = str(error.value)
+    for part in fault.split(" ... "):
+        assert part in rest, error.value
+        rest = rest.partition(part)[2]
+    assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt"}
+
+
+def test_the_head_alone_makes_the_plain_baseline(caplog):
+    opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
+    complete_config(load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()", *opts]))
+    assert "MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS: set, but SemSegFPNHead" in caplog.text
+
+
+def test_a_file_lies_over_those_that_it_includes(tmp_path):
+    (tmp_path / "a.yaml").write_text("SOLVER: {BASE_LR: 1, GAMMA: 0.5, MOMENTUM: 0.5}\n")
+    (tmp_path / "b.yaml").write_text("SOLVER: {GAMMA: 0.25}\nINPUT: {CROP: {SIZE: [8, 8]}}\n")
+    (tmp_path / "c.yaml").write_text("_BASE_: [a.yaml, b.yaml]\nINPUT: {CROP: {ENABLED: true}}\n")
+    cfg = load_config(str(tmp_path / "c.yaml"), ["SOLVER.MOMENTUM", "2"])
+    assert (cfg.SOLVER.BASE_LR, cfg.SOLVER.GAMMA, cfg.SOLVER.MOMENTUM) == (1.0, 0.25, 2.0)
+    assert isinstance(cfg.SOLVER.BASE_LR, float) and isinstance(cfg.SOLVER.MOMENTUM, float)
+    assert (cfg.INPUT.CROP.SIZE, cfg.INPUT.CROP.ENABLED) == ([8, 8], True)
+
+
+@pytest.mark.parametrize(
+    "content, fault",
+    [
+        ("", "needs lines of the form KEY"),
+        ("- a\n", "needs lines of the form KEY"),
+        ("_BASE_: c.yaml\n", "its _BASE_ cannot be read"),
+        ("_BASE_: 5\n", "its _BASE_ cannot be read"),
+        ("_BASE_: list.yaml\n", "list.yaml needs lines of the form KEY"),
+        ("_BASE_: ../base.yaml\n", "/base.yaml does not exist"),
+        ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
+        ("SOLVER: 5\n", "Unknown config key SOLVER"),
+        ("SOLVER: \n", "Unknown config key SOLVER"),
+        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS is None"),
+        ("SOLVER: {BASE_LR: 0.1, BASE_LR: 0.2}\n", "'BASE_LR' is given twice"),
+        ("SOLVER: {BASE_LR: 0.1}\nSOLVER: {GAMMA: 0.2}\n", "'SOLVER' is given twice"),
+        ("5: 6\n", "Unknown config key 5"),
+        ("MODEL: {OCR: {CHANELS: 64}}\n", "MODEL.OCR.CHANELS in .*c.yaml. Did you mean MODEL.OCR"),
+        ("SEED: !!python/object/apply:os.mkdir ['marker']\n", "not valid YAML"),
+    ],
+    ids=lambda text: text[:20].encode("unicode_escape").decode(),
+)
+def test_what_a_file_cannot_say(tmp_path, monkeypatch, content, fault):
+    """It runs no code, either."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.yaml").write_text("- a\n")
+    (tmp_path / "c.yaml").write_text(content)
+    with pytest.raises((ValueError, FileNotFoundError), match=fault) as error:
+        load_config(str(tmp_path / "c.yaml"), [])
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "marker").exists()
