@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-Classes = Mapping[str, Sequence[str]]  # "thing_classes" and "stuff_classes", by the model's labels
+ClassNames = Mapping[
+    str, Sequence[str]
+]  # "thing_classes" and "stuff_classes", by the model's labels
 # Classifier -> what its rows stand for, rows of each class, rows after those of all classes.
 CLASSIFIERS = {
     "roi_heads.box_predictor.cls_score": ("thing_classes", 1, 1),  # background
@@ -34,7 +36,7 @@ class Rows(NamedTuple):
 
 
 def rows_by_name(
-    weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: Classes, ours: Classes
+    weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
     Give each class of the model the rows that the weights have for the class of its name.

@@ -23,7 +23,7 @@ from torch import Tensor
 from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .settings import RECORD, check_record
+from .settings import RECORD, check_recorded
 
 TIMEOUT = 30  # seconds without an answer to a download
 # Of NumPy arrays in containers, as Detectron2's model zoo has them.
@@ -133,7 +133,7 @@ def read_checkpoint(
         with suppress(ValueError):
             record = json.loads(record or "null")
         checkpoint |= {} if record is None else {RECORD: record}
-    check_record(filename, checkpoint.get(RECORD))
+    check_recorded(filename, checkpoint.get(RECORD))
     weights = checkpoint["model"]
     if isinstance(weights, Mapping):
         weights = weights.get("state_dict", weights)

@@ -15,7 +15,7 @@ RECORD = "conversion"
 IDENTITY = "identity"
 
 
-def check_record(file: str, record: object) -> None:
+def check_recorded(file: str, record: object) -> None:
     """Refuse what no conversion has written as its record; None is a file without one."""
     if record is None:
         return

@@ -48,7 +48,7 @@ def onnx_file(name: str | PathLike) -> Path:
     Raises:
         ArgumentTypeError: it is no name of an ONNX file.
     """
-    path = Path(name)
+    path = Path(name).expanduser()
     if path.suffix != ".onnx" or path.is_dir():
         raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
     return path

@@ -129,7 +129,7 @@ class DataSummary:
         return [f"{', '.join(names)}: {text}" for text, names in owners.items()]
 
 
-def joined(found: Iterable[DataSummary]) -> DataSummary:
+def joined_summaries(found: Iterable[DataSummary]) -> DataSummary:
     """Return the splits of several summaries as one."""
     return DataSummary(tuple(split for summary in found for split in summary.splits))
 

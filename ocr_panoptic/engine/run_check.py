@@ -12,7 +12,7 @@ from tabulate import tabulate
 from torch import nn
 
 from ocr_panoptic.checkpoint.last import last_checkpoint
-from ocr_panoptic.data.data_check import check_data_sets, joined
+from ocr_panoptic.data.data_check import check_data_sets, joined_summaries
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
@@ -100,7 +100,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:
         add((name,), lambda name=name: DatasetCatalog.get(name), False)
-    check.warnings += data_warnings(cfg, joined(found))
+    check.warnings += data_warnings(cfg, joined_summaries(found))
     return rows
 
 

@@ -21,11 +21,11 @@ from .segfix import refined_by_segfix, segfix_config
 from .single_image import SegFixMapper
 from .task import task_of
 from .trained_model import build_trained_model, check_inference_keys, deployed
-from .training import Training
+from .training import ResumableTrainer
 
 
-class Trainer(Training):
-    """A :class:`.Training` with ``DefaultTrainer``'s evaluation, of the deployed model, by the
+class Trainer(ResumableTrainer):
+    """A trainer with ``DefaultTrainer``'s evaluation, of the deployed model, by the
     evaluators of this package; each writes its result files."""
 
     def __init__(self, cfg: CfgNode, written: str = ""):

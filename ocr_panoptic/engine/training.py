@@ -50,7 +50,7 @@ from .task import training_loader
 logger = logging.getLogger(__name__)
 
 
-class Training(DefaultTrainer):
+class ResumableTrainer(DefaultTrainer):
     """
     ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
     learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights

@@ -316,7 +316,7 @@ def test_evaluation_and_training_go_on_from_it(tiny_data, make_args, tmp_path):
     # What it was converted for stays with the weights that were trained from it.
     opts[-1] = tmp_path / "run/model_final.pth"
     main(make_args(*opts, config=config, flags=("--eval-only",)))
-    with pytest.raises(ValueError, match="expect other settings"):
+    with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
 
 

@@ -62,13 +62,3 @@ class TestDoubleAttention(SchemeBattery):
         y = torch.einsum("ndr,nrp->ndp", regions, distribute).unflatten(2, x.shape[2:])
         y = equations.conv_norm_relu(layer.rho, y)
         return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
-
-    def test_one_region_is_global_pooling(self):
-        """One region goes to all pixels alike; gathered with equal weights, it is the mean."""
-        layer = self.make(num_regions=1).eval()
-        torch.nn.init.zeros_(layer.region_predictor.weight)
-        x, m = self.inputs()
-        pooled = equations.linear(layer.delta, x.mean(dim=(2, 3), keepdim=True))
-        y = equations.conv_norm_relu(layer.rho, pooled).expand(-1, -1, *x.shape[2:])
-        expected = equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
-        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-12)

@@ -61,28 +61,9 @@ def test_channel_attention_hand_worked():
 
 
 @pytest.mark.parametrize("module", [PositionAttention(16), ChannelAttention()])
-def test_attentions_start_as_identity_and_know_no_position(module):
+def test_attentions_start_as_identity(module):
     x = torch.randn(2, 16, 4, 5, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(module(x), x)
         nn.init.ones_(module.gamma)
-        z = module(x)
-        assert not torch.allclose(z, x)
-        order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
-        shuffled = module(x.flatten(2)[:, :, order].view_as(x))
-    torch.testing.assert_close(shuffled.flatten(2), z.flatten(2)[:, :, order])
-
-
-def test_position_attention_mixes_pixels_and_channel_attention_channels():
-    """Return what is 0 at a pixel stays so by channel attention; what is 0 in a channel of the
-    values stays so by position attention."""
-    x = torch.randn(1, 16, 4, 5, generator=torch.Generator().manual_seed(0))
-    x[:, :, 1, 2] = 0
-    position, channel = PositionAttention(16), ChannelAttention()
-    with torch.no_grad():
-        nn.init.ones_(position.gamma)
-        nn.init.ones_(channel.gamma)
-        position.value.weight[3] = position.value.bias[3] = 0
-        assert channel(x)[:, :, 1, 2].eq(0).all()
-        y = position(x) - x
-    assert y[:, 3].eq(0).all() and y[:, :, 1, 2].abs().max() > 1e-3
+        assert not torch.allclose(module(x), x)

@@ -71,19 +71,6 @@ class TestOCR(SchemeBattery):
         assert expected.std() > 0.01
 
 
-def test_gather_of_uniform_regions_is_the_mean():
-    x, _ = equations.inputs()
-    f = gather_regions(x, torch.zeros(2, 4, 3, 5, dtype=torch.float64))
-    torch.testing.assert_close(f, x.mean(dim=(2, 3))[:, :, None, None].expand(2, 8, 4, 1))
-
-
-def test_gather_of_a_certain_region_is_the_pixel():
-    x, _ = equations.inputs()
-    m = torch.full((2, 1, 3, 5), -1e4, dtype=torch.float64)
-    m[:, :, 1, 2] = 0
-    torch.testing.assert_close(gather_regions(x, m)[..., 0, 0], x[:, :, 1, 2])
-
-
 def test_relation_hand_worked():
     """One pixel with phi(x) = (1, 2); psi(f) = (3, 0) and (0, 1): kappa = 3 and 2."""
     queries = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1)

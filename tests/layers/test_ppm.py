@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -58,33 +57,6 @@ class TestPPM(SchemeBattery):
     def reference(self, layer, x, m):
         maps = [x, *pyramid(layer, x, (1, 2, 3))]
         return equations.conv_norm_relu(layer.g, torch.cat(maps, dim=1))
-
-    def test_constant_maps(self):
-        """The pyramid of a constant map is constant, and so is the output, but at the border, where
-        the 3x3 convolution sees zeros."""
-        layer = self.make(sizes=(1, 2, 3, 6)).eval()
-        x = equations.inputs(h=1, w=1)[0].expand(-1, -1, 8, 9)
-        for cells in layer.pyramid(x):
-            torch.testing.assert_close(cells, cells[:, :, :1, :1].expand_as(cells))
-        z = layer(x, None)
-        inside = z[:, :, 1:-1, 1:-1]
-        torch.testing.assert_close(inside, inside[:, :, :1, :1].expand_as(inside))
-        assert not torch.allclose(z[:, :, 0, 4], z[:, :, 4, 4])
-
-    @pytest.mark.parametrize("cells, rows", [(1, 12), (2, 10), (4, 5)])
-    def test_how_far_a_pixel_of_the_corner_reaches(self, cells, rows):
-        """The weight of its cell falls to 0 at the next cell's centre, which is at row 8.5 for
-        cells of 6 rows and at row 4 for cells of 3; the 3x3 convolution adds a row."""
-        layer = self.make(sizes=(cells,)).eval()
-        with torch.no_grad():
-            layer.transforms[0].norm.bias += 5  # no ReLU at work
-            layer.g.norm.bias += 50
-            layer.g.weight[:, :8] = 0  # the pooled branch alone
-        x = equations.inputs(n=1, h=12, w=12)[0]
-        changed = x.clone()
-        changed[0, :, 0, 0] += 1
-        difference = (layer(changed, None) - layer(x, None)).abs().sum(dim=(0, 1, 3))
-        assert (difference > 1e-12).nonzero().flatten().tolist() == list(range(rows))
 
 
 class TestPPMOCR(SchemeBattery):

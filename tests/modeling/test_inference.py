@@ -17,7 +17,6 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling import inference
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
-    averaged_over_flip,
     check_decided,
     confident_argmax,
     padded_batch,
@@ -120,47 +119,7 @@ class TestLabelsOfLogits:
         assert torch.equal(found[0], expected)
 
 
-class TestFlip:
-    # The logits are the image's channels plus the column: a network that prefers the right.
-    @staticmethod
-    def network(image: torch.Tensor) -> torch.Tensor:
-        return image + torch.arange(float(image.shape[-1]))
-
-    IMAGE = torch.tensor([[0.0, 0, 0, 8], [1, 2, 3, 4], [30, 20, 10, 0]]).reshape(1, 3, 1, 4)
-
-    def test_average_where_pairs_change_places_on_the_way_back(self):
-        """Columns 0 1 2 3, mirrored back 3 2 1 0: 1.5 everywhere."""
-        logits = averaged_over_flip(self.network, [(1, 2)])(self.IMAGE)
-        # (1 + 0 + 30 + 3) / 2 = 17, (2 + 1 + 20 + 2) / 2 = 12.5, ...
-        assert logits[0, :, 0].tolist() == [
-            [1.5, 1.5, 1.5, 9.5],
-            [17, 12.5, 8, 3.5],
-            [17, 12.5, 8, 3.5],
-        ]
-
-    def test_padded_image(self):
-        """Padding is part of what is mirrored, so that both passes lie on each other."""
-        inference = SemanticInference(flip=True)
-        scores = inference.scores(self.network, self.IMAGE, (1, 4), divisor=6)
-        assert torch.equal(scores, self.IMAGE + 2.5)
-
-
 class TestScales:
-    @staticmethod
-    def network(image: torch.Tensor) -> torch.Tensor:
-        """Class 0 scores the image's width, class 1 its first channel."""
-        return torch.stack([torch.full_like(image[:, 0], image.shape[-1]), image[:, 0]], dim=1)
-
-    # Columns 0 8. At scale 2: 0 2 6 8, of which halving takes the means 1 7; at scale 0.5: 4,
-    # doubled 4 4.
-    IMAGE = torch.tensor([0.0, 8.0]).expand(1, 3, 2, 2)
-
-    def test_average(self):
-        scores = SemanticInference(scales=[0.5, 1, 2]).scores(self.network, self.IMAGE, (2, 2))
-        column = torch.tensor([(4 + 0 + 1) / 3, (4 + 8 + 7) / 3])
-        torch.testing.assert_close(scores[0, 0], torch.full((2, 2), (1 + 2 + 4) / 3))
-        torch.testing.assert_close(scores[0, 1], column.expand(2, 2))
-
     def test_against_loops_with_flips_strides_and_padding(self):
         def network(image):
             return F.avg_pool2d(local(image), 8)

@@ -1,6 +1,5 @@
 """The merge against Detectron2's own."""
 
-import pytest
 import torch
 from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
 from detectron2.structures import Instances
@@ -52,16 +51,6 @@ def test_equals_detectron2s_on_random_cases():
         things, stuff = things + count, stuff + len(segments) - count
         rejected += len(instances) - count
     assert min(things, stuff, rejected) > 50  # the cases reach all branches
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_all_of_an_image_is_taken_or_nothing_is(n):
-    instances = Instances((2, 3))
-    instances.scores, instances.pred_classes = torch.full((n,), 0.9), torch.zeros(n).long()
-    instances.pred_masks = torch.ones(n, 2, 3, dtype=torch.bool)
-    ids, segments = merge_panoptic(instances, torch.zeros(2, 3).long(), alike(0.5, 1, 0.5))
-    assert ids.unique().tolist() == [int(n > 0)]
-    assert len(segments) == int(n > 0)
 
 
 def test_classes_have_limits_of_their_own():

@@ -59,7 +59,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         if not source.is_file():
             raise MissingFileError(
                 f"{source}: not found, nor one JSON beside it. Name the JSON, and after it the "
-                "folder of the images."
+                "folder of the images; or a folder of an export of Roboflow, without --split."
             )
     images = require_images(images, f"{source}: a COCO JSON")
     ((content, own),) = each([(str(source), source)], _load)

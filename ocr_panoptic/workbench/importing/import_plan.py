@@ -108,15 +108,18 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
 def with_own_splits(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan
 ) -> Mapping[str, AnnotationSource]:
-    """Return the splits of the source if it has several and the user says nothing of them."""
+    """Return the splits of the source if the user says nothing of them. A single one is divided if
+    that is asked for."""
     train = sources["train"]
-    if sources.keys() != {"train"} or train.images or plan.split is not None:
+    if sources.keys() != {"train"} or train.images:
         return sources
     splits = ANNOTATION_FORMATS[plan.format].splits(train.annotations)
     if not splits or (len(splits) == 1 and [*splits.values()] == [(train.annotations, None)]):
         return sources
     if len(splits) == 1:  # for training, whatever its name
         splits = {"train": next(iter(splits.values()))}
+    elif plan.split is not None:
+        return sources
     logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
     return {
         split: replace(train, annotations=annotations, part=part)

@@ -159,8 +159,8 @@ def resolve_kinds(
     """
     if given is not None:
         raise_if_any(list(_missing(found, given, rest)))
-        return given
-    if default is not None and found.keys() <= {*default.classes, *default.ignore}:
+        kinds = given
+    elif default is not None and found.keys() <= {*default.classes, *default.ignore}:
         kinds = default
     elif semantic:
         kinds = Kinds(stuff=tuple(name for name in found if name != rest))
@@ -183,14 +183,12 @@ def resolve_kinds(
 def _missing(found: Mapping[str, ClassCount], given: Kinds, rest: str | None) -> Iterator[str]:
     listed = (*given.classes, *given.ignore)
     for name, count in found.items():
-        if name not in listed:
+        if name not in (*listed, rest):
             yield (
                 f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
                 f"images) is in none of the lists of --things: add it to things, stuff or ignore."
                 f"{did_you_mean(name, [n for n in listed if n not in found])}"
             )
-    if rest is not None and rest not in given.stuff:
-        yield f"--rest {rest}: is not in the list stuff of --things: add it there."
 
 
 def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:

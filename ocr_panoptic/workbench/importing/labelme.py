@@ -71,7 +71,7 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
     return Annotations(entries, partial(_find, source, images), _read_file)
 
 
-Entry = tuple[Path, dict]  # a file, and what it says of its image
+FileEntry = tuple[Path, dict]  # a file, and what it says of its image
 
 
 def _head(path: Path) -> tuple[Path, dict | None]:
@@ -84,7 +84,7 @@ def _head(path: Path) -> tuple[Path, dict | None]:
     return path, {**{key: content.get(key) for key in keys}, "has_copy": has_copy}
 
 
-def _find(source: Path, images: Path | None, entry: Entry) -> AnnotatedImage:
+def _find(source: Path, images: Path | None, entry: FileEntry) -> AnnotatedImage:
     path, head = entry
     try:
         names = _image_names(source, images, path, head["imagePath"])
@@ -101,7 +101,7 @@ def _find(source: Path, images: Path | None, entry: Entry) -> AnnotatedImage:
     return image
 
 
-def _read_file(image: AnnotatedImage, entry: Entry) -> AnnotatedImage:
+def _read_file(image: AnnotatedImage, entry: FileEntry) -> AnnotatedImage:
     shapes = read_object(entry[0])["shapes"]
     kinds = [_kind(shape) for shape in shapes]
     left_out = [kind for kind in kinds if kind in _WITHOUT_AREA]

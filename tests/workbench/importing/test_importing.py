@@ -188,7 +188,7 @@ def test_label_pngs_lie_below(tmp_path):
         (["--polygons", "edges"], "--polygons: voc has one notion"),
         (["--label-classes", "THINGS"], r'expected "classes:"'),
         (["--val", "VOC"], "train_00000.jpg: is in both train and val"),
-        (["--rest", "mud"], "--rest mud: is not in the list stuff of --things"),
+        (["--rest", "ball"], "--rest ball: is not a class of stuff"),
         (["--name", "../x"], r"name '\.\./x': use letters"),
         (["--train", "a", "b", "c", "d"], "expected SOURCE .IMAGES .LABELS.., found 4 paths"),
         (["--train", "VOC", "IMAGES", "LABELS"], "belong together: give both or none"),
@@ -290,6 +290,7 @@ def labelme(folder: Path, *labels: str, **shape: object) -> Path:
     ("options", "things", "pixels"),
     [
         ((), "things: [cell]", {"cell": 32}),
+        (("--rest", "air"), "{things: [cell]}", {"cell": 32, "air": 96}),
         (("--rest", "air"), "{things: [cell], stuff: [air]}", {"cell": 32, "air": 96}),
         (
             ("--rest", "air"),
@@ -330,6 +331,9 @@ def test_a_folder_of_roboflow_with_one_split(root, tmp_path):
     content = coco({"segmentation": [[0, 0, 9, 0, 9, 9]]}, size=(16, 16), classes=("roof", "roof"))
     Image.new("RGB", (16, 16)).save(save(tmp_path / "export/train/a.png", ""))
     save(tmp_path / "export/train/_annotations.coco.json", content)
-    run_coco(tmp_path / "export", "--rest", "ground")
+    Image.new("RGB", (16, 16)).save(tmp_path / "export/train/b.png")
+    content["images"].append(content["images"][0] | {"id": 2, "file_name": "b.png"})
+    save(tmp_path / "export/train/_annotations.coco.json", content)
+    run_coco(tmp_path / "export", "--rest", "ground", "--split", "0.5")
     run_coco(tmp_path / "export/train", "--rest", "ground")
     assert json.loads((root / "city/raw/import.json").read_text())["things"] == ["roof"]
