@@ -52,8 +52,9 @@ def gradients(cfg: CfgNode, seed: int) -> list[float]:
     batch = next(iter(training_loader(cfg)))
     with EventStorage():
         losses = model(batch)
+    none = torch.zeros((), requires_grad=True)
     semantic = sum(loss for name, loss in losses.items() if name.startswith("loss_sem_seg"))
-    detection = sum(loss for name, loss in losses.items() if not name.startswith("loss_sem_seg"))
+    detection = sum((x for name, x in losses.items() if not name.startswith("loss_sem_seg")), none)
     norms = []
     for loss in (detection, semantic):
         model.zero_grad()
@@ -65,7 +66,8 @@ def gradients(cfg: CfgNode, seed: int) -> list[float]:
     lengths = [p.grad.norm().item() for p in model.parameters() if p.grad is not None]
     above = sum(length > cfg.SOLVER.CLIP_GRADIENTS.CLIP_VALUE for length in lengths)
     total = (detection + semantic).item()
-    return [*norms, norms[1] / norms[0], total, above, len(lengths)]
+    ratio = norms[1] / norms[0] if norms[0] else float("nan")
+    return [*norms, ratio, total, above, len(lengths)]
 
 
 if __name__ == "__main__":

@@ -44,6 +44,13 @@ def own_folders(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
+def no_determinism():
+    """A run with --deterministic leaves its process so, and other tests see other operators."""
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch):
     """What a test sets up of logging ends with it, and caplog gets what a run logs."""
     monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)

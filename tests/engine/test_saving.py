@@ -225,7 +225,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = (tmp_path / "run/log.txt").read_text()
     assert "Stopped by signal 2" in log and "Traceback" not in log
     with claimed(str(tmp_path / "run")):  # it is free again
-        setup(short_args())
+        setup(short_args(flags=("--overwrite",)))
 
 
 def test_a_signal_during_an_evaluation_ends_it():

@@ -91,7 +91,8 @@ def test_no_box_is_left():
 
 def test_each_box_from_its_level(monkeypatch):
     """Also where boxes of no size, which stand for those of other levels, pool to NaN."""
-    boxes = torch.tensor([[3.0, 5.0, 33.0, 47.0], [10.0, 20.0, 190.0, 200.0], [0.0, 0.0, 9.0, 9.0]])
+    sides = (30, 42), (180, 180), (9, 9), (100, 100)  # the last one between two levels
+    boxes = torch.tensor([[3.0, 5.0, 3.0 + w, 5.0 + h] for w, h in sides])
     maps = [torch.rand(1, 3, side, side) for side in (64, 32)]
     pooler = ROIPooler(4, (1 / 4, 1 / 8), 0, "ROIAlignV2")
     expected, roi_align = pooler(maps, [Boxes(boxes)]), torchvision.ops.roi_align
