@@ -1,9 +1,12 @@
 """The images of a training, and the sequence of their batches, which can be entered anywhere."""
 
+import multiprocessing.queues
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, count, islice
 from typing import Any
@@ -107,7 +110,7 @@ class TrainingStream:
                 # At least two batches ahead.
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=_identity,
-                worker_init_fn=leave_signals_to_the_trainer,
+                worker_init_fn=begin_worker,
                 generator=torch.Generator(),  # else its seeds are drawn from the training's
                 pin_memory=self.device.type == "cuda",
             )
@@ -217,6 +220,46 @@ def _is_wide(record: dict, channels: int) -> bool:
 
 def _identity(example: Any) -> Any:
     return example
+
+
+@contextmanager
+def explained_workers() -> Iterator[None]:
+    """Say what to do if a process that loads images has ended, which PyTorch raises by a signal
+    handler, whatever the trainer does then."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:  # DataLoader's, and of a tensor that it cannot open
+        if "DataLoader worker" not in str(error) and not _lacks_room(error):
+            raise
+        raise UserError(
+            f"A process that loads images has ended, or its images cannot be taken over ({error}). "
+            "If shared memory is full (`df -h /dev/shm`), start a container with --shm-size 16g or "
+            "--ipc=host; if files are too few (`ulimit -n`), raise that limit; if memory is full, "
+            "lower DATALOADER.NUM_WORKERS. DATALOADER.NUM_WORKERS 0 needs none of them."
+        ) from error
+
+
+def _lacks_room(error: Exception) -> bool:
+    return any(text in str(error) for text in ("Too many open files", "shared memory", "mmap"))
+
+
+def begin_worker(worker: int) -> None:
+    """Prepare a process that loads the images of a training."""
+    end_if_an_image_is_lost(worker)
+    leave_signals_to_the_trainer(worker)
+
+
+def end_if_an_image_is_lost(worker: int) -> None:
+    """
+    Let a process of a ``DataLoader`` end if it cannot pass on an image, for which /dev/shm has no
+    room. Python would print the error and go on, and the trainer wait for the image for ever.
+    """
+    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_without_image)
+
+
+def _end_without_image(error: Exception, example: Any) -> None:
+    print(f"ERROR: an image cannot be passed on: {error}", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def leave_signals_to_the_trainer(worker: int) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from ocr_panoptic.data.training_stream import end_if_an_image_is_lost, explained_workers
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
@@ -48,7 +49,9 @@ class Trainer(ResumableTrainer):
         mapper = task_of(cfg).mapper(cfg, False)
         if segfix_cfg := segfix_config(cfg):
             mapper = SegFixMapper(mapper, segfix_cfg)
-        return build_detection_test_loader(cfg, dataset_name, mapper=mapper)
+        loader = build_detection_test_loader(cfg, dataset_name, mapper=mapper)
+        loader.worker_init_fn = end_if_an_image_is_lost
+        return loader
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
@@ -79,7 +82,8 @@ class Trainer(ResumableTrainer):
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            results = super().test(cfg, tested, evaluators)
+            with explained_workers():
+                results = super().test(cfg, tested, evaluators)
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():

@@ -13,7 +13,7 @@ from detectron2.utils import comm
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.last import newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
-from ocr_panoptic.data.training_stream import TrainingStream, run_seed
+from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.run_folder import write_classes, write_config
 from ocr_panoptic.modeling.build import build_model
@@ -228,7 +228,7 @@ class ResumableTrainer(DefaultTrainer):
             FloatingPointError: a loss or a weight is infinite or NaN. No such weight is saved.
         """
         try:
-            with self.stopping.listening(), suppress(EndedEarly):
+            with self.stopping.listening(), explained_workers(), suppress(EndedEarly):
                 super().train()
             return getattr(self, "_last_eval_results", None)
         except FloatingPointError as e:

@@ -19,7 +19,11 @@ from PIL import Image
 
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.register import register_data_files, register_in_use
-from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
+from ocr_panoptic.data.training_stream import (
+    TrainingStream,
+    build_training_stream,
+    explained_workers,
+)
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
@@ -190,6 +194,24 @@ def fail(record: dict) -> None:
 def test_an_error_of_a_worker_is_raised(workers):
     with pytest.raises(UserError, match=r"\d+\.jpg: broken"):
         batches(stream(mapper=fail, workers=workers), 1)
+
+
+class Lost:
+    """An image that cannot be passed on, as PyTorch says it where /dev/shm is full."""
+
+    def __init__(self, record: dict):
+        pass
+
+    def __reduce__(self):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device")
+
+
+def test_a_worker_without_room_for_an_image_ends_the_training(capfd):
+    """Not waited for: Python prints the error and goes on."""
+    fault = "DataLoader worker .*--shm-size .*NUM_WORKERS 0"
+    with pytest.raises(UserError, match=fault), explained_workers():
+        batches(stream(mapper=Lost, workers=1), 1)
+    assert "ERROR: an image cannot be passed on: unable to allocate" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
