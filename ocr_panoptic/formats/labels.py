@@ -65,7 +65,7 @@ def decoded_labels(
     numbers, fault = _numbers(image)
     if known is None or max(known, default=0) < COLOURED:
         if numbers is None:
-            raise UserError(f"{printable(path)}: {fault}")
+            raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
         return numbers
     colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
     by_colours = numbers is None or len(image.getbands()) > 1
@@ -74,8 +74,17 @@ def decoded_labels(
     return next(fitting, order[0])
 
 
+def _colours_fault(image: Image.Image) -> str:
+    colours = image.convert("RGB").getcolors()  # None for more than 256
+    shown = ", ".join(str([*color]) for _, color in sorted(colours or [], reverse=True)[:8])
+    return (
+        f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
+        "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"
+    )
+
+
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return the numbers of an image, or None and the reason."""
+    """Return the numbers of an image; or None and the reason, "" for colours."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
@@ -83,11 +92,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
         colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1]
         opacity = pixels[..., colours.shape[2] :]
         if (colours != colours[..., :1]).any():
-            number = len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0))
-            return None, (
-                f"has {number} colours, and the classes say no colours: give each a color (or "
-                "labels: [[R, G, B], ...]). Is it a panoptic PNG?"
-            )
+            return None, ""
         if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
             return None, "has an opacity that varies beside a grey value; export one channel."
         pixels = colours[..., 0]
@@ -161,9 +166,12 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         found += ", ..." if len(foreign) > 10 else ""
+        hint = "Is it a file of another kind or release?"
+        if len(foreign) > 20:
+            hint = "Are its borders smoothed (antialiased, resized)? Save it with its labels alone."
         raise UserError(
             f"found labels that the data set's label map lacks: {found}; expected "
-            f"{_ranges(label_map)}. Is it a file of another kind or release?"
+            f"{_ranges(label_map)}. {hint}"
         )
 
 

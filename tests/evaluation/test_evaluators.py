@@ -137,7 +137,7 @@ REFUSALS = [
     ("instances", None, r"000010\.png"),
     ("semantic", WRONG, r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", WRONG.astype(np.uint16), r"000010\.png: .* 200 \(6 pixels\)"),
-    ("semantic", np.full((24, 32, 3), (0, 1, 2), np.uint8), r"000010\.png: has 1 colours"),
+    ("semantic", np.full((24, 32, 3), (0, 1, 2), np.uint8), r"000010\.png: has the colours"),
     ("semantic", b"\x89PNG", r"000010\.png: label image is broken or truncated"),
     ("semantic", None, r"000010\.png"),
     ("semantic", lambda s: s[:, :, 1:], r"000010\.png: .* \[150, 159\] .* \[150, 160\]"),
