@@ -104,6 +104,7 @@ def test_labels_as_people_save_them(tmp_path, file, image, classes):
         ("a.tif", SHAPE + np.float32(0.5), ["a", "b"], r"no integers 0\.\.65535 \(float32"),
         ("a.tif", SHAPE.astype(np.int32) - 1, ["a", "b"], r"no integers 0\.\.65535 \(int32"),
         ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "an opacity"),
+        ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders smoothed"),
         ("a.jpg", SHAPE, ["a", "b"], "is a JPEG file"),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
     ],

@@ -166,9 +166,12 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         found += ", ..." if len(foreign) > 10 else ""
+        hint = "Is it a file of another kind or release?"
+        if len(foreign) > 20:
+            hint = "Are its borders smoothed (antialiased, resized)? Save it with its labels alone."
         raise UserError(
             f"found labels that the data set's label map lacks: {found}; expected "
-            f"{_ranges(label_map)}. Is it a file of another kind or release?"
+            f"{_ranges(label_map)}. {hint}"
         )
 
 
