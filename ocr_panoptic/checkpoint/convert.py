@@ -24,12 +24,13 @@ class Conversion:
     Attributes:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         backbone: "hrnet" or "resnet", as the file has it.
-        inplace_abn: the norms were InPlaceABN's.
+        inplace_abn: the heads' norms were InPlaceABN's.
         weights: tensor of each name in the model.
         renamed: name in the file -> name in the model.
         folded: name in the file -> name in the model of the mean that a bias becomes a part of.
         dropped: name in the file -> why it is not used.
         filled: names in the model of counters that the file does not have.
+        absolute: names in the model of the weights of InPlaceABN's norms.
     """
 
     source: str
@@ -40,6 +41,7 @@ class Conversion:
     folded: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     filled: list[str] = field(default_factory=list)
+    absolute: list[str] = field(default_factory=list)
 
     def report(self) -> str:
         """Return what became of the tensors; what is folded or dropped has its name in it."""
@@ -53,8 +55,9 @@ class Conversion:
             f"{len(self.folded)} biases folded into the mean of the norm after them",
             *(f"  {name}" for name in self.folded),
         ]
-        if self.inplace_abn:
-            lines.append(f"norms are InPlaceABN's: weight -> |weight| + {ABN_EPS}")
+        if self.absolute:
+            count = len(self.absolute)
+            lines.append(f"{count} norms are InPlaceABN's: weight -> |weight| + {ABN_EPS}")
         lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
         if self.filled:
             lines.append(
@@ -109,7 +112,9 @@ def convert_weights(
             in front of its names.
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         model_shapes: shape of each tensor of the model.
-        inplace_abn: whether the norms are InPlaceABN's; None to tell it from the names.
+        inplace_abn: whether the norms are InPlaceABN's; None to tell it from the names, for each
+            norm: InPlaceABN's has no counter of batches. (Some networks of openseg.pytorch have
+            InPlaceABN in the backbone, and PyTorch's norms in the heads.)
     """
     found = recognised(weights, source, inplace_abn)
     biases: dict[str, Tensor] = {}
@@ -118,7 +123,12 @@ def convert_weights(
         for name, tensor in weights.items()
         if (fault := _place(str(name), tensor, model_shapes, found, biases))
     ]
-    biased = LAYOUTS[source].biased
+    layout = LAYOUTS[source]
+    counters = {
+        layout.rename(plain_name(str(name)), found.backbone)
+        for name in weights
+        if str(name).endswith(COUNTER)
+    }
     for name in model_shapes:  # what the file lacks
         if name not in found.weights and name.endswith(COUNTER):
             found.weights[name] = torch.tensor(0)
@@ -126,7 +136,7 @@ def convert_weights(
         elif name not in found.weights:
             faults.append(f"{name}: in the model, but nothing in the file becomes it")
         conv = name.removesuffix(".norm.running_mean")
-        if re.fullmatch(biased, conv) and conv != name and name not in biases:
+        if re.fullmatch(layout.biased, conv) and conv != name and name not in biases:
             faults.append(f"{conv}.bias: the published network has it, the file does not")
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
@@ -139,10 +149,13 @@ def convert_weights(
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias
-    if found.inplace_abn:
-        for name in weights:
-            if name.removesuffix("weight") + "running_mean" in weights:
-                weights[name] = weights[name].abs() + ABN_EPS
+    is_mixed = inplace_abn is None and layout.has_inplace_abn is not None and counters
+    for name in weights:
+        norm = name.removesuffix("weight")
+        is_abn = norm + COUNTER not in counters if is_mixed else found.inplace_abn
+        if is_abn and norm + "running_mean" in weights:
+            weights[name] = weights[name].abs() + ABN_EPS
+            found.absolute.append(name)
     if FUSION in weights:  # SegFix has none
         weights[FUSION] = weights[FUSION].roll(-weights[FUSION].shape[0], dims=1)
     return found

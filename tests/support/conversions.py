@@ -71,6 +71,9 @@ CASES = {
         *("openseg_ade20k", W18, partial(openseg_18, classes=150), ABN, "module.")
     ),
     "openseg W18, SyncBN": Case("openseg_cityscapes", (*W18, *PLAIN), openseg_18, NESTED),
+    "openseg W18, mixed norms": Case(
+        *("openseg_cityscapes", (*W18, *PLAIN), openseg_18, {**NESTED, "mixed": True})
+    ),
     "mmseg HR18": Case("mmseg_HR18_cityscapes", (), published.mmseg_hrnet),
     "mmseg HR18s": Case("mmseg_HR18s_ade20k", (), small_150),
     "mmseg R-101": Case("mmseg_R_101_cityscapes", (), published.mmseg_resnet),

@@ -15,12 +15,15 @@ class Weights:
     """
     Args:
         inplace_abn: norms scale by |w| + 1e-5, have no counter, and the heads' ReLUs leak.
+        mixed: the same of the backbone's norms only.
         nested: the norm in a head's conv-norm-ReLU is ``1.0`` in a Sequential of its own, not
             ``1``.
     """
 
-    def __init__(self, *, inplace_abn: bool = False, nested: bool = False, seed: int = 0):
-        self.inplace_abn, self.nested = inplace_abn, nested
+    def __init__(
+        self, *, inplace_abn: bool = False, mixed: bool = False, nested: bool = False, seed: int = 0
+    ):
+        self.inplace_abn, self.mixed, self.nested = inplace_abn, mixed, nested
         self.tensors: dict[str, Tensor] = {}
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -39,17 +42,18 @@ class Weights:
 
     def norm(self, x, name):
         names = [f"{name}.{k}" for k in ("running_mean", "running_var", "weight", "bias")]
+        is_abn = self.inplace_abn or (self.mixed and name.startswith("backbone."))
         if names[0] not in self.tensors:
             n = x.shape[1]
             mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3), unbiased=False)
             self.tensors[names[0]] = mean + 0.1 * self.randn(n)
             self.tensors[names[1]] = std**2 + 0.1 * self.randn(n).abs() + 0.1
-            self.tensors[names[2]] = 0.3 * self.randn(n) + (0 if self.inplace_abn else 0.8)
+            self.tensors[names[2]] = 0.3 * self.randn(n) + (0 if is_abn else 0.8)
             self.tensors[names[3]] = 0.3 * self.randn(n)
-            if not self.inplace_abn:
+            if not is_abn:
                 self.tensors[name + ".num_batches_tracked"] = torch.tensor(100)
         mean, var, weight, bias = (self.tensors[k] for k in names)
-        if self.inplace_abn:
+        if is_abn:
             weight = weight.abs() + 1e-5
         return F.batch_norm(x, mean, var, weight, bias, training=False, eps=1e-5)
 

@@ -26,7 +26,7 @@ from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 
 from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .operators import TRANSLATIONS
-from .parity import SIZES, check_parity, is_close, is_equal
+from .parity import SIZES, check_parity, faults_of
 from .run_onnx import FORMAT, METADATA_KEY, Model
 from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 
@@ -58,7 +58,7 @@ def export_onnx(
         description: of :func:`.describe`.
         path: of the file, which is written whole or not at all.
         semantic_logits: of :func:`.check_parity`.
-        precision: "float32" or "int8". The limits of int8 are wider (:func:`.is_close`).
+        precision: "float32" or "int8". The limits of int8 are wider (:func:`.faults_of`).
 
     Returns:
         the rows of :func:`.check_parity`.
@@ -68,11 +68,13 @@ def export_onnx(
         write_onnx(graph, augmentation, description, temporary, precision)
         logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
-        good = is_equal if precision == "float32" else is_close
-        if different := [row for row in rows if not good(row)]:
-            raise UserError(
-                f"{path} is not written: in onnxruntime it differs from the model ({different[0]})"
-            )
+        for row in rows:
+            if faults := faults_of(row, precision):
+                raise UserError(
+                    f"{path} is not written: in onnxruntime it differs from the model, on an image "
+                    f"of {row['image']}: {', '.join(faults)}. Try another version of onnxruntime, "
+                    "or another checkpoint of the run (--weights)."
+                )
     return rows
 
 

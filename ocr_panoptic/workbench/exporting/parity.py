@@ -26,7 +26,8 @@ LEAST_SHARE = 0.9999
 LEAST_SHARE_INT8 = 0.9
 """Of the pixels, where the weights have 8 bits; trained networks keep 0.98 and more."""
 LARGEST_DIFFERENCE = 1e-4
-"""Of logits, of confidences and of scores; that of logits beyond 1 is relative to the largest."""
+"""Of logits, relative to the largest one beyond 1, and of scores. Confidences, the softmax of the
+logits, change by at most half of what these change."""
 ROUNDING = 2.0
 """Of logits, if that is more: this many times the model's own difference from float64."""
 
@@ -59,10 +60,11 @@ def check_parity(
 
     Returns:
         of each size "image" and "network", the sizes (height x width) of the image and of what the
-        network gets; "labels equal" (share of the pixels), and the largest differences of "logits"
-        and "confidences"; where that of the logits is above the limit "rounding", that of the model
-        from itself in float64; of a panoptic model also "segments" of both, "segments equal" (share
-        of the pixels), and the largest differences of "boxes" (pixels) and "scores" of those
+        network gets; "labels equal" (share of the pixels), the largest differences of "logits" and
+        "confidences", and "largest logit"; where that of the logits is above the limit "rounding",
+        that of the model from itself in float64; of a panoptic model also "segments" of both,
+        "segments equal" (share of the pixels), and the largest differences of "boxes" (pixels) and
+        "scores" of those
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -88,21 +90,30 @@ def check_parity(
     return rows
 
 
-def is_equal(row: dict[str, Any]) -> bool:
-    """Return whether a row of :func:`check_parity` is within the limits."""
-    shares = [row[key] for key in ("labels equal", "segments equal") if key in row]
-    is_panoptic = "segments equal" in row
-    differences = [row[key] for key in ("confidences", "scores") if is_panoptic]
-    return (
-        min(shares) >= LEAST_SHARE
-        and all(difference <= LARGEST_DIFFERENCE for difference in differences)  # no NaN
-        and row["logits"] <= max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
-    )
+def faults_of(row: dict[str, Any], precision: str = "float32") -> list[str]:
+    """Return what of a row of :func:`check_parity` is beyond the limits, each with value and limit.
 
-
-def is_close(row: dict[str, Any]) -> bool:
-    """Return whether a row of :func:`check_parity` is what 8 bits may make of a model."""
-    return row["labels equal"] >= LEAST_SHARE_INT8 and np.isfinite(row["confidences"])
+    Args:
+        precision: "int8" asks for most of the labels, and for no NaN in the confidences.
+    """
+    least = LEAST_SHARE if precision == "float32" else LEAST_SHARE_INT8
+    logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
+    confidences = logits * max(1.0, row.get("largest logit", 0.0) / 2)
+    limits = {"labels equal": least}
+    if precision != "float32":
+        limits["confidences"] = 1.0
+    else:
+        limits |= {"segments equal": least, "logits": logits}
+        if "segments equal" in row:
+            limits |= {"confidences": confidences, "scores": LARGEST_DIFFERENCE}
+    faults = []
+    for key, limit in limits.items():
+        is_share = key.endswith("equal")
+        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # or NaN
+            faults.append(
+                f"{key} {row[key]:.6g} (at {'least' if is_share else 'most'} {limit:.6g})"
+            )
+    return faults
 
 
 def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
@@ -118,6 +129,7 @@ def _compare(found: Prediction, expected: InferenceOutput, logits: np.ndarray) -
         "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),
         "logits": _relative(found["logits"], logits),
         "confidences": _largest(found["confidences"], expected["confidence"].numpy()),
+        "largest logit": float(np.abs(logits).max()),
     }
 
 

@@ -26,7 +26,7 @@ from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.workbench.exporting import run_onnx
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
-from ocr_panoptic.workbench.exporting.parity import check_parity, is_close, is_equal, match_segments
+from ocr_panoptic.workbench.exporting.parity import check_parity, faults_of, match_segments
 from support.exported_models import PANOPTIC, SEMANTIC, build, export
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
@@ -246,14 +246,26 @@ def test_segments_are_compared_without_their_numbers():
     assert match_segments((ids, things), (joined, things[:1]))[0] == 0.7
 
 
-def test_what_is_equal_and_what_is_close():
-    row = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
-    assert is_equal(row | {"scores": 0.0})
-    assert not is_equal(row | {"scores": float("nan")})
-    assert not is_equal(row | {"scores": 0.0, "segments equal": 0.9998})
-    assert is_close(row | {"labels equal": 0.95, "logits": 0.1, "confidences": 0.3})
-    assert not is_close(row | {"labels equal": 0.85})
-    assert not is_close(row | {"confidences": float("nan")})
+@pytest.mark.parametrize(
+    ("precision", "row", "fault"),
+    [
+        ("float32", {}, ""),
+        ("float32", {"scores": float("nan")}, "scores nan (at most 0.0001)"),
+        ("float32", {"segments equal": 0.9998}, "segments equal 0.9998 (at least 0.9999)"),
+        # Logits of 20 may differ by 2e-3, so that a confidence may by 1e-3.
+        ("float32", {"confidences": 9e-4, "largest logit": 20.0}, ""),
+        ("float32", {"confidences": 2e-3, "largest logit": 20.0}, "confidences 0.002 (at most 0.0"),
+        ("float32", {"confidences": 2e-4, "largest logit": 1.0}, "confidences 0.0002 (at most 0.0"),
+        ("float32", {"confidences": 2e-4, "rounding": 1e-4}, ""),
+        ("int8", {"labels equal": 0.95, "logits": 0.1, "confidences": 0.3}, ""),
+        ("int8", {"labels equal": 0.85}, "labels equal 0.85 (at least 0.9)"),
+        ("int8", {"confidences": float("nan")}, "confidences nan"),
+    ],
+)
+def test_limits_of_parity(precision, row, fault):
+    good = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
+    found = faults_of(good | {"scores": 0.0} | row, precision)
+    assert found[0].startswith(fault) if fault else not found
 
 
 class Cancelling(nn.Module):
@@ -292,4 +304,4 @@ def test_as_far_apart_as_the_model_itself_rounds(error, equal):
     used = deploy(model, optimize=False)
     (row,) = check_parity(used, Exported(), lambda m, x: m.logits(x), "RGB", same, [(40, 60)])
     assert 1e-4 < row["rounding"] < 3e-4  # half the distance of two float32 near 3000
-    assert is_equal(row) == equal
+    assert (not faults_of(row)) == equal
