@@ -14,6 +14,7 @@ from .config_rules import (
     ANY,
     DEVICE,
     NORM,
+    PLAIN_NAME,
     SIZES,
     STEPS,
     Allowed,
@@ -160,7 +161,7 @@ SECTIONS: dict[str, list[Key]] = {
         "fills every classifier whose shape fits, whatever its classes are."),
 ],
 "Networks of timm (docs/backbones.md)": [
-    Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], ANY,
+    Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], PLAIN_NAME,
         'Network of timm, bare ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is '
         'dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone": any of strides 4 '
         "to 32), or a plain ViT under ViTDet's simple feature pyramid "
@@ -311,7 +312,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Norm between these convolutions."),
 ],
 "Training": [
-    Key("SOLVER.EPOCHS", 0.0, [], at_least(0),
+    Key("SOLVER.EPOCHS", 0.0, [], at_least(0, most=10**9),
         "Passes over the training images. SOLVER.MAX_ITER 0 follows from them, and the warm-up is "
         "then at most a tenth of the training."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
@@ -426,7 +427,7 @@ SECTIONS: dict[str, list[Key]] = {
     # No data here have them.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
-    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS")),
+    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),
     Key("SOLVER.BASE_LR", THEIRS, [], at_least(0)),
     Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0)),
     Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0)),

@@ -77,11 +77,14 @@ def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
     return Allowed(permits, lambda: text)
 
 
-def at_least(least: int, meaning: str = "") -> Allowed:
-    """Return the numbers from ``least`` on, with what the least one means."""
+def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
+    """Return the numbers from ``least`` to ``most``, with what the least one means."""
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
+    text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN is neither. None is Detectron2's default of some.
-    return of_form(text, lambda value: value is None or least <= value < math.inf)
+    return of_form(
+        text, lambda value: value is None or (least <= value <= most and value < math.inf)
+    )
 
 
 def at_most(most: int, otherwise: str) -> Allowed:
@@ -114,7 +117,7 @@ def _is_device(name: str) -> bool:
     import torch
 
     try:
-        return name == "auto" or torch.device(name).type != "meta"  # which has no values
+        return name == "auto" or torch.device(name).type in ("cpu", "cuda")
     except RuntimeError:
         return False
 
@@ -129,6 +132,8 @@ NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
 )
 DEVICE = of_form("a device: auto, cpu, or cuda", _is_device)
+# timm takes an address or a folder instead, whose files it fetches and trusts.
+PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
 SIZES = of_form(
     "a tuple of at least one size in pixels, 0 for the image's own",
     lambda sizes: len(sizes) > 0 and _are_counts(sizes),

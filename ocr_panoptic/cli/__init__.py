@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
+from ocr_panoptic import __version__
 from ocr_panoptic.errors import did_you_mean
 from ocr_panoptic.program import run_program
 
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{PROGRAM} [-h] COMMAND ...",
     )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
     command = parser.parse_args(words[:1]).command
     if command is None:

@@ -11,11 +11,13 @@ from typing import Any
 from ocr_panoptic.errors import did_you_mean
 
 _AUTO = "--resume-auto"
-_KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
+_KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
     """Return the path of a flag; a shell leaves the ~ of --output=~/x as it is."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; it is a path")
     return Path(text).expanduser()
 
 

@@ -53,8 +53,14 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     from ocr_panoptic.engine.run_check import check_run
 
     gpus = args.num_gpus * args.num_machines
+    if gpus < 1:
+        raise UserError(
+            f"--num-gpus is {args.num_gpus} and --num-machines {args.num_machines}; each is at "
+            "least 1."
+        )
     cfg = load_arguments(args)
-    cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
+    if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
+        cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     completed = complete_config(cfg, training=True)
     cfg = scaled(cfg, gpus)
     check_solver(cfg, gpus)

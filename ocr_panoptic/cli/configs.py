@@ -6,6 +6,7 @@ for.
 """
 
 import argparse
+import re
 
 from ocr_panoptic.config_names import config_names, config_purpose
 from ocr_panoptic.errors import did_you_mean
@@ -19,6 +20,13 @@ def argument_parser() -> CommandParser:
     return parser
 
 
+def _nearest_part(parts: list[str], names: list[str]) -> str:
+    """Return a hint for the first part that no name has: the most alike of the names' words."""
+    words = {word for name in names for word in re.split(r"[/_-]", name)}
+    unknown = [part for part in parts if not any(part in name.lower() for name in names)]
+    return did_you_mean((unknown or parts)[0], words)
+
+
 def run(args: argparse.Namespace) -> int:
     names = config_names()
     parts = [part.lower() for part in args.parts]
@@ -26,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     for name in found:
         print(f"{name}\n    {config_purpose(name)}")
     if not found:
-        print(f"No config has {' '.join(args.parts)} in its name.{did_you_mean(parts[0], names)}")
+        print(f"No config has {' '.join(args.parts)} in its name.{_nearest_part(parts, names)}")
     return 0 if found else 1

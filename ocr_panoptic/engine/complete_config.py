@@ -138,6 +138,11 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
             )
         images = len(training_records(cfg))
         by_epochs = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+        if by_epochs > 10**9:
+            raise UserError(
+                f"SOLVER.EPOCHS is {solver.EPOCHS:g}, which are {by_epochs} iterations; a training "
+                "has at most 1,000,000,000."
+            )
     if given == 0:
         solver.MAX_ITER = by_epochs
         solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)

@@ -58,6 +58,8 @@ def load_config(
     """
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
+    if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
+        raise UserError(f"{joined[0]:.100}: a KEY and its VALUE are two words, without =")
     if len(opts) % 2:
         raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
     cfg = get_cfg()

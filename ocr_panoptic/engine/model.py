@@ -22,7 +22,7 @@ from ocr_panoptic.engine.trained_model import build_trained_model, trained_confi
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.image_sources import Item, find_inputs, read_items
-from ocr_panoptic.formats.pictures import TooThin, picture_pixels, reordered
+from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
@@ -34,7 +34,7 @@ from .result import Result
 
 logger = logging.getLogger(__name__)
 
-Source = str | PathLike | np.ndarray | Image.Image
+Source = str | PathLike | np.ndarray | torch.Tensor | Image.Image
 
 
 def load(
@@ -120,9 +120,10 @@ class Model:
         Predict an image, or many one after the other.
 
         Args:
-            source: an image file; an array [H,W,C], uint8, RGB first; an image of Pillow, turned as
-                its EXIF data say; or many: a folder with all below it, a list of files (``.txt``),
-                a video, or anything that gives such images in turn.
+            source: an image file; an array [H,W,C], uint8, RGB first, or [H,W] in grey; a tensor
+                [C,H,W] of the same; an image of Pillow, turned as its EXIF data say; or many: a
+                folder with all below it, a list of files (``.txt``), a video, or anything that
+                gives such images in turn.
 
         Returns:
             a :class:`.Result`; for many an iterator of them, which reads images ahead.
@@ -138,8 +139,13 @@ class Model:
             if inputs.items[0].source == inputs.entry and inputs.items[0].frame is None:
                 return next(_each(results))
             return _each(results)
-        if isinstance(source, np.ndarray | Image.Image):
+        if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._of_image("image", source)
+        if not isinstance(source, Iterable):
+            raise UserError(
+                f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
+                "an array, a tensor, an image of Pillow, or several of them."
+            )
         names = (f"{number:06d}" for number in itertools.count())
         return _each(_caught(self._of_source, *named) for named in zip(names, source))
 
@@ -167,8 +173,15 @@ class Model:
             raise UserError(f"{source}: is no image, as those of a list are")
         return result
 
-    def _of_image(self, name: str, source: np.ndarray | Image.Image) -> Result:
+    def _of_image(self, name: str, source: np.ndarray | torch.Tensor | Image.Image) -> Result:
         cfg = self.config.INPUT
+        if isinstance(source, torch.Tensor):
+            source = source.detach().cpu().numpy()
+            source = source.transpose(1, 2, 0) if source.ndim == COLOURS else source
+        if isinstance(source, np.ndarray) and source.ndim == 2:  # grey
+            source = np.repeat(
+                source[:, :, None], cfg.CHANNELS if cfg.CHANNELS <= COLOURS else 1, 2
+            )
         if isinstance(source, Image.Image):
             try:
                 image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)
@@ -179,7 +192,8 @@ class Model:
             if found[0] != np.uint8 or found[1][2:] != (cfg.CHANNELS,) or 0 in found[1]:
                 raise UserError(
                     f"{name}: is {found[0]} {list(found[1])}; expected an array [H,W,"
-                    f"{cfg.CHANNELS}] of uint8, RGB first, an image of Pillow or a path"
+                    f"{cfg.CHANNELS}] of uint8, RGB first, a tensor [{cfg.CHANNELS},H,W] of it, an "
+                    "image of Pillow or a path"
                 )
             image = reordered(source, cfg.FORMAT)
         return self._result(Item(name, name, Path(name)), image)

@@ -98,6 +98,8 @@ def named_model(
             Detectron2's zoo has for the config, or those that the config names.
         opts: KEY VALUE ... of the command line, for MODEL.TRUST_PICKLE.
     """
+    if weights is not None and not str(weights):
+        raise UserError("The name of the weights is empty; leave it out for the last checkpoint.")
     run, keys, words = str(run), {}, list(map(str, opts))
     trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
     if not weights and run.endswith(WEIGHTS):

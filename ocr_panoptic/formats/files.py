@@ -34,7 +34,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # No process id: those of two containers are equal.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    temporary = path.with_name(f".{start}.{secrets.token_hex(4)}.tmp")
     try:
         with naming(path):
             yield temporary

@@ -66,12 +66,14 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
             path on each line, relative to its own folder; an image; or a video.
         output: folder of results; it is left out where it lies in a folder of images.
     """
+    if not os.fspath(entry):  # which is the current folder to Python
+        raise UserError("The input is empty; expected a folder, a list, an image or a video.")
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
         files, others = images_below(path, output)
         return Inputs(path, _items(path, files), others)
     if not path.is_file():
-        raise MissingFileError(f"--input {entry}: no such folder, list, image or video")
+        raise MissingFileError(f"{entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()
     if suffix in image_suffixes():
         return Inputs(path, _items(path.parent, [path]))
@@ -79,17 +81,17 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
         return Inputs(path, _frames(path))
     if suffix != LIST_SUFFIX:
         raise UserError(
-            f"--input {entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
+            f"{entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
             f"({LIST_SUFFIX}), an image ({', '.join(sorted(image_suffixes()))}) or a video "
             f"({', '.join(VIDEO_SUFFIXES)})"
         )
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise UserError(f"--input {path}: is no text file with a path on each line") from error
+        raise UserError(f"{path}: is no text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
     if not files:
-        raise MissingFileError(f"--input {path}: the list names no image")
+        raise MissingFileError(f"{path}: the list names no image")
     folder = Path(os.path.commonpath([file.parent for file in files]))
     return Inputs(path, _items(folder, list(dict.fromkeys(files))))
 
@@ -116,7 +118,7 @@ def _frames(path: Path) -> list[Item]:
     except UserError:
         count += 1
     if not count:
-        raise UserError(f"--input {path}: no frame can be read; convert it with ffmpeg")
+        raise UserError(f"{path}: no frame can be read; convert it with ffmpeg")
     names = [f"{number:06d}" for number in range(count)]
     return [Item(name, f"{name}.png", path, number) for number, name in enumerate(names)]
 
@@ -207,7 +209,7 @@ def images_below(
             images.append(path)
     if not images:
         found = summary(others) if others else "It is empty."
-        raise MissingFileError(f"--input {folder}: the folder holds no image. {found}")
+        raise MissingFileError(f"{folder}: the folder holds no image. {found}")
     return sorted(images), dict(sorted(others.items()))
 
 

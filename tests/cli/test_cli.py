@@ -57,10 +57,14 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     prefix = "ocr-panoptic: error: "
     assert fails(capsys, "trian") == f"{prefix}trian: no such command. Did you mean train?"
     assert fails(capsys, "xyz") == f"{prefix}xyz: no such command."
+    assert fails(capsys, "view", "--dataset", "a", "--output=").endswith(
+        "--output: is empty; it is a path"
+    )
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # the beginning of one
+    assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
     with pytest.raises(ValueError, match="--data: flags stand before the files"):
         cli.call("check", ["a.yaml", "--data", "b.yaml"])
@@ -128,7 +132,8 @@ def test_configs(capsys):
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
-    assert cli.call("configs", ["nothing_like_it"]) == 1
+    assert cli.call("configs", ["cocco"]) == 1
+    assert capsys.readouterr().out == "No config has cocco in its name. Did you mean COCO?\n"
 
 
 WITHOUT_PYTORCH = """

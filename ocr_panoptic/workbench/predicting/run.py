@@ -9,6 +9,7 @@ coco.json        COCO's format of instances, with a mask for each segment
 overlays.mp4     of a video, where overlays are drawn
 """
 
+import errno
 import json
 import logging
 from collections.abc import Sequence
@@ -97,7 +98,12 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         item, result = found
         if isinstance(result, Exception):
             return item.name, str(result)
-        result.save(folder, overlays)
+        try:
+            result.save(folder, overlays)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # which is this image's, and no other's
+                raise
+            return item.name, f"{item.source}: the name is too long for those of its results"
         return item.name, ""
 
     saved = ahead(save, model.results(items))

@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
 @pytest.mark.parametrize(
     "array, message",
     [
-        (np.zeros((4, 5), np.uint8), r"is uint8 \[4, 5\]; expected an array \[H,W,3\]"),
+        (torch.zeros(4, 5, 3, dtype=torch.uint8), r"is uint8 \[5, 3, 4\]; expected an array \[H"),
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
         (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
@@ -213,6 +213,21 @@ def test_arrays_that_are_no_images(model_of, array, message):
         next(model.predict([array]))
     with pytest.raises(ValueError, match="000000: is int .*expected an array"):
         next(model.predict([3]))
+    for source, said in ((None, "was given None, a NoneType"), (5, "given 5"), ("", "is empty")):
+        with pytest.raises(ValueError, match=said):
+            model.predict(source)
+
+
+def test_tensors_and_grey_arrays(model_of, images):
+    model = loaded(model_of("semantic"))
+    image = pixels(sorted(images.iterdir())[0])
+    grey = image[:, :, 0]
+    for source, same in (
+        (torch.as_tensor(image.transpose(2, 0, 1).copy()), image),
+        (grey, np.stack([grey] * 3, axis=2)),
+    ):
+        found, expected = model.predict(source), model.predict(same)
+        assert np.array_equal(found.confidence, expected.confidence)
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):

@@ -256,6 +256,16 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
     assert len(read(out / "panoptic.json")["images"]) == 6
 
 
+def test_a_name_too_long_is_the_fault_of_its_image(model_of, call, images, tmp_path, caplog):
+    shutil.copytree(images, tmp_path / "long")
+    first = sorted((tmp_path / "long").iterdir())[0]
+    for name in ("a" * 247 + ".jpg", "b" * 252 + ".bw"):  # its .png has 256 bytes
+        shutil.copy(first, first.with_name(name))
+    assert call(model_of("semantic"), first.parent) == 1
+    assert (tmp_path / "out/labels" / f"{'a' * 247}.png").exists()
+    assert "1 images have no results" in caplog.text and "name is too long" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path, caplog):
     """The image has no results if only scores overflow."""
