@@ -60,6 +60,12 @@ def setup(args: argparse.Namespace) -> Run:
         # Detectron2 takes what follows a ? in the name of weights as an option.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
+    for name in ("log.txt", "metrics.json", "training.lock"):  # opened, all others are replaced
+        if os.path.islink(path := os.path.join(cfg.OUTPUT_DIR, name)):
+            raise UserError(
+                f"{path} is a link to {os.readlink(path)}, into which this run would write. Remove "
+                "the link, or set another OUTPUT_DIR."
+            )
     checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     if not training:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS

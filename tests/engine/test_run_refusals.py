@@ -151,6 +151,7 @@ REFUSED = [  # config, flags and keys, parts of the message
     (P, "OUTPUT_DIR ''", "OUTPUT_DIR is empty. Set"),
     (P, "OUTPUT_DIR s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder"),
     (P, "OUTPUT_DIR what?", "OUTPUT_DIR is what?. ... no ?"),
+    (P, "OUTPUT_DIR linked", "linked/log.txt is a link to ../file, into which this run would"),
     (P, "OUTPUT_DIR file", "OUTPUT_DIR file cannot be written (File exists). Set"),
     (P, "--eval-only OUTPUT_DIR file/run", "file/run cannot be written (Not a directory). Set"),
     (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run cannot be written ("),
@@ -167,6 +168,8 @@ def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, confi
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "file").touch()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked/log.txt").symlink_to("../file")
     opts = shlex.split(words.replace("BOTH", "\"('tiny_sem_val','tiny_sem_train')\""))
     flags = (opts.pop(0),) if words[:2] == "--" else ()
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
@@ -177,7 +180,8 @@ def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, confi
     for part in fault.split(" ... "):
         assert part in rest, error.value
         rest = rest.partition(part)[2]
-    assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt"}
+    assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt", "linked"}
+    assert not (tmp_path / "file").stat().st_size
 
 
 def test_the_head_alone_makes_the_plain_baseline(caplog):

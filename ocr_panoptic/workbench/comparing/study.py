@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import signal
 import statistics
 import subprocess
 import time
@@ -97,7 +98,12 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        _, status, usage = os.wait4(process.pid, 0)
+        # The training saves what it has done, and ends with this process.
+        usual = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        finally:
+            signal.signal(signal.SIGTERM, usual)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise UserError(

@@ -85,6 +85,13 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
             use()
 
 
+def test_a_signal_ends_the_training_too(study, tmp_path):
+    """The child sends its parent, which is this process, a SIGTERM, and gets one back."""
+    child = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
+    with pytest.raises(ValueError, match=r"none, seed 3 failed with exit code -15; see"):
+        run_study(study, [sys.executable, "-c", child], tmp_path)
+
+
 def test_a_failing_run_names_its_log(study, tmp_path):
     with pytest.raises(ValueError, match=r"none, seed 3 failed with exit code 2; see (.+)\. The"):
         run_study(study, ABSENT, tmp_path / "out")
