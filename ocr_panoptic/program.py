@@ -1,5 +1,6 @@
 """The frame of every program: its messages, and how it ends."""
 
+import errno
 import logging
 import signal
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import PACKAGE, USER_ERRORS
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a disk's state, and no defect
 
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
@@ -23,7 +26,9 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         return main(*args)
     except KeyboardInterrupt as e:
         raise SystemExit(128 + signal.SIGINT) from e
-    except USER_ERRORS as e:
+    except (*USER_ERRORS, OSError) as e:
+        if not isinstance(e, USER_ERRORS) and e.errno not in FULL:
+            raise
         logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # of a run, for its log.txt
         print(f"ERROR: {e}", file=sys.stderr)
         raise SystemExit(1) from e

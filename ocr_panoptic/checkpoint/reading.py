@@ -169,6 +169,11 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
                     raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
+        if isinstance(e, MemoryError) or "allocate memory" in str(e):
+            size = os.path.getsize(filename) / 2**20
+            raise UserError(
+                f"{filename} cannot be read: there is too little memory for its {size:.0f} MiB."
+            ) from e
         # torch's own words say how to switch its protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
         is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)

@@ -3,7 +3,9 @@
 import argparse
 import logging
 import os
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,14 +89,28 @@ def setup(args: argparse.Namespace) -> Run:
     return Run(cfg, written)
 
 
-def claimed(folder: str) -> AbstractContextManager:
-    """Keep other trainings out of an OUTPUT_DIR until the end of the block, or of the process."""
-    if not comm.is_main_process():
-        return nullcontext()
+_TRAINING = threading.Lock()
+
+
+@contextmanager
+def claimed(folder: str) -> Iterator[None]:
+    """Keep other trainings out of an OUTPUT_DIR, and out of this process, whose random generators
+    and log are the training's, until the end of the block."""
+    if not _TRAINING.acquire(blocking=False):
+        raise UserError("This process trains another model, in another thread: use a process each.")
     try:
-        return FileLock(Path(folder) / "training.lock").acquire(blocking=False)
-    except Timeout as e:
-        raise UserError(f"OUTPUT_DIR {folder} is that of another training: set another.") from e
+        with ExitStack() as stack:
+            if comm.is_main_process():
+                lock = FileLock(Path(folder) / "training.lock")
+                try:
+                    stack.enter_context(lock.acquire(blocking=False))
+                except Timeout as e:
+                    raise UserError(
+                        f"OUTPUT_DIR {folder} is that of another training: set another."
+                    ) from e
+            yield
+    finally:
+        _TRAINING.release()
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:

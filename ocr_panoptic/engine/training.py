@@ -1,6 +1,7 @@
 """Detectron2's trainer, plus what it lacks to train."""
 
 import logging
+import os
 import weakref
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.last import newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.run_folder import write_classes, write_config
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
@@ -231,6 +232,12 @@ class ResumableTrainer(DefaultTrainer):
             with self.stopping.listening(), explained_workers(), suppress(EndedEarly):
                 super().train()
             return getattr(self, "_last_eval_results", None)
+        except FileNotFoundError as e:
+            if os.path.isdir(folder := self.cfg.OUTPUT_DIR):
+                raise
+            raise MissingFileError(
+                f"OUTPUT_DIR {folder} was removed or renamed during the training."
+            ) from e
         except FloatingPointError as e:
             last = self.checkpointer.get_checkpoint_file() or "none"
             raise FloatingPointError(

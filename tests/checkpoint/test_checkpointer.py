@@ -13,6 +13,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.checkpoint.fit import Fit, Shape
+from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.engine import load_config
 
 executed: list[str] = []
@@ -352,3 +353,15 @@ def test_weights_of_another_model_start_no_training(tmp_path, fills):
     advice = re.search(r"set (MODEL\S+) (\S+) to start", str(error.value)).groups()
     min_share = load_config("", list(advice)).MODEL.WEIGHTS_MIN_SHARE
     SafeCheckpointer(make(), min_share=min_share).load(path)
+
+
+def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"
+        )
+
+    torch.save({"model": {"a": torch.zeros(1)}}, tmp_path / "a.pth")
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(ValueError, match="a.pth cannot be read: there is too little memory"):
+        read_checkpoint(str(tmp_path / "a.pth"))

@@ -1,5 +1,6 @@
 """How a program ends: a user's mistake with its message, a defect with its traceback."""
 
+import errno
 import logging
 import subprocess
 import sys
@@ -27,6 +28,7 @@ def fail(error: Exception) -> None:
         (fail, (MissingPackageError("pip install x"),), 1, "ERROR: pip install x\n"),
         (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
+        (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
         (interrupted, (), 130, ""),
     ],
 )

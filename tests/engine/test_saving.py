@@ -217,7 +217,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
     with pytest.raises(ValueError, match="is that of another training"):
-        claimed(str(tmp_path / "run"))
+        claimed(str(tmp_path / "run")).__enter__()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT
     (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
@@ -225,6 +225,8 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = (tmp_path / "run/log.txt").read_text()
     assert "Stopped by signal 2" in log and "Traceback" not in log
     with claimed(str(tmp_path / "run")):  # it is free again
+        with pytest.raises(ValueError, match="trains another model, in another thread"):
+            claimed(str(tmp_path / "other")).__enter__()
         setup(short_args(flags=("--overwrite",)))
 
 
