@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import multiprocessing
 import os
 import threading
 from collections.abc import Iterator
@@ -68,6 +69,11 @@ def setup(args: argparse.Namespace) -> Run:
                 f"{path} is a link to {os.readlink(path)}, into which this run would write. Remove "
                 "the link, or set another OUTPUT_DIR."
             )
+    if multiprocessing.current_process().daemon and cfg.DATALOADER.NUM_WORKERS:
+        raise UserError(
+            f"DATALOADER.NUM_WORKERS is {cfg.DATALOADER.NUM_WORKERS}, but this process is a worker "
+            "of a pool, which can start no processes. Set it to 0."
+        )
     checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     if not training:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS

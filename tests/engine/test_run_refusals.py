@@ -2,6 +2,7 @@
 
 import functools
 import math
+import multiprocessing
 import shlex
 
 import pytest
@@ -182,6 +183,12 @@ def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, confi
         rest = rest.partition(part)[2]
     assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt", "linked"}
     assert not (tmp_path / "file").stat().st_size
+
+
+def test_a_pools_worker_starts_no_processes(tiny_data, make_args, monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    with pytest.raises(ValueError, match="NUM_WORKERS is 3, .* worker of a pool.* Set it to 0"):
+        setup(make_args("DATALOADER.NUM_WORKERS", "3"))
 
 
 def test_the_head_alone_makes_the_plain_baseline(caplog):
