@@ -14,7 +14,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 import ocr_panoptic
 from ocr_panoptic.cli import call
 from ocr_panoptic.data.register import register_data_files
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.engine.identity import FREE
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
@@ -223,3 +223,23 @@ def test_weights_are_no_config(tmp_path):
 def test_every_pattern_of_free_keys_is_of_some_key():
     keys = values_by_key(load_config("", []))
     assert [p for p in FREE if not any(fnmatch(key, p) for key in keys)] == []
+
+
+@pytest.mark.slow
+def test_rows_of_classifiers_go_by_class(run, other_data, make_args, tmp_path):
+    """Of reversed classes each has its row; without MODEL.WEIGHTS_BY_CLASS that of its place."""
+    folder, _ = run("semantic")
+    rows = torch.load(folder / "model_final.pth")["model"]["sem_seg_head.refined_predictor.weight"]
+    for by_class in (True, False):
+        keys, config = KINDS["semantic"]
+        data = ("DATASETS.FILES", f"('{other_data('semantic')}',)", "DATASETS.TEST", "()")
+        args = make_args(
+            *(*keys, *data, "DATASETS.TRAIN", "('other_semantic_train',)"),
+            *("MODEL.WEIGHTS", folder / "model_final.pth", "MODEL.WEIGHTS_BY_CLASS", by_class),
+            *("OUTPUT_DIR", tmp_path / "other"),
+            config=config,
+        )
+        trainer = Trainer(*setup(args))
+        trainer.resume_or_load(False)
+        found = trainer.model.sem_seg_head.refined_predictor.weight.detach()
+        assert torch.equal(found, rows.flip(0) if by_class else rows)
