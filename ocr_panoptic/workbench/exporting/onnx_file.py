@@ -26,7 +26,7 @@ from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 
 from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .operators import TRANSLATIONS
-from .parity import SIZES, check_parity, faults_of
+from .parity import SIZES, check_parity, parity_faults
 from .run_onnx import FORMAT, METADATA_KEY, Model
 from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 
@@ -58,7 +58,7 @@ def export_onnx(
         description: of :func:`.describe`.
         path: of the file, which is written whole or not at all.
         semantic_logits: of :func:`.check_parity`.
-        precision: "float32" or "int8". The limits of int8 are wider (:func:`.faults_of`).
+        precision: "float32" or "int8". The limits of int8 are wider (:func:`.parity_faults`).
 
     Returns:
         the rows of :func:`.check_parity`.
@@ -69,7 +69,7 @@ def export_onnx(
         logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
         for row in rows:
-            if faults := faults_of(row, precision):
+            if faults := parity_faults(row, precision):
                 raise UserError(
                     f"{path} is not written: in onnxruntime it differs from the model, on an image "
                     f"of {row['image']}: {', '.join(faults)}. Try another version of onnxruntime, "

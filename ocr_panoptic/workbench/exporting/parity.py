@@ -90,7 +90,7 @@ def check_parity(
     return rows
 
 
-def faults_of(row: dict[str, Any], precision: str = "float32") -> list[str]:
+def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """Return what of a row of :func:`check_parity` is beyond the limits, each with value and limit.
 
     Args:

@@ -26,7 +26,7 @@ from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.workbench.exporting import run_onnx
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
-from ocr_panoptic.workbench.exporting.parity import check_parity, faults_of, match_segments
+from ocr_panoptic.workbench.exporting.parity import check_parity, match_segments, parity_faults
 from support.exported_models import PANOPTIC, SEMANTIC, build, export
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
@@ -264,7 +264,7 @@ def test_segments_are_compared_without_their_numbers():
 )
 def test_limits_of_parity(precision, row, fault):
     good = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
-    found = faults_of(good | {"scores": 0.0} | row, precision)
+    found = parity_faults(good | {"scores": 0.0} | row, precision)
     assert found[0].startswith(fault) if fault else not found
 
 
@@ -304,4 +304,4 @@ def test_as_far_apart_as_the_model_itself_rounds(error, equal):
     used = deploy(model, optimize=False)
     (row,) = check_parity(used, Exported(), lambda m, x: m.logits(x), "RGB", same, [(40, 60)])
     assert 1e-4 < row["rounding"] < 3e-4  # half the distance of two float32 near 3000
-    assert (not faults_of(row)) == equal
+    assert (not parity_faults(row)) == equal
