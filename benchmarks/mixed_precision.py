@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 import torch
-from detectron2.modeling import build_model
 from detectron2.utils.events import EventStorage
 from tabulate import tabulate
+
+from ocr_panoptic.modeling import build_model
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config, run_program
