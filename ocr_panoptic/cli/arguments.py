@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import did_you_mean
 
 _AUTO = "--resume-auto"
@@ -55,7 +56,11 @@ class CommandParser(argparse.ArgumentParser):
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
-                self.error(f"{flag}: no such flag.{did_you_mean(flag, known)}")
+                end = flag.replace("--", ".", 1).replace("-", "_").upper()
+                keys = [key.name for key in KEYS if key.name.endswith(end)]
+                is_key = keys and any(action.dest == "opts" for action in self._actions)
+                hint = f" Set {keys[0]} at the end." if is_key else did_you_mean(flag, known)
+                self.error(f"{flag}: no such flag.{hint}")
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)

@@ -63,6 +63,8 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
+    said = fails(capsys, "train", "--epochs", "3")
+    assert said == f"{prefix}--epochs: no such flag. Set SOLVER.EPOCHS at the end."
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # the beginning of one
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
