@@ -22,7 +22,7 @@ def argument_parser() -> CommandParser:
 
 def _nearest_part(parts: list[str], names: list[str]) -> str:
     """Return a hint for the first part that no name has: the most alike of the names' words."""
-    words = {word for name in names for word in re.split(r"[/_-]", name)}
+    words = {word.lower() for name in names for word in re.split(r"[/_-]", name)}
     unknown = [part for part in parts if not any(part in name.lower() for name in names)]
     return did_you_mean((unknown or parts)[0], words)
 

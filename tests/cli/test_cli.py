@@ -135,7 +135,7 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["cocco"]) == 1
-    assert capsys.readouterr().out == "No config has cocco in its name. Did you mean COCO?\n"
+    assert capsys.readouterr().out == "No config has cocco in its name. Did you mean coco?\n"
 
 
 WITHOUT_PYTORCH = """
