@@ -35,7 +35,7 @@ from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.onnx_file import write_onnx
-from ocr_panoptic.workbench.exporting.parity import check_parity, faults_of, sample_image
+from ocr_panoptic.workbench.exporting.parity import check_parity, parity_faults, sample_image
 from ocr_panoptic.workbench.exporting.run_onnx import FORMAT, Model
 from support import published_networks as published
 from support.published_files import FILES
@@ -170,7 +170,7 @@ def cell(rows: list[dict]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns: 1 where a result is not equal within the limits of ``faults_of``."""
+    """Returns: 1 where a result is not equal within the limits of ``parity_faults``."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for kind, names in (("networks", NETWORKS), ("schemes", SCHEMES), ("published", PUBLISHED)):
         parser.add_argument(
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
     instances = [row for row in everything if "boxes" in row]
     for key in ("boxes", "scores"):
         print(f"{key}: {max((row[key] for row in instances), default=0):.0e} apart at most")
-    different = [row for row in everything if faults_of(row)]
+    different = [row for row in everything if parity_faults(row)]
     for row in different:
         print(f"not equal: {row}")
     return 1 if different else 0

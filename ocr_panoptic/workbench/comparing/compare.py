@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detectron2.config import CfgNode
 from tabulate import tabulate
 
 from ocr_panoptic.engine.config_checks import defaults_of_unread
@@ -24,12 +25,8 @@ _SEMANTIC = {
     OURS: (),
 }
 _CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
-_PANOPTIC = {
-    "plain": ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead"),  # Panoptic-FPN: Detectron2's head
-    "PPM": (*_CONTEXT_HEAD, *_SEMANTIC["PPM"]),
-    "OCR": (*_CONTEXT_HEAD, *_SEMANTIC["OCR"]),
-    OURS: (),
-}
+_PANOPTIC = {name: (*_CONTEXT_HEAD, *own) if own else () for name, own in _SEMANTIC.items()}
+LEVEL = 1.0  # points of a metric; a difference that is surely smaller is level
 _METRICS = {
     "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
     "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),
@@ -38,10 +35,10 @@ _METRICS = {
 
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
-    Return the study of a config's head, "ours", against "plain", "PPM" and "OCR" in its place, all
-    else being equal, except for keys that they do not read, such as the losses of Panoptic-FPN's
-    plain head, which has cross-entropy. PPM and OCR are as published, without MODEL.OCR.RESIDUAL.
-    If "ours" is one of them, it is not trained a second time.
+    Return the study of a config's head, "ours", against "plain" (no context), "PPM" and "OCR" in
+    its place, as published, without MODEL.OCR.RESIDUAL. All else is equal: losses, schedule, and
+    the features. A residual head adds a prediction from COARSE_IN_FEATURES to one from IN_FEATURES,
+    so the others read both, concatenated. If "ours" is one of them, it is not trained twice.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -52,11 +49,21 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
         )
     systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
+        own += _features_of_both(cfg) if own else ()
         other = load_config(str(config), [*opts, *own])
         if name == OURS or other != cfg:
             unread = () if name == OURS else defaults_of_unread(other)
             systems[name] = System(config, (*opts, *own, *unread), tuple(seeds))
     return Study(systems, _METRICS[architecture])
+
+
+def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
+    """Return the KEY VALUE with which a head reads for its pixels all that a residual one reads."""
+    head = cfg.MODEL.SEM_SEG_HEAD
+    if head.NAME != "ContextSemSegHead" or not cfg.MODEL.OCR.RESIDUAL:
+        return ()
+    names = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])
+    return ("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*names]))
 
 
 def comparison_report(study: Study, records: Records) -> str:
@@ -94,17 +101,24 @@ def comparison_report(study: Study, records: Records) -> str:
 
 def verdict(study: Study, records: Records) -> str:
     """Return a line for each metric that says how "ours" compares with each other head: the mean of
-    the differences, its 95 % confidence interval, and whether it is better, worse or level."""
+    the differences, its 95 % confidence interval, and whether it is better or worse (the interval
+    excludes 0), level (it lies within LEVEL of 0) or undecided."""
     lines = []
     for metric in study.metrics:
         parts = []
         for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
-            word = "level" if not i.excludes_zero else "better" if i.mean > 0 else "worse"
-            said = "(one seed says nothing)" if i.half is None else f"{i.ends} {word}"
+            said = "(one seed says nothing)" if i.half is None else f"{i.ends} {_word(i)}"
             parts.append(f"{name} {i.mean:+.2f} {said}")
         if parts:
             lines.append(f"{metric}, ours against {', '.join(parts)}")
     return "\n".join(lines)
+
+
+def _word(interval: Interval) -> str:
+    if interval.excludes_zero:
+        return "better" if interval.mean > 0 else "worse"
+    is_level = abs(interval.mean) + interval.half <= LEVEL
+    return "level" if is_level else "undecided: more seeds"
 
 
 def gains_of_ours(

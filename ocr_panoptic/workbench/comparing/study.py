@@ -73,7 +73,8 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     side by side: each leaves out what another one is training. Run folders are
     ``output/<system>/seed<n>``; ``train`` is an interpreter and train_net.py or its like.
     """
-    read_runs(study, output)
+    count, runs = len(read_runs(study, output)), sum(len(s.seeds) for s in study.systems.values())
+    print(f"{runs} runs, of which {count} are finished", flush=True)
     for seed in study.seeds:
         for name, system in study.systems.items():
             if seed not in system.seeds:
@@ -84,7 +85,10 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
                 with FileLock(folder / "study_run.lock", blocking=False):
                     if not (folder / RECORD).is_file():
                         print(f"{name}, seed {seed}: {folder}", flush=True)
+                        start = time.perf_counter()
                         _run(study, name, seed, train, folder)
+                        count, minutes = count + 1, (time.perf_counter() - start) / 60
+                        print(f"{count} of {runs} are finished; it took {minutes:.1f} minutes")
             except Timeout:
                 print(f"{name}, seed {seed}: another process trains it", flush=True)
 
