@@ -9,6 +9,11 @@ from typing import Any
 
 from .errors import PACKAGE, USER_ERRORS
 
+INSTALL = {  # what pip cannot bring for every machine as a dependency
+    "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
+    "detectron2": "pip install --no-build-isolation "
+    "git+https://github.com/facebookresearch/detectron2.git (after torch)",
+}
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a disk's state, and no defect
 
 
@@ -26,6 +31,11 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         return main(*args)
     except KeyboardInterrupt as e:
         raise SystemExit(128 + signal.SIGINT) from e
+    except ModuleNotFoundError as e:
+        if e.name not in INSTALL:
+            raise
+        print(f"ERROR: {e.name} is not installed here: {INSTALL[e.name]}", file=sys.stderr)
+        raise SystemExit(1) from e
     except (*USER_ERRORS, OSError) as e:
         if not isinstance(e, USER_ERRORS) and e.errno not in FULL:
             raise

@@ -14,6 +14,7 @@ from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.class_names import LABELS
+from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES
@@ -179,3 +180,12 @@ def test_the_page_has_every_command():
     rows = [row for row in (ROOT / "docs/commands.md").read_text().splitlines() if row[:3] == "| `"]
     named = {word for row in rows for word in row.split("|")[1].replace("`", "").split(", ")}
     assert {word.strip() for word in named} == {*COMMANDS}
+
+
+@pytest.mark.parametrize("name", ["torch", "detectron2"])
+def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch, capsys, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit) as end:
+        run_program(__import__, name)
+    assert end.value.code == 1
+    assert f"{name} is not installed here: pip install" in capsys.readouterr().err
