@@ -184,8 +184,8 @@ def test_the_page_has_every_command():
 
 @pytest.mark.parametrize("name", ["torch", "detectron2"])
 def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch, capsys, name):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(SystemExit) as end:
+    with monkeypatch.context() as absent, pytest.raises(SystemExit) as end:
+        absent.setitem(sys.modules, name, None)
         run_program(__import__, name)
     assert end.value.code == 1
     assert f"{name} is not installed here: pip install" in capsys.readouterr().err
