@@ -140,6 +140,14 @@ SECTIONS: dict[str, list[Key]] = {
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "In training, after it: make wider and lower by the root of a uniform factor between "
         "these."),
+    Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
+        "Mirror an image in training, with probability 0.5 (in each direction)."),
+    Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
+        "Turn it by 0, 90, 180 or 270 degrees: for microscopes, satellites and drones, whose "
+        "photos have no up."),
+    Key("INPUT.COLOR_JITTER", 0.0, [], share("[0, 1)"),
+        "Multiply brightness, contrast and saturation by uniform factors up to so much below and "
+        "above 1, by Detectron2's transforms; 0 for none."),
     Key("INPUT.BRIGHTNESS_SHIFT", 0, [SEMANTIC_OR_SEGFIX], ANY,
         "Largest brightness shift of the colours, up or down, in steps of 1 of 255."),
 ],

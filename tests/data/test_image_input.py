@@ -6,8 +6,8 @@ from detectron2.data import transforms as T
 from PIL import Image
 
 from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop, ResizedCropTransform
+from ocr_panoptic.data.orientation import MirrorTransform
 from ocr_panoptic.data.semantic.augmentation import (
-    MirrorTransform,
     RandomBrightnessShift,
     RandomScaleAspect,
     build_semantic_augmentation,

@@ -21,6 +21,7 @@ from ocr_panoptic.data.image_input import (
     check_image_size,
     check_label_size,
 )
+from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
 from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_image
@@ -62,10 +63,18 @@ class PanopticDatasetMapper(DatasetMapper):
 
     @classmethod
     def from_config(cls, cfg, is_train: bool = True) -> dict:
-        arguments = super().from_config(cfg, is_train)
-        if is_train and cfg.INPUT.CROP.ENABLED and cfg.INPUT.CROP.AFTER_RESIZE:
-            crop, resize, *rest = arguments["augmentations"]
-            arguments["augmentations"] = [ResizedCrop(resize, crop), *rest]
+        plain = cfg.clone()
+        plain.defrost()
+        plain.INPUT.RANDOM_FLIP = "none"
+        arguments = super().from_config(plain, is_train)
+        if is_train:
+            augmentations = arguments["augmentations"]
+            if cfg.INPUT.CROP.ENABLED and cfg.INPUT.CROP.AFTER_RESIZE:
+                crop, resize = augmentations
+                augmentations = [ResizedCrop(resize, crop)]
+            inputs = cfg.INPUT
+            augmentations = [*turns(inputs), *augmentations, *mirrors(inputs), *colours(inputs)]
+            arguments["augmentations"] = augmentations
         return {
             **arguments,
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,

@@ -13,10 +13,11 @@ from functools import reduce
 import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
-from fvcore.transforms.transform import HFlipTransform, Transform
+from fvcore.transforms.transform import Transform
 from PIL import Image
 
 from ocr_panoptic.data.image_input import ResizedCrop
+from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
@@ -28,8 +29,8 @@ def build_semantic_augmentation(
 ) -> list[T.Augmentation]:
     """Return the augmentations that ``cfg.INPUT`` describes.
 
-    In training: resize, random scale and aspect, crop (a smaller image is padded), flip,
-    brightness. Otherwise the image is resized, if at all, and stays whole.
+    In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
+    colours. Otherwise the image is resized, if at all, and stays whole.
 
     Args:
         flip_pairs: labels that change places in a mirrored image.
@@ -40,7 +41,7 @@ def build_semantic_augmentation(
     *others, last = _resizing(cfg.INPUT, is_train)
     crop = _cropping(cfg)
     last = [ResizedCrop(last, *crop)] if crop else [last]
-    return [*others, *last, *_flipping(cfg.INPUT, flip_pairs), *_finish(cfg)]
+    return [*turns(cfg.INPUT), *others, *last, *mirrors(cfg.INPUT, flip_pairs), *_finish(cfg)]
 
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
@@ -53,9 +54,8 @@ def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmen
     """
     _check(cfg.INPUT)
     inputs = cfg.INPUT
-    return [
-        *(*_resizing(inputs, True), *_flipping(inputs, ()), truth, *_cropping(cfg), *_finish(cfg))
-    ]
+    before = [*turns(inputs), *_resizing(inputs, True), *mirrors(inputs)]
+    return [*before, truth, *_cropping(cfg), *_finish(cfg)]
 
 
 def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
@@ -85,17 +85,9 @@ def _cropping(cfg: CfgNode) -> list[T.Augmentation]:
     ]
 
 
-def _flipping(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]]) -> list[T.Augmentation]:
-    if inputs.RANDOM_FLIP == "horizontal":
-        return [RandomMirror(flip_pairs)]
-    if inputs.RANDOM_FLIP == "vertical":
-        return [T.RandomFlip(horizontal=False, vertical=True)]
-    return []
-
-
 def _finish(cfg: CfgNode) -> list[T.Augmentation]:
-    """Return the shift of brightness, and the padding of images that are smaller than a crop."""
-    augmentations: list[T.Augmentation] = []
+    """Return the changes of colours, and the padding of images that are smaller than a crop."""
+    augmentations = colours(cfg.INPUT)
     if cfg.INPUT.BRIGHTNESS_SHIFT:
         augmentations.append(RandomBrightnessShift(cfg.INPUT.BRIGHTNESS_SHIFT))
     if cfg.INPUT.CROP.ENABLED:
@@ -106,7 +98,7 @@ def _finish(cfg: CfgNode) -> list[T.Augmentation]:
 
 def _check(inputs: CfgNode) -> None:
     fixed, shift, crop = inputs.FIXED_SIZE, inputs.BRIGHTNESS_SHIFT, inputs.CROP
-    flips, limits = ("horizontal", "vertical", "none"), "[smallest, largest], above 0"
+    limits = "[smallest, largest], above 0"
     crop_type = 'one size in pixels: set "absolute", and INPUT.CROP.SIZE to [height, width]'
     colourless = f"0 with INPUT.CHANNELS {inputs.CHANNELS}, which has no colours"
     for key, is_usable, expected in (
@@ -116,7 +108,6 @@ def _check(inputs: CfgNode) -> None:
         ("RANDOM_ASPECT", _is_range(inputs.RANDOM_ASPECT), limits),
         ("BRIGHTNESS_SHIFT", isinstance(shift, int) and 0 <= shift <= 255, "an integer 0..255"),
         ("BRIGHTNESS_SHIFT", not shift or inputs.CHANNELS >= COLOURS, colourless),
-        ("RANDOM_FLIP", inputs.RANDOM_FLIP in flips, " or ".join(flips)),
         ("CROP.TYPE", not crop.ENABLED or crop.TYPE == "absolute", crop_type),
         ("CROP.SIZE", not crop.ENABLED or _is_size(crop.SIZE), "[height, width] in pixels"),
     ):
@@ -152,35 +143,6 @@ class RandomScaleAspect(T.Augmentation):
         new_height = max(1, round(height * scale / stretch))
         new_width = max(1, round(width * scale * stretch))
         return T.ResizeTransform(height, width, new_height, new_width, self.interpolation)
-
-
-class RandomMirror(T.RandomFlip):
-    """Detectron2's horizontal flip with probability 0.5, and the pairs of labels swapped."""
-
-    def __init__(self, flip_pairs: Sequence[tuple[int, int]] = ()):
-        super().__init__()
-        self._init(locals())
-
-    def get_transform(self, image: np.ndarray) -> Transform:
-        flip = super().get_transform(image)
-        if isinstance(flip, HFlipTransform):
-            return MirrorTransform(flip.width, self.flip_pairs)
-        return flip
-
-
-class MirrorTransform(HFlipTransform):
-    """Horizontal flip that swaps the labels of each pair."""
-
-    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(width)
-        self.flip_pairs = flip_pairs
-
-    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Labels uint8 [H, W]."""
-        table = np.arange(256, dtype=np.uint8)
-        for a, b in self.flip_pairs:
-            table[[a, b]] = b, a
-        return table[self.apply_image(segmentation)]
 
 
 class RandomBrightnessShift(T.Augmentation):

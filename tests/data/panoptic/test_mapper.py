@@ -14,6 +14,7 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.pictures import read_picture
 
 
 @pytest.fixture
@@ -212,6 +213,31 @@ def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_t
         assert torch.equal(ours.gt_boxes.tensor, theirs.gt_boxes.tensor)
         assert torch.equal(ours.gt_classes, theirs.gt_classes)
         assert not masks or torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor)
+
+
+def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
+    """All eight sides of an image, against NumPy's; each box is that of its mask."""
+    cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = (0,), "bitmask", True
+    ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])
+    image = read_picture(panoptic_record["file_name"], "BGR", 3)
+    ways = [(quarters, way) for quarters in range(4) for way in (np.array, np.fliplr)]
+    sides = [lambda x, k=k, way=way: way(np.rot90(x, k)) for k, way in ways]
+    mapper, seen = PanopticDatasetMapper(cfg, True), set()
+    np.random.seed(0)  # noqa: NPY002
+    for _ in range(60):
+        found = mapper(panoptic_record)
+        pixels = found["image"].numpy().transpose(1, 2, 0)
+        (i,) = [i for i, side in enumerate(sides) if np.array_equal(side(image), pixels)]
+        masks = [sides[i](ids) == number for number in (300, 7)]
+        instances = found["instances"]
+        assert np.array_equal(instances.gt_masks.tensor.numpy(), masks)
+        assert torch.equal(
+            instances.gt_boxes.tensor, instances.gt_masks.get_bounding_boxes().tensor
+        )
+        assert np.array_equal(found["sem_seg"] == 0, np.isin(sides[i](ids), (300, 7, 99)))
+        seen.add(i)
+    assert len(seen) == 8
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.semantic.augmentation import MirrorTransform, build_semantic_augmentation
+from ocr_panoptic.data.orientation import MirrorTransform
+from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 
 
 @pytest.fixture(autouse=True)
@@ -151,10 +152,35 @@ def test_mirror_by_hand():
     assert MirrorTransform(5, ()).apply_segmentation(labels).tolist() == [[19, 255, 0, 15, 14]]
 
 
-def test_vertical_flip_swaps_nothing(cfg, image, labels):
-    cfg.INPUT.RANDOM_FLIP = "vertical"
-    results = [augmented(cfg, image, labels, flip_pairs=[(1, 2)])[1] for _ in range(20)]
-    assert {tuple(r[0]) for r in results} == {tuple(labels[0]), tuple(labels[-1])}
+def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):
+    """A mirrored image has its pairs swapped, a turned one not: NumPy's rot90 and flips."""
+    cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
+    table = np.array([0, 2, 1] + [255] * 253, np.uint8)
+    expected = {}
+    for quarters in range(4):
+        for way, swaps in ((np.array, 0), (np.fliplr, 1), (np.flipud, 1)):
+            side = way(np.rot90(labels, quarters))
+            expected[(table[side] if swaps else side).tobytes()] = way(np.rot90(image, quarters))
+    assert len(expected) == 8
+    seen = set()
+    for _ in range(100):
+        new_image, new_labels = augmented(cfg, image, labels, flip_pairs=[(1, 2)])
+        assert np.array_equal(new_image, expected[new_labels.tobytes()])
+        seen.add(new_labels.tobytes())
+    assert seen == expected.keys()
+
+
+def test_colours_are_multiplied(cfg, image, labels):
+    """Within the limits of three factors; labels stay."""
+    cfg.INPUT.COLOR_JITTER, ratios = 0.2, []
+    for _ in range(50):
+        new_image, new_labels = augmented(cfg, image, labels)
+        assert np.array_equal(new_labels, labels) and new_image.dtype == np.uint8
+        ratios.append(new_image.mean() / image.mean())
+    assert 0.79 < min(ratios) < 0.9 and 1.1 < max(ratios) < 1.21
+    cfg.INPUT.CHANNELS = 1
+    with pytest.raises(ValueError, match="COLOR_JITTER is 0.2, and INPUT.CHANNELS 1; it is for"):
+        build_semantic_augmentation(cfg, True)
 
 
 def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
@@ -183,7 +209,6 @@ def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
         ("CROP.TYPE", "relative_range", "TYPE is 'relative_range'; .* set \"absolute\""),
         ("CROP.SIZE", [0.9, 0.9], r"CROP.SIZE is \[0.9, 0.9\]; expected .* in pixels"),
         ("INTERPOLATION", "nearest", "INTERPOLATION is 'nearest'; expected bicubic or bilinear"),
-        ("RANDOM_FLIP", "both", "RANDOM_FLIP is 'both'; expected"),
     ],
 )
 def test_values_that_cannot_be_used(cfg, key, value, message):
