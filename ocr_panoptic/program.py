@@ -31,16 +31,16 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         return main(*args)
     except KeyboardInterrupt as e:
         raise SystemExit(128 + signal.SIGINT) from e
-    except ModuleNotFoundError as e:
-        if e.name not in INSTALL:
-            raise
-        print(f"ERROR: {e.name} is not installed here: {INSTALL[e.name]}", file=sys.stderr)
-        raise SystemExit(1) from e
     except (*USER_ERRORS, OSError) as e:
         if not isinstance(e, USER_ERRORS) and e.errno not in FULL:
             raise
         logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # of a run, for its log.txt
         print(f"ERROR: {e}", file=sys.stderr)
+        raise SystemExit(1) from e
+    except ModuleNotFoundError as e:
+        if e.name not in INSTALL:
+            raise
+        print(f"ERROR: {e.name} is not installed here: {INSTALL[e.name]}", file=sys.stderr)
         raise SystemExit(1) from e
 
 
