@@ -58,7 +58,9 @@ def _image_elements(path: Path) -> list[Element]:
     except (ParseError, LookupError, ValueError) as error:  # LookupError: an unknown encoding
         raise UserError(f"{path}: cannot be read as XML ({error}).") from error
     if root.tag != ROOT:
-        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.")
+        hint = " Is it of Pascal VOC? Its XML files have boxes; --from voc reads its PNGs."
+        hint = hint if root.tag == "annotation" else ""
+        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.{hint}")
     if root.find("track") is not None:
         raise UserError(
             f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '

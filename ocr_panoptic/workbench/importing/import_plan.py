@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -162,6 +163,11 @@ def read_sources(
             place = f"{sources[split].annotations}: class {name!r}"
             faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
+    if not classes:
+        shapes = Counter(kind for listed in images.values() for i in listed for kind in i.left_out)
+        what = [f"{kind} ({number})" for kind, number in sorted(shapes.items())]
+        lost = f"; shapes without area are left out: {', '.join(what)}" if what else ""
+        raise UserError(f"No image has a segment{lost}. Export polygons or masks.")
     classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
         check_crowds(classes)

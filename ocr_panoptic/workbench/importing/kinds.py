@@ -1,5 +1,6 @@
 """Kinds of classes: things, stuff, and void."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
 
 from .annotated_image import AnnotatedImage
+
+logger = logging.getLogger(__name__)
 
 _KEYS = ("things", "stuff", "ignore", "colors")
 MAX_SHOWN = 300  # classes in a message
@@ -167,7 +170,9 @@ def resolve_kinds(
     else:
         kind_of = {name: count.kind for name, count in found.items()}
         if rest in kind_of:
-            kind_of[rest] = kind_of[rest] or "stuff"
+            if kind_of[rest] == "thing":
+                logger.warning(f"--rest {rest}: what is annotated as {rest} is stuff, too.")
+            kind_of[rest] = "stuff"
         if None in kind_of.values():
             raise UserError(_unknown_kinds(found, rest))
         kinds = Kinds(
