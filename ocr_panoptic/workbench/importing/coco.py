@@ -74,6 +74,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         ],
         partial(_find, images),
         partial(_read, segment=segment, is_doubtful=_are_crowds_doubtful(content)),
+        lambda entry: [names[a["category_id"]] for a in entry[1] if a.get("segmentation")],
+        instance=True,
     )
 
 

@@ -39,7 +39,12 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
     images = require_images(images, f"{path}")
     elements = _image_elements(path)
     places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
-    return Annotations(places, partial(_find, images), _read_image)
+    return Annotations(
+        places,
+        partial(_find, images),
+        _read_image,
+        lambda element: [s.get("label") for s in element if s.tag in _MASKS and s.get("label")],
+    )
 
 
 def _xml_in(folder: Path) -> Path:

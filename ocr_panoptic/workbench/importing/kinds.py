@@ -1,6 +1,5 @@
 """Kinds of classes: things, stuff, and void."""
 
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +14,6 @@ from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
 
 from .annotated_image import AnnotatedImage
-
-logger = logging.getLogger(__name__)
 
 _KEYS = ("things", "stuff", "ignore", "colors")
 MAX_SHOWN = 300  # classes in a message
@@ -170,8 +167,6 @@ def resolve_kinds(
     else:
         kind_of = {name: count.kind for name, count in found.items()}
         if rest in kind_of:
-            if kind_of[rest] == "thing":
-                logger.warning(f"--rest {rest}: what is annotated as {rest} is stuff, too.")
             kind_of[rest] = "stuff"
         if None in kind_of.values():
             raise UserError(_unknown_kinds(found, rest))

@@ -68,7 +68,9 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
             f"{first_few(strange)}"
         )
     entries = [entry for entry in heads if entry[1][1] is not None]
-    return Annotations(entries, partial(_find, source, images), _read_file)
+    return Annotations(
+        entries, partial(_find, source, images), _read_file, lambda entry: entry[1]["labels"]
+    )
 
 
 FileEntry = tuple[Path, dict]  # a file, and what it says of its image
@@ -81,7 +83,12 @@ def _head(path: Path) -> tuple[Path, dict | None]:
         return path, None
     has_copy = content.get("imageData") is not None
     keys = ("imagePath", "imageHeight", "imageWidth")
-    return path, {**{key: content.get(key) for key in keys}, "has_copy": has_copy}
+    areas = [s for s in content["shapes"] if isinstance(s, dict) and s.get("label")]
+    labels = [str(s["label"]) for s in areas if s.get("shape_type") not in _WITHOUT_AREA]
+    return path, {
+        **{key: content.get(key) for key in keys},
+        **{"has_copy": has_copy, "labels": labels},
+    }
 
 
 def _find(source: Path, images: Path | None, entry: FileEntry) -> AnnotatedImage:

@@ -45,11 +45,16 @@ class Annotations:
             its entry.
         find: entry -> image without segments.
         read: (that image, entry) -> image with segments.
+        labels: entry -> the class of each segment, without a look at its pixels; None if that takes
+            as long as ``read``.
+        instance: :attr:`.Segment.instance` of all segments, if there are ``labels``.
     """
 
     entries: Sequence[tuple[str, Any]]
     find: Callable[[Any], AnnotatedImage]
     read: Callable[[AnnotatedImage, Any], AnnotatedImage]
+    labels: Callable[[Any], Iterable[str]] | None = None
+    instance: bool | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """Return place, and image and entry, of all images.

@@ -42,7 +42,12 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     if not annotations:
         raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
     files = [(str(path), path) for path in annotations]
-    return Annotations(files, partial(_find, source), _read_image)
+    return Annotations(files, partial(_find, source), _read_image, _labels)
+
+
+def _labels(path: Path) -> list[str]:
+    figures = read_object(path)["objects"]
+    return [figure["classTitle"] for figure in figures if figure["geometryType"] in _MASKS]
 
 
 def _find(source: Path, path: Path) -> AnnotatedImage:

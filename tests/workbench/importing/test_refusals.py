@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan, read_sources
 from support import annotation_files as files
 from support.annotation_files import SCENES, SIZE, base64_png, bitmap, brush, region
 
@@ -181,6 +183,22 @@ def test_a_shape_without_area(folder, format, shape, kind):
         [True],
         [True, False],
     )
+
+
+@pytest.mark.parametrize(
+    "format, wrong",
+    [
+        ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>'),
+        ("labelme", {"points": [[1, 1], [2, 2], [9000, 1]]}),
+        ("label-studio", part(points=[[0, 0], [1], [2, 2]])),
+        ("supervisely", bitmap(np.eye(5))),
+        ("via", {"name": "polygon", "all_points_x": [0, 1, 9000], "all_points_y": [0, 1, 1]}),
+    ],
+)
+def test_kinds_are_asked_for_before_pixels_are_read(folder, format, wrong):
+    source = {"train": AnnotationSource(*write(folder, format, wrong))}
+    with pytest.raises(UserError, match="do not say which of their classes are things"):
+        read_sources(source, ImportPlan(format), workers=1)
 
 
 BOX = {"x": 5, "y": 5, "width": 20, "height": 20}
