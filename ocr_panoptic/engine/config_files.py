@@ -54,7 +54,9 @@ def load_config(
             are left out, with a warning.
 
     Returns:
-        the config, not frozen, exactly as written (see :func:`.complete_config`)
+        the config, not frozen, as written (see :func:`.complete_config`), except that of
+        SOLVER.EPOCHS and SOLVER.MAX_ITER the one that the command line alone gives replaces the
+        other.
     """
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
@@ -78,8 +80,17 @@ def load_config(
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    _let_one_length_count(cfg.SOLVER, set(opts[::2]))
     cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
     return cfg
+
+
+def _let_one_length_count(solver: CfgNode, given: set[str]) -> None:
+    iterations, epochs = ("SOLVER.MAX_ITER" in given), ("SOLVER.EPOCHS" in given)
+    if iterations and not epochs and solver.MAX_ITER:
+        solver.EPOCHS = 0.0
+    elif epochs and not iterations and solver.EPOCHS:
+        solver.MAX_ITER = 0
 
 
 def _known(settings: Mapping[str, Any], cfg: CfgNode) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine.config_files import load_config
 from train_net import main
 
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
@@ -35,6 +36,20 @@ def test_epochs(resolved, caplog, max_iter, eval_period, expected):
     short = f"SOLVER.WARMUP_ITERS is 1000 and SOLVER.MAX_ITER {max_iter}: the learning"
     for message in (ignored, short):
         assert (message in caplog.text) == (max_iter > 0)
+
+
+@pytest.mark.parametrize(
+    ("config", "opts", "expected"),
+    [
+        ("Custom-SemanticSegmentation/ppm_ocr_Lite0", ["SOLVER.MAX_ITER", 12], (12, 0)),
+        ("Cityscapes-SemanticSegmentation/Base-Cityscapes-90k", ["SOLVER.EPOCHS", 3], (0, 3)),
+        ("", ["SOLVER.EPOCHS", 3, "SOLVER.MAX_ITER", 12], (12, 3)),
+    ],
+)
+def test_the_length_that_the_command_line_gives_counts(config, opts, expected):
+    solver = load_config(config, opts).SOLVER
+    found = solver.MAX_ITER, solver.EPOCHS
+    assert found == expected
 
 
 @pytest.fixture
