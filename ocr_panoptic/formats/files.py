@@ -137,7 +137,7 @@ def read_json(path: Path) -> Any:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A loader that refuses a repeated key: YAML keeps the last value, but a user sees the first."""
+    """A loader that refuses repeated keys: YAML keeps the last value, but a user sees the first."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         seen = set()

@@ -203,7 +203,7 @@ def images_below(
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
         raise UserError(
-            f"--output {output}: is the folder of the images, so that it would mix with the results. "
+            f"--output {output}: is the folder of the images, which would mix with the results. "
             f"Give another folder, such as {printable(folder / 'results')}."
         )
     images, others = [], {}

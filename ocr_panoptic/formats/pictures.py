@@ -61,8 +61,8 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     if max(height, width) <= 2 * longest * min(height, width):
         return None
     return (
-        f"the image of {width}x{height} pixels (width x height) is too thin: when its long side has "
-        f"the {longest} pixels of {key}, the other has less than one. Crop it, or leave it out"
+        f"the image of {width}x{height} pixels (width x height) is too thin: when its long side "
+        f"has the {longest} pixels of {key}, the other has less than one. Crop it, or leave it out"
     )
 
 
@@ -181,8 +181,8 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
     """Return the message for a file in a format that changes the values of pixels."""
     return (
-        f"{printable(path)}: {kind} is a {format} file, whatever its name is. The format has changed "
-        "the values: export a PNG."
+        f"{printable(path)}: {kind} is a {format} file, whatever its name is. The format has "
+        "changed the values: export a PNG."
     )
 
 
@@ -241,7 +241,7 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         raise UserError("was not found") from error
     except Image.DecompressionBombError as error:
         raise UserError(
-            f"has more than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.6g} megapixels; to allow such images, "
+            f"has more than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.6g} megapixels; to allow them, "
             f"set the environment variable {MAX_MEGAPIXELS} to a larger number"
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
@@ -298,6 +298,6 @@ def image_suffixes() -> frozenset[str]:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Return Pillow's formats that hold pixels. PostScript is excluded: it would run Ghostscript."""
+    """Return Pillow's formats that hold pixels, without PostScript, which would run Ghostscript."""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

@@ -42,7 +42,7 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
 
 
 def outlines(ids: np.ndarray) -> np.ndarray:
-    """Return the pixels whose lower or right neighbour has another id, bool [H,W], for ids [H,W]."""
+    """Return the pixels of ids [H,W] whose lower or right neighbour has another id, bool [H,W]."""
     edges = np.zeros(ids.shape, dtype=bool)
     edges[:, :-1] |= ids[:, :-1] != ids[:, 1:]
     edges[:-1] |= ids[:-1] != ids[1:]
