@@ -13,13 +13,14 @@ from detectron2.data import DatasetCatalog
 from torch import nn
 from tqdm import tqdm
 
-from ocr_panoptic.engine.config_files import load_config, values_by_key
+from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
     StoredEvaluation,
