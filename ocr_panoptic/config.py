@@ -374,7 +374,8 @@ SECTIONS: dict[str, list[Key]] = {
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
     Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
-        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0."),
+        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
+        "iterations."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
         "(docs/inference.md). Same results; False is the model as in training."),

@@ -70,9 +70,7 @@ def explained(error: Exception) -> str:
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, OSError) and (error.errno in STATES or error.filename is not None):
         return str(error)
-    if "operator torchvision::" in str(
-        error
-    ):  # torchvision goes on where its library does not load
+    if "operator torchvision::" in str(error):  # torchvision imports without its library
         return (
             f"torchvision's library cannot be loaded ({error}). It is not of this torch "
             f"({INSTALL['torch']}), or there is too little memory (`ulimit -v`)."

@@ -39,6 +39,9 @@ SHAPE = np.zeros((24, 32), np.uint8)
 SHAPE[4:16, 6:26] = 1
 COLOURS = np.array([[128, 64, 128], [0, 128, 0]], np.uint8)
 ROAD, TREE = ({"name": n, "color": c.tolist()} for n, c in zip("ab", COLOURS, strict=True))
+NOISE = np.random.default_rng(0).integers(0, 4, (*SHAPE.shape, 3), np.uint8)
+SMOOTH = np.where(SHAPE, 255, 0).astype(np.uint8)
+SMOOTH[3, 6:26], SMOOTH[4, 6:26], SMOOTH[4:16, 5] = 60, 220, 90
 NUMBERED = [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]
 
 
@@ -91,6 +94,27 @@ def test_labels_as_people_save_them(tmp_path, file, image, classes):
     assert np.array_equal(read_labels(tmp_path / file, space.label_map), SHAPE)
 
 
+GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
+
+
+@pytest.mark.parametrize(
+    ("file", "pixels", "classes"),
+    [
+        ("a.jpg", COLOURS[SHAPE], [ROAD, TREE]),
+        ("a.png", COLOURS[SHAPE] + NOISE, [ROAD, TREE]),
+        ("a.png", SHAPE * 252 + NOISE[..., 0], NUMBERED),
+        ("a.jpg", SHAPE * 60, GREYS),
+        ("a.bmp", SMOOTH, NUMBERED),
+    ],
+)
+def test_values_that_are_near_to_labels(tmp_path, file, pixels, classes):
+    """Borders may be off by a pixel."""
+    Image.fromarray(pixels).save(tmp_path / file)
+    space = parse_label_space({"classes": classes}, "c")
+    found = read_labels(tmp_path / file, space.label_map)
+    assert (found != SHAPE).mean() < 0.04 and (found != SHAPE)[6:14, 8:24].sum() == 0
+
+
 @pytest.mark.parametrize(
     ("file", "pixels", "classes", "message"),
     [
@@ -106,6 +130,18 @@ def test_labels_as_people_save_them(tmp_path, file, image, classes):
         ("a.png", np.stack([SHAPE, SHAPE.T.reshape(SHAPE.shape)], 2), ["a", "b"], "an opacity"),
         ("a.png", np.arange(0, 250, 5, np.uint8)[None], NUMBERED, "borders smoothed"),
         ("a.jpg", SHAPE, ["a", "b"], "is a JPEG file"),
+        (
+            "a.png",
+            SHAPE + 3 * SHAPE.T.reshape(SHAPE.shape),
+            NUMBERED,
+            r"3 \(\d+ pixels\), 4 .*Give each",
+        ),
+        (
+            "a.jpg",
+            np.where(SHAPE[..., None], [0, 0, 250], COLOURS[0]).astype(np.uint8),
+            [ROAD, TREE],
+            "is a JPEG file",
+        ),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
     ],
 )

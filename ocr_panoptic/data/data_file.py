@@ -114,15 +114,18 @@ def read_data_file(path: Path | str) -> DataFile:
     kind = next(kind for kind in _KINDS if kind in content)
     folder = path.parent
     splits = {
-        split: _KINDS[kind](
-            **{key: folder / Path(value).expanduser() for key, value in paths.items()}
-        )
+        split: _KINDS[kind](**{key: folder / _path(value) for key, value in paths.items()})
         for split, paths in content[kind].items()
     }
     classes = {key: content[key] for key in CLASS_KEYS if key in content}
     if isinstance(classes.get("classes"), str):
-        classes["classes"] = str(folder / Path(classes["classes"]).expanduser())
+        classes["classes"] = str(folder / _path(classes["classes"]))
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
+
+
+def _path(text: str) -> Path:
+    """Return a path that a data file names, on Windows perhaps."""
+    return Path(text.replace("\\", "/")).expanduser()
 
 
 def folder_of(path: Path) -> Path:

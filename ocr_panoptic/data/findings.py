@@ -1,6 +1,7 @@
 """What the check of data finds in each image, and what a user should know of a split besides its
 faults: data that train, but not what they were drawn for."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class Look(NamedTuple):
         photo: what the image file is; None if it cannot be read.
         things: number of things that are no crowds.
         ignored: raw label -> pixels that no class has.
-        is_lossy: the labels come from a JPEG file.
+        is_near: the labels are the nearest to the values of their file, which has others.
     """
 
     faults: list[str]
@@ -33,7 +34,7 @@ class Look(NamedTuple):
     photo: PictureSize | None = None
     things: int = 0
     ignored: Mapping[int, int] = {}
-    is_lossy: bool = False
+    is_near: bool = False
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
@@ -45,12 +46,15 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():
-        found = [photo.brightness for _, photo in photos if (photo.bits > 8) == is_deep]
-        if None not in found and 0 < (brightest := max(found)) <= DARK:
+        found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
+        dark = [value for value in found if value is not None and value <= DARK]
+        # A single photo of 8 bits may be taken at night.
+        if dark and (is_deep or len(dark) == len(found)):
+            which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
             yield (
-                f"the brightest value of all {number} images of {'16' if is_deep else '8'} bits is "
-                f"{brightest:.1%} of white, so that they look black: are they of a sensor with 10 "
-                f"or 12 bits? Multiply their values by {int(1 / brightest)}."
+                f"the brightest value of {which} images of {16 if is_deep else 8} bits is "
+                f"{max(dark):.1%} of white, so that they look black: are they of a sensor with 10 "
+                f"or 12 bits? Multiply their values by {2 ** int(math.log2(1 / max(dark)))}."
             )
     if channels == 1 and len(depths) == 2:
         yield (
@@ -84,19 +88,22 @@ def label_warnings(
         shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
         what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
         if default_ignore and shares:
-            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}?"
+            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}"
             if len(lost) == len(ignored) == 1:
                 raw = {**{label: label for label in classes}, next(iter(lost)): next(iter(ignored))}
                 listed = (
                     f"{{name: {name}, labels: {raw[label]}}}" for label, name in classes.items()
                 )
-                what += f" Then write classes: [{', '.join(listed)}]"
+                what += f"? Then write classes: [{', '.join(listed)}]"
+            else:
+                what += "? Then give each class its labels, such as {name: a, labels: 255}"
         alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
         yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
-    if lossy := sum(look.is_lossy for look in looks):
+    if near := sum(look.is_near for look in looks):
         yield (
-            f"{lossy} labels are JPEG files, whose values are taken as 0 or 255, whichever is "
-            "nearer: borders may be off by a pixel. Export PNGs."
+            f"{near} label images hold other values than labels, as JPEG files and smoothed "
+            "borders do. The nearest labels are taken: borders may be off by a pixel. Export PNGs "
+            "that hold labels only."
         )
 
 

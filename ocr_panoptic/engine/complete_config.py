@@ -29,6 +29,8 @@ from .config_checks import check_unread_keys, unread_keys
 from .identity import read_identity
 from .task import task_of
 
+LEAST_PERIOD = 20  # iterations between two of TEST.EVALUATIONS
+
 
 class Completed(NamedTuple):
     """
@@ -151,7 +153,8 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
         round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
     )
     if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
-        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / cfg.TEST.EVALUATIONS)
+        evaluations = max(1, min(cfg.TEST.EVALUATIONS, solver.MAX_ITER // LEAST_PERIOD))
+        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / evaluations)
     warnings = []
     if given and solver.EPOCHS and given != by_epochs:
         warnings.append(

@@ -32,7 +32,9 @@ def load_config(
         settings: key -> value of a checkpoint, in place of the defaults.
 
     Returns:
-        the config, not frozen, exactly as written (see :func:`.complete_config`)
+        the config, not frozen, as written (see :func:`.complete_config`), except that of
+        SOLVER.EPOCHS and SOLVER.MAX_ITER the one that the command line alone gives replaces the
+        other.
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
@@ -40,8 +42,18 @@ def load_config(
     if cfg.MODEL.TRUST_PICKLE:
         logger.warning("MODEL.TRUST_PICKLE counts only on the command line; the config's does not")
         cfg.MODEL.TRUST_PICKLE = False
-    merge_options(cfg, [*data_options(data), *opts])
+    opts = [*data_options(data), *opts]
+    merge_options(cfg, opts)
+    _let_one_length_count(cfg.SOLVER, set(opts[::2]))
     return cfg
+
+
+def _let_one_length_count(solver: CfgNode, given: set[str]) -> None:
+    iterations, epochs = ("SOLVER.MAX_ITER" in given), ("SOLVER.EPOCHS" in given)
+    if iterations and not epochs and solver.MAX_ITER:
+        solver.EPOCHS = 0.0
+    elif epochs and not iterations and solver.EPOCHS:
+        solver.MAX_ITER = 0
 
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:

@@ -8,7 +8,7 @@ Shape letters: H, W size of the image.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +19,8 @@ from ocr_panoptic.errors import UserError
 
 from .coco_panoptic import read_segment_ids
 from .files import printable, replacing
-from .pictures import load_labels
+from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_labels
+from .pictures import load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
 THINGS_LABEL, VOID_LABEL = 0, 255  # of Panoptic-FPN
@@ -34,8 +35,7 @@ def color_label(color: Sequence[int]) -> int:
 
 def label_text(label: int) -> str:
     """Return a raw label for people."""
-    shown = [label & 255, label >> 8 & 255, label >> 16 & 255]
-    return str(shown if label >= COLOURED else label)
+    return str(_value(label) if label >= COLOURED else label)
 
 
 def read_label_image(
@@ -46,7 +46,7 @@ def read_label_image(
     An image of one channel, or with a palette, has numbers (of a palette the indices; of a GIF the
     greys, as its writer may sort the indices); an image with several channels has colours, or
     numbers if its channels are equal. What the data set does not know is read the other way, if it
-    is known so.
+    is known so, or else as the nearest labels, see :func:`.nearest_labels`.
 
     Args:
         known: the raw labels of the data set; by default all numbers.
@@ -55,31 +55,72 @@ def read_label_image(
     Returns:
         unsigned integers [H, W]; uint32 for colours.
     """
-    return decoded_labels(load_labels(path, kind, binary_jpeg=True), path, known)
+    return decoded_labels(load_labels(path, kind, allow_jpeg=True), path, known)[0]
 
 
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
-) -> np.ndarray:
-    """Return the raw labels of a decoded file, see :func:`read_label_image`."""
-    numbers, fault = _numbers(image)
-    if known is None or max(known, default=0) < COLOURED:
-        if numbers is None:
+) -> tuple[np.ndarray, bool]:
+    """Return the raw labels of a decoded file, see :func:`read_label_image`, and whether they are
+    the nearest to its values, as no others fit."""
+    is_lossy = image.format == "JPEG"
+    if not is_lossy:
+        readings, fault = _readings(image, known)
+        if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
-        return numbers
-    colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
-    by_colours = numbers is None or len(image.getbands()) > 1
-    order = [colours, numbers] if by_colours else [numbers, colours]
-    fitting = (r for r in order if r is not None and label_areas(r).keys() <= known.keys())
-    return next(fitting, order[0])
+        if known is None:
+            return readings[0], False
+        fitting = (r for r in readings if label_areas(r).keys() <= known.keys())
+        if (labels := next(fitting, None)) is not None:
+            return labels, False
+    shown = set() if is_lossy else label_areas(readings[0]).keys() & known.keys()
+    for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
+        if not shown <= set(meant):
+            continue  # other labels of the data set
+        values = [_value(label) for label in meant]
+        places = nearest_labels(image, values, LOSSY if is_lossy else noise)
+        if places is not None:
+            return np.array(meant, np.min_scalar_type(max(meant)))[places], True
+    if is_lossy:
+        raise UserError(
+            f"{lossy_fault(path, 'label image', 'JPEG')} JPEGs will do only if the labels are "
+            f"greys or colours that lie {CLOSEST} or more apart."
+        )
+    return readings[0], False
+
+
+def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
+    """Return the ways to read a file without loss, the most likely first; and why there is none."""
+    numbers, fault = _numbers(image)
+    found = [] if numbers is None else [numbers]
+    if known is not None and max(known, default=0) >= COLOURED:
+        colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
+        found.insert(0 if len(image.getbands()) > 1 else 1, colours)
+    return found, fault
+
+
+def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
+    """Yield the raw labels that values near to them may mean, and how near: the colours of the data
+    set, its numbers, or black and white."""
+    colours = sorted(label for label in known if label >= COLOURED)
+    numbers = sorted(label for label in known if label < 256)
+    yield from ([(colours, NOISY)] if colours and coloured else [])
+    yield from ([(numbers, NOISY)] if numbers else [])
+    yield [0, 255], SMOOTHED
+
+
+def _value(label: int) -> list[int]:
+    return [label & 255, label >> 8 & 255, label >> 16 & 255] if label >= COLOURED else [label]
 
 
 def _colours_fault(image: Image.Image) -> str:
     colours = image.convert("RGB").getcolors()  # None for more than 256
     shown = ", ".join(str([*color]) for _, color in sorted(colours or [], reverse=True)[:8])
+    is_cutout = image.mode == "RGBA" and image.getchannel("A").getextrema()[0] < 255
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
         "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"
+        f"{' Its opacity varies: if that is the mask, export it as one channel.' * is_cutout}"
     )
 
 
@@ -166,7 +207,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         found += ", ..." if len(foreign) > 10 else ""
-        hint = "Is it a file of another kind or release?"
+        hint = "Give each a class, or list it in ignore; or is it another file than was meant?"
         if len(foreign) > 20:
             hint = "Are its borders smoothed (antialiased, resized)? Save it with its labels alone."
         raise UserError(

@@ -37,6 +37,8 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 # They change the values of pixels, of which labels must have exact ones.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
+_DEEP = "16 bits in the file"  # what is noted of an image of Pillow's
+
 Color = tuple[int, int, int]  # RGB in 0..255
 
 
@@ -151,40 +153,28 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     return colours if colours.shape[2] == COLOURS else colours.repeat(COLOURS, axis=2)
 
 
-def load_labels(path: str | os.PathLike, kind: str, binary_jpeg: bool = False) -> Image.Image:
+def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) -> Image.Image:
     """Return a file whose values mean something, decoded and turned as its EXIF data say, in
     Pillow's mode for it.
 
     Args:
         kind: what it should be, for messages.
-        binary_jpeg: read a JPEG file of black and white, too; its values become 0 and 255.
+        allow_jpeg: return JPEG files, too, whose values are only near those that were written.
     """
     image = _load(path, kind)
     kept, image = image.format, _upright(image)
-    if kept in LOSSY:
-        binary = _black_and_white(image) if binary_jpeg and kept == "JPEG" else None
-        if binary is None:
-            raise UserError(
-                f"{printable(path)}: {kind} is a {kept} file, whatever its name is. Its values "
-                "are no longer those that were written: export a PNG."
-            )
-        image = binary
+    if kept in LOSSY and not (allow_jpeg and kept == "JPEG"):
+        raise UserError(lossy_fault(path, kind, kept))
     image.format = kept
     return image
 
 
-def _black_and_white(image: Image.Image) -> Image.Image | None:
-    """Return a lossy image in 0 and 255, or None if it has other values than these, spread along
-    their borders."""
-    import cv2
-
-    values = np.asarray(image.convert("L"))
-    between = ((values >= 64) & (values < 192)).astype(np.uint8)
-    flat = cv2.erode(between, np.ones((3, 3), np.uint8), borderValue=0).mean()
-    is_binary = between.mean() < 0.2 and flat < 0.001
-    if not is_binary or (values.max() < 192 and values.any()) or 64 <= values.min() < 255:
-        return None
-    return Image.fromarray((values >= 128).astype(np.uint8) * 255)
+def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
+    """Return the message for a file of a format that changes the values of pixels."""
+    return (
+        f"{printable(path)}: {kind} is a {format} file, whatever its name is. Its values are no "
+        "longer those that were written: export a PNG."
+    )
 
 
 def _load(path: str | os.PathLike, kind: str) -> Image.Image:
@@ -219,10 +209,12 @@ def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
     turns = (orientation := _orientation(image, decoded)) in range(2, 9)
     if orientation in QUARTER_TURNS:
         size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
+        note += "; remove the EXIF data if it was annotated as stored"
     brightness = None
     if decoded and image.format != "JPEG":  # of which none has more bits than are read
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
+    bits = 16 if image.info.get(_DEEP) else bits
     return PictureSize(*size, note, bits, brightness, turns and size == image.size)
 
 
@@ -232,6 +224,7 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         raise UserError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
+            image.info[_DEEP] = ";16" in str(image.tile)  # of colours Pillow keeps the upper 8 bits
             if decode:
                 image.load()
             return image

@@ -95,7 +95,8 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
         source: the file's name, for messages.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
-        raise DataFaults([f'{source}: expected "classes:" with a list of class names.'])
+        form = '"classes:" with a list of class names, such as [background, object]'
+        raise DataFaults([f"{source}: expected {form}."])
     entries = [e if isinstance(e, dict) else {"name": e} for e in content["classes"]]
     names = tuple(str(entry.get("name")) for entry in entries)
     flip_pairs = content.get("flip_pairs", [])

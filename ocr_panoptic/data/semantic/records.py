@@ -3,7 +3,9 @@
 import logging
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ocr_panoptic.data.classes import has_controls
@@ -71,17 +73,25 @@ class LabelledFolder:
         (_, place, suffixes, wanted), (kind, other_place, other_suffixes, others) = sides
         lost = sorted(wanted.keys() - others.keys())
         if len(lost) == len(wanted) > 1:
-            found = first_few([path.name for _, path in sorted(others.items())][:3])
-            some = f"such as {found}" if others else "where no file is such a one"
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder_of(other_place))}, {some}.{self._pattern(lost[0])}"
+                f"{kind} in {printable(folder_of(other_place))}, {_some(other_place, others)}."
+                f"{self._hint(images)}"
             )
         else:
             for key in lost:
                 expected = _path_of(other_place, key, other_suffixes)
                 faults.append(f"{wanted[key]}: no {kind} {expected}.")
-        if not wanted:
+            if lost and len(lost) < len(wanted):
+                number = f"{len(lost)} of {len(wanted)} have no {kind}"
+                faults.append(f"{number}; move what is not to be trained on out of {place}.")
+        if not wanted and self.labels == self.images and labels:
+            pattern = f"{place.name}/{STEM}_mask.png"
+            faults.append(
+                f"{place}: all its images are PNGs, and taken for labels. Name these by a pattern, "
+                f"such as labels: {pattern}"
+            )
+        elif not wanted:
             faults.append(f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}")
         raise_if_any(faults)
         surplus = sorted(labels.keys() - images.keys())
@@ -90,15 +100,54 @@ class LabelledFolder:
             logger.warning(f"{self.labels}: {len(surplus)} label images have no image: {some}")
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
-    def _pattern(self, key: str) -> str:
-        """Return the pattern to write, if a label image has a name around that of its image."""
-        folder, stem = folder_of(self.labels), key.rpartition("/")[2]
-        for path in sorted(folder.rglob("*")):
-            around = re.fullmatch(rf"(.*[^0-9a-zA-Z])?{re.escape(stem)}([^0-9a-zA-Z].*)", path.name)
-            if around and path.suffix.lower() in self.label_suffixes:
-                name = f"{around[1] or ''}{STEM}{around[2]}"
-                return f" Name them by a pattern: labels: {folder.name}/{name}"
-        return f" Other names need a pattern, such as labels: {folder.name}/{STEM}_mask.png"
+    def _hint(self, images: Mapping[str, Path]) -> str:
+        """Return the keys with which images and label images of other names are pairs, or how
+        such keys look."""
+        folder = folder_of(self.labels)
+        labels = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in self.label_suffixes]
+        if labels and STEM not in f"{self.images}{self.labels}":
+            old = {"images": self.images, "labels": self.labels}
+            new = dict(zip(old, _patterns([*images.values()], labels), strict=True))
+            with suppress(DataFaults, MissingFileError, ValueError):
+                if new != old and replace(self, **new).pairs():
+                    changed = [key for key in old if old[key] != new[key]]
+                    shown = [f"{key}: {new[key].relative_to(old[key].parent)}" for key in changed]
+                    return f" Name them by a pattern: {', '.join(shown)}"
+        return (
+            f" Other names need a pattern, such as labels: {folder.name}/{STEM}_mask.png; several "
+            "masks for an image are imported (ocr-panoptic import --from masks)."
+        )
+
+
+def _patterns(*sides: Sequence[Path]) -> list[Path]:
+    """Return a folder, or a pattern, for files of each side, so that what differs between the names
+    of a side is the name that both sides share."""
+    folders = [Path(os.path.commonpath([file.parent for file in files])) for files in sides]
+    ends = [files[0].suffix if len({f.suffix for f in files}) == 1 else "" for files in sides]
+    names = [
+        [file.name.removesuffix(end or file.suffix) for file in files]
+        for files, end in zip(sides, ends, strict=True)
+    ]
+    starts = [re.sub(r"\d+$", "", os.path.commonprefix(listed)) for listed in names]
+    tails = [os.path.commonprefix([n[::-1] for n in listed])[::-1] for listed in names]
+    tails = [re.sub(r"^\d+", "", tail) for tail in tails]
+    # What the sides have in common belongs to the shared name.
+    common = len(os.path.commonprefix([start[::-1] for start in starts]))
+    starts = [start[: len(start) - common] for start in starts]
+    common = len(os.path.commonprefix(tails))
+    tails = [tail[common:] for tail in tails]
+    return [
+        folder / f"{start}{STEM}{tail}{end}" if start or tail else folder
+        for folder, start, tail, end in zip(folders, starts, tails, ends, strict=True)
+    ]
+
+
+def _some(place: Path, files: Mapping[str, Path]) -> str:
+    """Return some of the files of a place, or how those end that it has instead."""
+    if files:
+        return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
+    ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
+    return f"where files end in {first_few(ends)}" if ends else "where no file is such a one"
 
 
 def _path_of(place: Path, key: str, suffixes: tuple[str, ...]) -> str:
@@ -145,7 +194,8 @@ def _files(
                 faults.append(f"{path}: control characters, or bytes that are no UTF-8. Rename it.")
                 continue
             if key in found:
-                faults.append(f"{path}: has the name of {found[key]}, but for its end.")
+                hint = f"Name one kind by a pattern, such as {folder.name}/{STEM}{suffix}"
+                faults.append(f"{path}: has the name of {found[key]}, but for its end. {hint}")
             found[key] = path
     return found
 

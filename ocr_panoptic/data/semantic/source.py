@@ -86,8 +86,8 @@ def check_labelled_image(space: LabelSpace, channels: int, pair: tuple[Path, Pat
     except ValueError as error:
         faults.append(f"{image}: the image {error}.")
     try:
-        file = load_labels(label_file, "label image", binary_jpeg=True)
-        raw = decoded_labels(file, label_file, space.label_map)
+        file = load_labels(label_file, "label image", allow_jpeg=True)
+        raw, is_near = decoded_labels(file, label_file, space.label_map)
     except (FileNotFoundError, ValueError) as error:
         return Look([*faults, str(error)], (0, 0), {}, photo)
     height, width = raw.shape
@@ -107,5 +107,4 @@ def check_labelled_image(space: LabelSpace, channels: int, pair: tuple[Path, Pat
     except ValueError as error:
         faults.append(f"{label_file}: {error}")
     shown = {label: (0, area) for label, area in pixels.items()}
-    is_lossy = file.format == "JPEG"
-    return Look(faults, (height, width), shown, photo, 0, ignored, is_lossy)
+    return Look(faults, (height, width), shown, photo, 0, ignored, is_near)

@@ -44,6 +44,7 @@ class AnnotatedImage:
         height, width: size in pixels.
         segments: in the order of painting; a later one covers an earlier one where both lie.
         left_out: kinds of shapes that have no area, one for each shape.
+        written: path that the annotations give, if the image was found under another.
     """
 
     file: Path
@@ -52,3 +53,4 @@ class AnnotatedImage:
     width: int
     segments: Sequence[Segment] = ()
     left_out: Sequence[str] = ()
+    written: str | None = None

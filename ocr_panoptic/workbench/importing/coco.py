@@ -74,6 +74,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         ],
         partial(_find, images),
         partial(_read, segment=segment, is_doubtful=_are_crowds_doubtful(content)),
+        lambda entry: [names[a["category_id"]] for a in entry[1] if a.get("segmentation")],
+        instance=True,
     )
 
 
@@ -115,20 +117,29 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
         )
     ids = {key: [entry["id"] for entry in content[key]] for key in ("images", "categories")}
     faults = [f"two {k} have the id {n!r:.100}." for k in ids for n, _ in repeated(ids[k])]
+    strangers = 0
     own: dict[object, list[dict]] = defaultdict(list)
     images, categories = set(ids["images"]), set(ids["categories"])
     for annotation in annotations:
         where, image = f"annotation {annotation.get('id')!r:.100}", annotation["image_id"]
-        if image not in images:
-            faults.append(f'{where}: image {image!r:.100} is not in "images".')
+        strangers += image not in images
         if (category := annotation["category_id"]) not in categories:
             faults.append(f'{where}: category {category!r:.100} is not in "categories".')
         own[image].append(annotation)
+    if 0 < strangers == len(annotations):
+        first = annotations[0]["image_id"]
+        faults.append(f'no annotation is of an image in "images"; the first is of {first!r:.100}.')
     used = {annotation["category_id"] for annotation in annotations}
     # Roboflow repeats a name as a category without annotation.
     names = [category["name"] for category in content["categories"] if category["id"] in used]
-    faults += [f"category {name!r} comes {times} times." for name, times in repeated(names)]
     raise_if_any(faults)
+    for name, times in repeated(names):
+        logger.warning(f"{source}: {times} categories are named {name!r}, and taken as one class.")
+    if strangers:
+        logger.warning(
+            f'{source}: {strangers} of {len(annotations)} annotations are of images that "images" '
+            "lacks, and are left out."
+        )
     return content, own
 
 
@@ -162,7 +173,10 @@ def _segment(
     if isinstance(shape, dict):
         mask = mask_of_rle(shape, *size)
     else:
-        corners = [check_points(np.reshape(part, (-1, 2)), *size) for part in shape]
+        parts = shape if not shape or isinstance(shape[0], list) else [shape]
+        if any(len(part) % 2 for part in parts):
+            raise UserError("a polygon must be a list x, y, x, y, ..., found an odd number")
+        corners = [check_points(np.reshape(part, (-1, 2)), *size) for part in parts]
         mask = mask_of_polygons(corners, *size, polygons)
     label, is_crowd = names[annotation["category_id"]], bool(annotation.get("iscrowd", 0))
     boxed = len(corners) == 1 and is_box(corners[0])

@@ -39,7 +39,12 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
     images = require_images(images, f"{path}")
     elements = _image_elements(path)
     places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
-    return Annotations(places, partial(_find, images), _read_image)
+    return Annotations(
+        places,
+        partial(_find, images),
+        _read_image,
+        lambda element: [s.get("label") for s in element if s.tag in _MASKS and s.get("label")],
+    )
 
 
 def _xml_in(folder: Path) -> Path:
@@ -58,7 +63,9 @@ def _image_elements(path: Path) -> list[Element]:
     except (ParseError, LookupError, ValueError) as error:  # LookupError: an unknown encoding
         raise UserError(f"{path}: cannot be read as XML ({error}).") from error
     if root.tag != ROOT:
-        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.")
+        hint = " Is it of Pascal VOC? Its XML files have boxes; --from voc reads its PNGs."
+        hint = hint if root.tag == "annotation" else ""
+        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.{hint}")
     if root.find("track") is not None:
         raise UserError(
             f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '

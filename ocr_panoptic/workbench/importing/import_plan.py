@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from ocr_panoptic.formats.labels import read_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds
+from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds, resolve_kinds
 from .masks import masks_of_map
 from .reading import Annotations
 
@@ -146,10 +147,12 @@ def read_sources(
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     missing = {s: n for s in found if (n := len(annotations[s].entries) - len(found[s]))}
+    _ask_for_kinds(annotations, found, plan)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():
-        one = partial(_read, annotations[split], sources[split], plan)
+        reader = replace(annotations[split], entries=(), labels=None)  # small, for other processes
+        one = partial(_read, reader, sources[split], plan)
         known, images[split] = len(classes), []
         for image in imap_with_progress(one, listed, f"read {split}", workers):
             if isinstance(image, list):
@@ -162,12 +165,42 @@ def read_sources(
             place = f"{sources[split].annotations}: class {name!r}"
             faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
+    if not classes:
+        shapes = Counter(kind for listed in images.values() for i in listed for kind in i.left_out)
+        what = [f"{kind} ({number})" for kind, number in sorted(shapes.items())]
+        lost = f"; shapes without area are left out: {', '.join(what)}" if what else ""
+        raise UserError(f"No image has a segment{lost}. Export polygons or masks.")
     classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
         check_crowds(classes)
     if plan.split is not None:
         images = split_images(images["train"], plan.split)
     return Sources(images, classes, missing)
+
+
+def _ask_for_kinds(
+    annotations: Mapping[str, Annotations], found: Mapping[str, list], plan: ImportPlan
+) -> None:
+    """Raise what :func:`.resolve_kinds` asks for before the pixels of segments are read, if the
+    format tells classes sooner."""
+    classes: dict[str, ClassCount] = {}
+    names = _own_names(plan)
+    for split, listed in found.items():
+        if annotations[split].labels is None:
+            return
+        for _, (image, entry) in listed:
+            try:
+                labels = list(annotations[split].labels(entry))
+            except Exception:  # a broken entry, which is told when it is read
+                return
+            segments = [
+                Segment(names.get(label, label), {}, annotations[split].instance)
+                for label in labels
+            ]
+            add_classes(classes, replace(image, segments=segments))
+    own = ANNOTATION_FORMATS[plan.format].kinds
+    if not any([*faults_of_class(name, [0, 0, 0])] for name in classes):
+        resolve_kinds(dict(sorted(classes.items())), plan.kinds, own, plan.rest, plan.semantic)
 
 
 def _annotations(source: AnnotationSource, plan: ImportPlan) -> Annotations:

@@ -142,6 +142,8 @@ def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) 
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
+    if plan.rest in found and plan.kinds is None and found[plan.rest].kind == "thing":
+        logger.warning(f"--rest {plan.rest}: what is annotated as {plan.rest} is stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
             "There is no class of stuff: what no object covers is void, which is not trained on, "

@@ -167,7 +167,7 @@ def resolve_kinds(
     else:
         kind_of = {name: count.kind for name, count in found.items()}
         if rest in kind_of:
-            kind_of[rest] = kind_of[rest] or "stuff"
+            kind_of[rest] = "stuff"
         if None in kind_of.values():
             raise UserError(_unknown_kinds(found, rest))
         kinds = Kinds(

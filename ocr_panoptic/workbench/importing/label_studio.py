@@ -84,12 +84,21 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f"{source}: {several} tasks have several annotations: the ground truth is taken, else "
             "the last"
         )
-    return Annotations(chosen, partial(_find_image, folder), _read_task)
+    return Annotations(chosen, partial(_find_image, folder), _read_task, _labels)
 
 
 def _rank(annotation: dict) -> tuple:
     changed = annotation.get("updated_at") or annotation.get("created_at") or ""
     return bool(annotation.get("ground_truth")), str(changed), str(annotation.get("id")).zfill(20)
+
+
+def _labels(chosen: tuple[dict, dict]) -> list[str]:
+    return [
+        name
+        for result in chosen[1]["result"]
+        if (kind := result["type"].removesuffix("labels")) in _MASKS and kind != result["type"]
+        for name in result["value"][result["type"]]
+    ]
 
 
 def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:

@@ -68,7 +68,9 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
             f"{first_few(strange)}"
         )
     entries = [entry for entry in heads if entry[1][1] is not None]
-    return Annotations(entries, partial(_find, source, images), _read_file)
+    return Annotations(
+        entries, partial(_find, source, images), _read_file, lambda entry: entry[1]["labels"]
+    )
 
 
 FileEntry = tuple[Path, dict]  # a file, and what it says of its image
@@ -81,7 +83,12 @@ def _head(path: Path) -> tuple[Path, dict | None]:
         return path, None
     has_copy = content.get("imageData") is not None
     keys = ("imagePath", "imageHeight", "imageWidth")
-    return path, {**{key: content.get(key) for key in keys}, "has_copy": has_copy}
+    areas = [s for s in content["shapes"] if isinstance(s, dict) and s.get("label")]
+    labels = [str(s["label"]) for s in areas if s.get("shape_type") not in _WITHOUT_AREA]
+    return path, {
+        **{key: content.get(key) for key in keys},
+        **{"has_copy": has_copy, "labels": labels},
+    }
 
 
 def _find(source: Path, images: Path | None, entry: FileEntry) -> AnnotatedImage:
@@ -90,14 +97,12 @@ def _find(source: Path, images: Path | None, entry: FileEntry) -> AnnotatedImage
         names = _image_names(source, images, path, head["imagePath"])
         image = image_file(images or source, names)
     except UserError as error:
-        if not head["has_copy"]:
-            raise
-        raise type(error)(
-            f"{error} The JSON has a copy of the image; docs/imports.md tells how to write it."
-        ) from error
-    size = head["imageHeight"], head["imageWidth"]
-    if size != (None, None):  # which LabelMe writes, but others may not
-        check_size(image, *size)
+        hints = ["The JSON has a copy of the image; docs/imports.md tells how to write it."]
+        hints = hints if head["has_copy"] else []
+        if images is None and PureWindowsPath(head["imagePath"]).parent.name:
+            hints.append(f"Its path is {head['imagePath']!r}: give the folder of the images.")
+        raise type(error)(" ".join([str(error), *hints])) from error
+    check_size(image, head["imageHeight"], head["imageWidth"])
     return image
 
 
@@ -123,20 +128,22 @@ def _kind(shape: dict) -> str:
 
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
     """Return group and segment of a shape."""
-    kind = _kind(shape)
+    kind, label = _kind(shape), shape.get("label")
+    if label in (None, ""):
+        raise UserError("has no label")
     if kind not in _MASKS:
         raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(_MASKS)}")
     points = check_points(shape["points"], image.height, image.width)
     mask = _MASKS[kind](points, shape, image.height, image.width)
     is_box = kind in ("rectangle", "oriented_rectangle")
-    return shape.get("group_id"), Segment(shape["label"], mask, is_box=is_box)
+    return shape.get("group_id"), Segment(str(label), mask, is_box=is_box)
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
     """Return the names that the image may have below the folder of images.
 
-    It is where the JSON says; or else, in a folder of images of their own, where the JSON is in its
-    own folder, or at the top.
+    It is where the JSON says; or else beside the JSON or, in a folder of images of their own, where
+    the JSON is in its own folder, or at the top.
 
     Args:
         text: path of the image from the folder of the JSON, as Windows or others write it.
@@ -145,14 +152,9 @@ def _image_names(source: Path, images: Path | None, path: Path, text: str) -> li
     folder = os.path.abspath(images or source)
     said = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
     inside = said != ".." and not said.startswith("../")
-    if images is None:
-        if not inside:
-            raise UserError(
-                f"its image {text!r} lies outside {source}. Give the folder of the images."
-            )
-        return [said]
     names = [said] if inside else []
-    return names + [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
+    names += [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
+    return list(dict.fromkeys(names))
 
 
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:

@@ -1,7 +1,7 @@
 """Supervisely's projects: ``meta.json``, and for each data set a folder ``img`` and one ``ann``.
 
 Polygons are drawn as Supervisely draws them, by OpenCV with their borders; bitmaps are read as they
-are. Figures without area (points, lines) and rectangles are left out.
+are, rectangles are filled. Figures without area (points, lines) are left out.
 """
 
 import base64
@@ -42,7 +42,12 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     if not annotations:
         raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
     files = [(str(path), path) for path in annotations]
-    return Annotations(files, partial(_find, source), _read_image)
+    return Annotations(files, partial(_find, source), _read_image, _labels)
+
+
+def _labels(path: Path) -> list[str]:
+    figures = read_object(path)["objects"]
+    return [figure["classTitle"] for figure in figures if figure["geometryType"] in _MASKS]
 
 
 def _find(source: Path, path: Path) -> AnnotatedImage:
@@ -64,8 +69,10 @@ def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
 
 def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:
     """Return instance and segment of a figure."""
-    mask = _MASKS[figure["geometryType"]](figure, image.height, image.width)
-    return figure.get("instance"), Segment(figure["classTitle"], mask)
+    kind = figure["geometryType"]
+    mask = _MASKS[kind](figure, image.height, image.width)
+    segment = Segment(figure["classTitle"], mask, is_box=kind == "rectangle")
+    return figure.get("instance"), segment
 
 
 def _polygon(figure: dict, height: int, width: int) -> dict:
@@ -96,4 +103,16 @@ def _bitmap(figure: dict, height: int, width: int) -> dict:
     return placed(values != 0, *figure["bitmap"]["origin"], height, width)
 
 
-_MASKS = {"polygon": _polygon, "bitmap": _bitmap}
+def _rectangle(figure: dict, height: int, width: int) -> dict:
+    """Return the mask of a rectangle with its border, as of a polygon."""
+    (left, top), (right, bottom) = figure["points"]["exterior"]
+    ring = [(left, top), (right, top), (right, bottom), (left, bottom)]
+    return _polygon({"points": {"exterior": ring}}, height, width)
+
+
+_MASKS = {
+    "polygon": _polygon,
+    "bitmap": _bitmap,
+    "alpha_mask": _bitmap,
+    "rectangle": _rectangle,
+}

@@ -46,6 +46,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],
         partial(_find, images),
         partial(_read, key=key, polygons=polygons or EDGES),
+        lambda entry: [str(_class_of(region, key)) for region in _regions(entry)],
     )
 
 
@@ -81,12 +82,17 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
     return replace(image, segments=[*each(drawn, segment)], left_out=left_out)
 
 
-def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
+def _class_of(region: dict, key: str | None) -> object:
     value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
     if isinstance(value, Mapping):  # of check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
         raise UserError(f"has no {key}, which is the class")
+    return value
+
+
+def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
+    value = _class_of(region, key)
     shape, size = region["shape_attributes"], (image.height, image.width)
     match kind := shape["name"]:
         case "polygon":

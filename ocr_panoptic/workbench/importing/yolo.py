@@ -14,29 +14,45 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
+from ocr_panoptic.data.faults import DataFaults, first_few, repeated
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, is_box, mask_of_polygons
-from .reading import Annotations, each, files_below, image_file, read_lines
+from .reading import Annotations, each, files_below, image_file, read_lines, tails
 
 logger = logging.getLogger(__name__)
 
 SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # -> keys
 LIST = ".txt"
+BOX = 5  # words of a line of YOLO's detection: class, centre and size. Which pixels, is not said.
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
-    """Return the splits that ``data.yaml`` names."""
+    """Return the splits that ``data.yaml`` names. Images for tests are often left away."""
     content = _read(source)
-    return {
-        split: (source, split)
-        for split, keys in SPLITS.items()
-        if any(content.get(key) for key in keys)
-    }
+    splits = {}
+    for split, keys in SPLITS.items():
+        entries = [entry for key in keys for entry in _as_list(content.get(key))]
+        if split == "test" and not all(_place(content, source, entry) for entry in entries):
+            logger.warning(f"{source}: {printable(entries)} of test is not there, and left out.")
+        elif entries:
+            splits[split] = source, split
+    return splits
+
+
+def _as_list(value: object) -> list:
+    return value if isinstance(value, list) else [value] if value else []
+
+
+def _place(content: dict, source: Path, entry: object) -> Path | None:
+    """Return the folder or list that ``data.yaml`` names, if it is there. Exports of Roboflow say
+    ``../train/images`` and mean ``train/images``; others name the path of another machine."""
+    base = source.parent / str(content.get("path") or "")
+    tried = (base / str(entry), *(source.parent / tail for tail in tails(str(entry))))
+    return next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
 
 
 def read_yolo(
@@ -78,7 +94,10 @@ def _read(source: Path) -> dict:
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]
     if not source.is_file():
-        raise MissingFileError(f"{source}: not found, or a folder. Give YOLO's data.yaml.")
+        raise MissingFileError(
+            f"{source}: not found, or a folder. Give YOLO's data.yaml; one is written as train: "
+            "FOLDER OF IMAGES, val: FOLDER, names: [CLASS, CLASS], each in a line."
+        )
     content = read_yaml(source)
     return content if isinstance(content, dict) else {}
 
@@ -87,14 +106,12 @@ def _places(content: dict, source: Path, part: str | None) -> list[Path]:
     """Return the folders of images, and lists of them, that ``data.yaml`` names. They must lie
     beside or below it."""
     fix = "Give the folder of images after data.yaml."
-    base = source.parent / str(content.get("path") or "")
     places: dict[Path, Path] = {}
     for key in [key for split, keys in SPLITS.items() if part in (None, split) for key in keys]:
-        listed = content.get(key) or []
-        for entry in listed if isinstance(listed, list) else [listed]:
-            # Exports of Roboflow say ../train/images and mean train/images.
-            tried = (base / str(entry), source.parent / str(entry).removeprefix("../"))
-            place = next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
+        for entry in _as_list(content.get(key)):
+            place = _place(content, source, entry)
+            if place is None and key == "test" and places:
+                continue
             if place is None:
                 raise UserError(
                     f"{source}: {key}: {printable(entry)} is not a folder or list ({LIST}). {fix}"
@@ -119,10 +136,9 @@ def _images_of(place: Path) -> list[Path]:
     folder. Not all of them may lack their text file."""
     if _is_list(place):
         names = list(filter(None, read_lines(place)))
-        raise_if_any([f"{place}: {fault}" for name in names for fault in file_name_faults(name)])
         if not names:
             raise UserError(f"{place}: names no image.")
-        files = [_listed(place.parent, name) for name in names]
+        files = [_listed(place, name) for name in names]
     else:
         files = files_below(place)
     without = sum(not _labels_path(file).exists() for file in files)
@@ -137,11 +153,15 @@ def _images_of(place: Path) -> list[Path]:
     return files
 
 
-def _listed(folder: Path, name: str) -> Path:
+def _listed(place: Path, name: str) -> Path:
     """Return the file of a name in a list. Datumaro, and so CVAT, write "data/" before the names of
-    files that lie beside the list."""
-    beside = folder / name.removeprefix("data/")
-    return beside if beside.exists() and not (folder / name).exists() else folder / name
+    files that lie beside the list; others the path of another machine."""
+    folder, faults = place.parent, list(file_name_faults(name))
+    tried = [folder / part for part in ([] if faults else [name]) + [*tails(name)]]
+    found = next((path for path in tried if path.exists()), None)
+    if found is None and faults:
+        raise DataFaults([f"{place}: {faults[0]}"])
+    return found or folder / name
 
 
 def _labels_path(image: Path) -> Path:
@@ -171,19 +191,21 @@ def _read_image(
 ) -> AnnotatedImage:
     path = _labels_path(file)
     lines = enumerate(read_lines(path) if path.exists() else [], 1)
-    places = ((f"line {number}", line.split()) for number, line in lines if line)
+    places = [(f"line {number}", line.split()) for number, line in lines if line]
+    polygons_only = [(place, words) for place, words in places if len(words) != BOX]
     segment = partial(_segment, image=image, names=names, polygons=polygons)
-    return replace(image, segments=list(each(places, segment)))
+    left_out = ["box"] * (len(places) - len(polygons_only))
+    return replace(image, segments=list(each(polygons_only, segment)), left_out=left_out)
 
 
 def _segment(
     words: list[str], image: AnnotatedImage, names: Mapping[int, str], polygons: str
 ) -> Segment:
-    number = int(words[0]) if words[0].isdecimal() else None
+    number = int(words[0].removesuffix(".0")) if words[0].removesuffix(".0").isdecimal() else None
     if number not in names:
         raise UserError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
-    if len(words) == 5:
-        raise UserError("is a box. Which pixels an object has is not said: export polygons")
+    if len(words) % 2 == 0:
+        raise UserError(f"has {len(words) - 1} coordinates, expected x and y of each corner")
     shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
     corners = check_points(shares * (image.width, image.height), image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)

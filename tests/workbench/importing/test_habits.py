@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import cv2
@@ -136,6 +137,39 @@ def test_names_of_uploads(load, images, folder):
         load(dogs(as_supervision(SIMPLE, 1), names=(f"{folder}1a2b3c4d-b.png",)))
 
 
+@pytest.mark.parametrize(
+    ("written", "places", "found"),
+    [
+        ("sub\\a.png", ["sub/a.png"], "sub/a.png"),
+        ("C:\\Users\\Jörg\\a.png", ["a.png", "x/a.png"], "a.png"),
+        ("/home/me/set/x/a.png", ["x/a.png", "y/a.png"], "x/a.png"),
+        ("../images/a.png", ["a.png"], "a.png"),
+        ("http://host/set/a.png", ["a.png"], "a.png"),
+        ("a.png", ["deep/below/a.png"], "deep/below/a.png"),
+        ("A.PNG", ["a.png"], "a.png"),
+        ("Größe/a.png", ["Gro\u0308\u00dfe/a.png"], "Gro\u0308\u00dfe/a.png"),
+        ("z/a.png", ["x/a.png", "y/a.png"], "2 files end so: x/a.png, y/a.png. Is "),
+        ("b.png", ["a.png"], "b.png not found. Is "),
+    ],
+)
+def test_names_as_they_were_elsewhere(load, images, caplog, written, places, found):
+    """The file is found that alone ends so, and another path is told."""
+    (images / "a.png").rename(images / "spare")
+    for place in places:
+        (images / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(images / "spare", images / place)
+    content = dogs(as_supervision(SIMPLE, 1), names=(written,))
+    if " Is " in found:
+        with pytest.raises(DataFaults, match=found):
+            load(content)
+        return
+    load(content)
+    link = images.parent / "scenes/raw/train/images" / found
+    assert link.resolve() == (images / found).resolve()
+    is_other = written.replace("\\", "/").casefold() != found.casefold() and "ß" not in found
+    assert ("1 of 1 images have other paths" in caplog.text) == is_other
+
+
 def shade(path: Path, value: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("L", (W, H), value).save(path)
@@ -209,7 +243,7 @@ def test_a_list_names_what_is_there(tmp_path, images):
 
 @pytest.mark.parametrize(
     "text, message",
-    [("../a.png", "train.txt: file_name must lie inside"), ("\n", "train.txt: names no image")],
+    [("../b.png", "train.txt: file_name must lie inside"), ("\n", "train.txt: names no image")],
 )
 def test_lists_that_cannot_be_used(tmp_path, images, text, message):
     (images / "train.txt").write_text(text)

@@ -9,7 +9,9 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan, read_sources
 from support import annotation_files as files
 from support.annotation_files import SCENES, SIZE, base64_png, bitmap, brush, region
 
@@ -80,14 +82,13 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
 @pytest.mark.parametrize(
     "format, wrong, place, reason",
     [
-        ("coco", {"segmentation": [[1, 2, 3]]}, "annotation 7", "cannot be read"),
+        ("coco", {"segmentation": [[1, 2, 3]]}, "annotation 7", "an odd number"),
         ("coco", {"segmentation": {"counts": 4}}, "annotation 7", "RLE is of size None"),
-        ("coco", {"segmentation": "x"}, "annotation 7", "cannot be read .ValueError"),
+        ("coco", {"segmentation": "xy"}, "annotation 7", "cannot be read .ValueError"),
         ("coco", {"segmentation": [[0, 0, 1, 1, 1e9, 0]]}, "annotation 7", "far outside"),
-        ("yolo-seg", "0 .1 .1 .2 .2", "line 2", "is a box"),
         ("yolo-seg", "4 .1 .1 .2 .2 .3 .1", "line 2", "the class 4 is not in the names"),
         ("yolo-seg", "car .1 .1 .2 .2 .3 .1", "line 2", "the class car is not in the names"),
-        ("yolo-seg", "0 .1 .1 .2 .2 .3", "line 2", "cannot be read"),
+        ("yolo-seg", "0 .1 .1 .2 .2 .3", "line 2", "has 5 coordinates"),
         ("yolo-seg", "0 .1 .1 .2 .2 .3 nan", "line 2", "each two numbers"),
         ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(1200, 240\) .* far outside"),
         ("supervisely", bitmap(np.eye(5)), "object 1", "at x 60, y 2 does not lie in"),
@@ -169,6 +170,7 @@ def test_a_shape(folder, format: str, wrong: object, place: str, reason: str):
         ("label-studio", region({"vertices": []}, "vectorlabels"), "vector"),
         ("supervisely", {"geometryType": "line", "points": {}}, "line"),
         ("coco", {"segmentation": []}, ""),
+        ("yolo-seg", "0 .1 .1 .2 .2", "box"),
         ("via", {"name": "polyline", "all_points_x": [0, 1], "all_points_y": [0, 1]}, "polyline"),
         ("via", {"name": "ellipse", "cx": 9, "cy": 9, "rx": 0, "ry": 3, "theta": 0}, ""),
     ],
@@ -181,6 +183,22 @@ def test_a_shape_without_area(folder, format, shape, kind):
         [True],
         [True, False],
     )
+
+
+@pytest.mark.parametrize(
+    "format, wrong",
+    [
+        ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>'),
+        ("labelme", {"points": [[1, 1], [2, 2], [9000, 1]]}),
+        ("label-studio", part(points=[[0, 0], [1], [2, 2]])),
+        ("supervisely", bitmap(np.eye(5))),
+        ("via", {"name": "polygon", "all_points_x": [0, 1, 9000], "all_points_y": [0, 1, 1]}),
+    ],
+)
+def test_kinds_are_asked_for_before_pixels_are_read(folder, format, wrong):
+    source = {"train": AnnotationSource(*write(folder, format, wrong))}
+    with pytest.raises(UserError, match="do not say which of their classes are things"):
+        read_sources(source, ImportPlan(format), workers=1)
 
 
 BOX = {"x": 5, "y": 5, "width": 20, "height": 20}
@@ -220,13 +238,13 @@ TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
 @pytest.mark.parametrize(
     "changes, reason",
     [
-        ({"images": {"id": 9}}, 'annotation 1: image 1 is not in "images"'),
-        ({"images": {"width": None}}, "does not say the image's width"),
+        ({"images": {"id": 9}}, 'no annotation is of an image in "images"; the first is of 1'),
+        ({"images": {"width": 41}}, "is of 41x24 pixels, the image"),
         ({"images": {"file_name": "a\x1b[2J.png"}}, "control characters"),
         ({"annotations": {"category_id": 4}}, 'category 4 is not in "categories"'),
         ({"annotations": {"segmentation": []}}, "Boxes alone do not say"),
         ({"annotations": {"segments_info": []}}, "is a panoptic JSON"),
-        ({"annotations": {"image_id": None}}, "image None is not in"),
+        ({"annotations": {"image_id": None}}, "the first is of None"),
         ({"categories": TWO}, "two categories have the id 3"),
         ({"categories": [{"id": 1}]}, "KeyError: 'name'"),
         ({"categories": 3}, "missing or not a list: categories"),
@@ -267,7 +285,12 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
         ("cvat", "a.xml", DOCTYPE, "a.xml: cannot be read as XML"),
         ("labelme", "l/a.json", "{}", "is no file of LabelMe"),
         ("labelme", "l/a.xml", "", "no file that ends in .json. Its XML is of another, older L"),
-        ("labelme", "l/a.json", {"shapes": [], "imagePath": "../a"}, "'../a' lies outside .* Give"),
+        (
+            "labelme",
+            "l/a.json",
+            {"shapes": [], "imagePath": "../a"},
+            "Its path is '../a': give the folder",
+        ),
         ("via", "a.json", {"tasks": {}}, '"as COCO" for --from coco'),
         ("via", "a.json", {"a": {"filename": "a.png", "regions": VIA_REGIONS}}, "which attribute"),
         ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),

@@ -1,0 +1,68 @@
+"""Label images whose values are only near those that were meant: JPEG files, and masks with
+smoothed borders.
+
+Shape letters: H, W size of the image, K labels, C channels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+CLOSEST = 32  # distance of two labels that can still be told apart
+# Distances from a label that values may have inside of an area: of JPEG files, of files that were
+# JPEG files once, and of others, in which only borders are smoothed.
+LOSSY, NOISY, SMOOTHED = 64, 16, 0
+_FEWEST = 3  # values that are no labels: fewer are classes that were forgotten
+
+
+def nearest_labels(
+    image: Image.Image, values: Sequence[Sequence[int]], noise: float
+) -> np.ndarray | None:
+    """Return the place of the nearest value for each pixel of an image, or None if that would be
+    guessing.
+
+    A pixel that is far from all of several values lies on a border, and gets the place of the
+    nearest pixel that is near to one. An area far from all values is of a class that was forgotten.
+
+    Args:
+        image: decoded file.
+        values: the values that were meant, K greys (C 1) or colours (C 3).
+        noise: LOSSY, NOISY or SMOOTHED.
+
+    Returns:
+        int64 [H, W], 0..K-1.
+    """
+    meant = np.array(values, np.float64)  # [K, C]
+    gaps = np.linalg.norm(meant[:, None] - meant, axis=2)
+    import cv2
+
+    if image.mode.startswith(("I", "F")):
+        return None  # more than 8 bits
+    gap = min(gaps[np.triu_indices(len(meant), 1)], default=0)
+    if gap < CLOSEST:
+        return None
+    pixels = np.asarray(image.convert("L" if meant.shape[1] == 1 else "RGB"), np.uint32)
+    shifts = np.arange(meant.shape[1], dtype=np.uint32) * 8
+    codes = (pixels.reshape(*pixels.shape[:2], -1) << shifts).sum(2)
+    found, inverse = np.unique(codes, return_inverse=True)
+    distances = np.linalg.norm((found[:, None] >> shifts & 255)[:, None] - meant, axis=2)
+    places, nearest = distances.argmin(1), distances.min(1)
+    if len(found) > 1 and not places.any():
+        return None  # numbers such as 0, 1, 2
+    if noise != LOSSY and (nearest > 0).sum() < _FEWEST:
+        return None
+    far = nearest > min(gap / 4, noise)
+    places, far = (a[inverse].reshape(codes.shape) for a in (places, far.astype(np.uint8)))
+    thickest = 4 if noise == LOSSY else 2  # pixels of a border
+    areas = cv2.erode(far, np.ones((thickest + 1, thickest + 1), np.uint8), borderValue=0)
+    if far.mean() > 0.2 or areas.mean() > 0.001:
+        return None
+    if far.any() and len(meant) > 2:  # between two of many, a third may be nearer
+        _, owners = cv2.distanceTransformWithLabels(
+            far, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
+        )
+        table = np.zeros(owners.max() + 1, np.int64)
+        table[owners[far == 0]] = places[far == 0]
+        places = table[owners]
+    return places
