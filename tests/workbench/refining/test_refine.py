@@ -67,8 +67,8 @@ def test_the_oracle_mends_predictions(tiny_data, clean_catalog, tmp_path):
 @pytest.mark.parametrize(
     "predictions, output, message",
     [
-        ("none", "out", "none: no folder with label PNGs"),
-        ("gone", "out", "gone: no folder with label PNGs"),
+        ("none", "out", "none: not a folder with label PNGs"),
+        ("gone", "out", "gone: not a folder with label PNGs"),
         ("other", "out", "1 of 1 predictions have no offsets .*: b. There are 2: city/a, town/a"),
         ("twice", "out", "1 of 1 predictions have no offsets .*or several: a"),
         ("small", "out", "a.png: the prediction has 17x6 pixels, the offsets 17x12"),
