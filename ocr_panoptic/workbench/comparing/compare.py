@@ -1,4 +1,4 @@
-"""A comparison of heads on a data set: a config's own head against standard heads, trained alike."""
+"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence

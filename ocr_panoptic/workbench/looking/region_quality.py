@@ -95,7 +95,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class -> column -> value, NaN if the truth lacks the class; "(mean)" comes last."""
+        """Return class -> column -> value (NaN if the truth lacks the class); "(mean)" is last."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)

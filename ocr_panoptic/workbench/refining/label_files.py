@@ -42,8 +42,8 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
         own[file] = known[0] if len(known) == 1 else missing.append(name)
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(files)} predictions do not have exactly one file of offsets "
-            f"with their name: {first_few(missing)}. There are {len(offsets.entries)} offsets: "
+            f"{len(missing)} of {len(files)} predictions do not match exactly one image "
+            f"with offsets by name: {first_few(missing)}. These images are {len(offsets.entries)}: "
             f"{first_few(sorted(offsets.entries)) or 'none'}."
         )
     for file, name in tqdm(own.items(), unit="image"):
