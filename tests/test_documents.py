@@ -22,8 +22,8 @@ from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_dat
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.config_files import find_config
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.config_files import find_config
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
-from tqdm import tqdm
 
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
@@ -19,6 +18,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.progress import with_progress
 
 from .inspection import Inspector
 from .scene import semantic_truth
@@ -135,7 +135,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
     model = build_trained_model(cfg)
     inspector = Inspector(cfg, model)
-    for record in tqdm(DatasetCatalog.get(metadata.name), desc="Regions", unit="image"):
+    for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
         quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)

@@ -11,15 +11,15 @@ import yaml
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from torch import nn
-from tqdm import tqdm
 
-from ocr_panoptic.engine.config_files import load_config, values_by_key
+from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
     StoredEvaluation,
@@ -29,6 +29,7 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     read_training_log,
 )
+from ocr_panoptic.progress import with_progress
 
 from .charts import png_source
 from .figures import ImageFigures, image_figures
@@ -71,13 +72,13 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         return image_figures(name, inspector(record), truth, metadata, with_regions)
 
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
-    shown = tqdm([records[place] for place in places], desc="Pictures", unit="image")
+    shown = with_progress([records[place] for place in places], "pictures")
     images = [figures(record, with_regions=True) for record in shown]
 
     task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
     ranking = ranked_images(read_table(image_scores_file(folder, task)), metric, num_ranked)
     by_name = {record["file_name"]: record for record in records}
-    for place, image in enumerate(tqdm(ranking, desc="Worst and best", unit="image")):
+    for place, image in enumerate(with_progress(ranking, "worst and best")):
         if image.file_name in by_name:  # regions would be most of the page
             drawn = figures(by_name[image.file_name], with_regions=False)
             ranking[place] = replace(image, figures=drawn)

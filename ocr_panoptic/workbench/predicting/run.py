@@ -19,7 +19,6 @@ import cv2
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from PIL import Image
-from tqdm import tqdm
 
 from ocr_panoptic.engine.class_names import Classes, classes_of
 from ocr_panoptic.engine.model import Model
@@ -28,6 +27,7 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
 from ocr_panoptic.formats.video import VideoReader, write_video
+from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         return item.name, ""
 
     saved = ahead(save, model.results(items))
-    bar = tqdm(saved, total=len(items), unit="image", disable=not comm.is_main_process())
-    return {name: fault for name, fault in bar if fault}
+    shown = with_progress(saved, "predict", len(items)) if comm.is_main_process() else saved
+    return {name: fault for name, fault in shown if fault}
 
 
 def _is_whole(path: Path, newer: float) -> bool:

@@ -3,12 +3,11 @@
 from collections import defaultdict
 from pathlib import Path, PurePath
 
-from tqdm import tqdm
-
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.progress import with_progress
 
 from .offset_sources import Offsets
 
@@ -46,7 +45,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
             f"with offsets by name: {first_few(missing)}. These images are {len(offsets.entries)}: "
             f"{first_few(sorted(offsets.entries)) or 'none'}."
         )
-    for file, name in tqdm(own.items(), unit="image"):
+    for file, name in with_progress(own.items(), "refine"):
         try:
             found = offsets.of(offsets.entries[name])
             refined = moved(read_label_image(file), source_pixels(found, scale))

@@ -12,8 +12,8 @@ from detectron2.structures import Instances
 
 from ocr_panoptic.cli import fit_merge as command
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
 from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
