@@ -19,7 +19,7 @@ from ocr_panoptic.errors import UserError
 from .coco_panoptic import read_segment_ids
 from .files import printable, replacing
 from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_labels
-from .pictures import load_labels, lossy_fault
+from .pictures import Color, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
 THINGS_LABEL, VOID_LABEL = 0, 255  # Panoptic-FPN's values
@@ -120,9 +120,20 @@ def _value(label: int) -> list[int]:
     return [label & 255, label >> 8 & 255, label >> 16 & 255] if label >= COLOURED else [label]
 
 
+def colours_of(path: str | os.PathLike) -> list[Color]:
+    """Return the colours of a label image, the most frequent first; [] if it has numbers, or more
+    than 256 colours."""
+    image = load_labels(path, "label image", allow_jpeg=True)
+    return _colours(image) if _numbers(image)[0] is None else []
+
+
+def _colours(image: Image.Image) -> list[Color]:
+    counts = image.convert("RGB").getcolors()  # None for more than 256
+    return [color for _, color in sorted(counts or [], reverse=True)]
+
+
 def _colours_fault(image: Image.Image) -> str:
-    colours = image.convert("RGB").getcolors()  # None for more than 256
-    shown = ", ".join(str([*color]) for _, color in sorted(colours or [], reverse=True)[:8])
+    shown = ", ".join(str([*color]) for color in _colours(image)[:8])
     is_cutout = image.mode == "RGBA" and image.getchannel("A").getextrema()[0] < 255
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "

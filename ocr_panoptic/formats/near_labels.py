@@ -6,7 +6,6 @@ Shape letters: H, W size of the image, K labels, C channels.
 
 from collections.abc import Sequence
 
-import cv2
 import numpy as np
 from PIL import Image
 
@@ -23,8 +22,8 @@ def nearest_labels(
     """
     Return the place of the nearest value for each pixel of an image, or None if that is a guess.
 
-    A pixel far from all values lies on a border, and takes the place of the nearest pixel that is
-    close to a value. An area far from all values belongs to a forgotten class.
+    A pixel far from all of several values lies on a border, and takes the place of the nearest
+    pixel that is close to a value. An area far from all values belongs to a forgotten class.
 
     Args:
         image: decoded file.
@@ -36,6 +35,10 @@ def nearest_labels(
     """
     meant = np.array(values, np.float64)  # [K, C]
     gaps = np.linalg.norm(meant[:, None] - meant, axis=2)
+    import cv2
+
+    if image.mode.startswith(("I", "F")):
+        return None  # more than 8 bits
     gap = min(gaps[np.triu_indices(len(meant), 1)], default=0)
     if gap < CLOSEST:
         return None
@@ -55,7 +58,7 @@ def nearest_labels(
     areas = cv2.erode(far, np.ones((thickest + 1, thickest + 1), np.uint8), borderValue=0)
     if far.mean() > 0.2 or areas.mean() > 0.001:
         return None
-    if far.any():
+    if far.any() and len(meant) > 2:  # between two of many, a third may be nearer
         _, owners = cv2.distanceTransformWithLabels(
             far, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
         )

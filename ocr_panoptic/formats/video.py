@@ -1,6 +1,6 @@
 """Reads and writes the frames of video files with OpenCV."""
 
-import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class VideoReader:
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
     """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, whole or not at all."""
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    unfinished = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     writer = None
     try:
         for frame in frames:
