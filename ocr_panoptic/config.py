@@ -27,8 +27,10 @@ from .config_rules import (
     registered,
     share,
     some_of,
+    value_of,
     when,
 )
+from .errors import UserError
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -466,3 +468,30 @@ SECTIONS: dict[str, list[Key]] = {
 # fmt: on
 
 KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
+
+
+def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
+    """
+    Refuse a value that its key, or another key, does not allow.
+
+    Args:
+        registries: check also names that Detectron2's registries have, which import PyTorch.
+    """
+    for key in KEYS:
+        if key.allowed.asks_registry and not registries:
+            continue
+        value = value_of(cfg, key.name)
+        if not key.allowed.permits(value):
+            raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
+    for name in ("PIXEL_MEAN", "PIXEL_STD"):
+        values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
+        if len(values) != channels:
+            raise UserError(
+                f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
+                f"{channels}; each channel has one."
+            )
+    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
+        raise UserError(
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
+        )

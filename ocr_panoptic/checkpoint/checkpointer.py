@@ -133,9 +133,11 @@ class SafeCheckpointer(DetectionCheckpointer):
             if tag:
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises the latter on a full disk
+            why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
             raise FailedWriteError(
-                f"The checkpoint {path} could not be written ({e}). The last whole one is "
-                f"{last_checkpoint(self.save_dir) or 'none'}. Make room, then --resume."
+                f"The checkpoint {path} could not be written ({why}). The last whole one is "
+                f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
+                "written to, then --resume."
             ) from e
         if keep and NUMBERED.fullmatch(path.name):  # later ones are of another run
             files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))

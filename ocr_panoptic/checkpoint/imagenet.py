@@ -37,7 +37,7 @@ def imagenet_to_backbone(
     weights: Mapping[str, Any],
     model_shapes: Mapping[str, tuple[int, ...]],
     file: str,
-    as_timms: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    to_timm_names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
     Rename the weights of a classifier to the names that they have in a model's backbone; leave out
@@ -56,7 +56,7 @@ def imagenet_to_backbone(
         weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
         model_shapes: shape of each tensor of the model, of names such as ``backbone.*``.
         file: name for messages.
-        as_timms: of the model's network of timm, :meth:`.TimmBackbone.as_timms`; None without one.
+        to_timm_names: :meth:`.TimmBackbone.to_timm_names` of a timm backbone; None for another one.
 
     Returns:
         the renamed weights; ``weights`` itself where names are the model's, or of nothing known
@@ -64,8 +64,8 @@ def imagenet_to_backbone(
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):
         return weights
-    if as_timms is not None:
-        tensors = as_timms(tensors)
+    if to_timm_names is not None:
+        tensors = to_timm_names(tensors)
     renamings = (
         {name: name for name in tensors},
         {name: name.replace(".", "_", 1) for name in tensors},  # timm's, with features_only
@@ -138,8 +138,8 @@ def adapt_published(
     if not renames:
         return weights, None
     # A network of timm, which knows the layouts of its files; see TimmBackbone.
-    network = next((m for m in model.modules() if hasattr(m, "as_timms")), None)
-    renamed = imagenet_to_backbone(weights, shapes, file, network and network.as_timms)
+    network = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
+    renamed = imagenet_to_backbone(weights, shapes, file, network and network.to_timm_names)
     if renamed is weights:
         return weights, None
     if is_efficientnet_lite(weights):

@@ -20,7 +20,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError, lacks_memory
+from ocr_panoptic.formats.config_files import check_weights_file
 from ocr_panoptic.formats.files import printable
 
 from .settings import RECORD, check_recorded
@@ -60,18 +61,16 @@ def fetch_weights(path: str) -> str:
         path: file or address, perhaps with a query; "" for none.
     """
     path = path.partition("?")[0]
-    has_address = "://" in path
-    file = _download(path) if has_address else path
-    if path and not os.path.isfile(file):
-        if has_address:
-            what = (
-                "are at no address that can be read: https://, detectron2://, timm:// or package://"
-            )
-        else:
-            what = "are no file" if os.path.exists(path) else "do not exist"
+    if "://" not in path:
+        if path:
+            check_weights_file(path)
+        return path
+    file = _download(path)
+    if not os.path.isfile(file):
         raise MissingFileError(
-            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
-            '"" for random weights.'
+            f"The weights {path} are at no address that can be read: https://, detectron2://, "
+            'timm:// or package://. Set MODEL.WEIGHTS to a checkpoint file, or to "" for random '
+            "weights."
         )
     return file
 
@@ -169,7 +168,7 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
                     raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
-        if isinstance(e, MemoryError) or "allocate memory" in str(e):
+        if lacks_memory(e):
             size = os.path.getsize(filename) / 2**20
             raise UserError(
                 f"{filename} cannot be read: there is too little memory for its {size:.0f} MiB."

@@ -11,6 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
+from ocr_panoptic.config import check_values
 from ocr_panoptic.data.data_check import DataSummary, check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
@@ -24,7 +25,7 @@ from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
-from .config_checks import check_unread_keys, check_values, unread_keys
+from .config_checks import check_unread_keys, unread_keys
 from .identity import read_identity
 from .task import task_of
 

@@ -89,7 +89,7 @@ class LabelledFolder:
             pattern = f"{place.name}/{STEM}_mask.png"
             faults.append(
                 f"{place}: all its images are PNGs, and taken for labels. Name these by a pattern, "
-                f"such as labels: {pattern}"
+                f'such as labels: "{pattern}"'
             )
         elif not wanted:
             faults.append(f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}")
@@ -111,11 +111,11 @@ class LabelledFolder:
             with suppress(DataFaults, MissingFileError, ValueError):
                 if new != old and replace(self, **new).pairs():
                     changed = [key for key in old if old[key] != new[key]]
-                    shown = [f"{key}: {new[key].relative_to(old[key].parent)}" for key in changed]
+                    shown = [f'{key}: "{new[key]}"' for key in changed]
                     return f" Name them by a pattern: {', '.join(shown)}"
         return (
-            f" Other names need a pattern, such as labels: {folder.name}/{STEM}_mask.png; several "
-            "masks for an image are imported (ocr-panoptic import --from masks)."
+            f' Other names need a pattern, such as labels: "{folder.name}/{STEM}_mask.png"; '
+            "several masks for an image are imported (ocr-panoptic import --from masks)."
         )
 
 
@@ -194,7 +194,7 @@ def _files(
                 faults.append(f"{path}: control characters, or bytes that are no UTF-8. Rename it.")
                 continue
             if key in found:
-                hint = f"Name one kind by a pattern, such as {folder.name}/{STEM}{suffix}"
+                hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
                 faults.append(f"{path}: has the name of {found[key]}, but for its end. {hint}")
             found[key] = path
     return found

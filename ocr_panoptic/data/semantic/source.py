@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +11,19 @@ from typing import Any
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import SemanticSplit
 from ocr_panoptic.data.findings import Look, label_warnings
-from ocr_panoptic.formats.labels import check_known, decoded_labels, label_areas
-from ocr_panoptic.formats.pictures import load_labels, read_size
+from ocr_panoptic.formats.labels import (
+    COLOURED,
+    check_known,
+    colours_of,
+    decoded_labels,
+    label_areas,
+)
+from ocr_panoptic.formats.pictures import Color, load_labels, read_size
 
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
+
+FIRST, MOST_SHOWN = 20, 40  # label images that are looked at for colours, and colours in a message
 
 
 @dataclass(frozen=True)
@@ -65,7 +74,21 @@ class SemanticSource:
         return pair
 
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-        return iter(())
+        """Yield one fault if the first label images have colours, and the classes have none."""
+        if any(label >= COLOURED for label in self.space.label_map):
+            return
+        found: dict[Color, None] = {}
+        for _, label_file in pairs[:FIRST]:
+            with suppress(FileNotFoundError, ValueError):  # told with the image
+                found |= dict.fromkeys(colours_of(label_file))
+        if found:
+            shown = [str([*color]) for color in found]
+            more = ", ..." if len(shown) > MOST_SHOWN else ""
+            yield (
+                f"{self.split.labels}: has colours, and the classes have none. Write each as "
+                f"{{name: NAME, color: [R, G, B]}}. Found {', '.join(shown[:MOST_SHOWN])}{more}. "
+                "Or are they photos, panoptic PNGs, or masks by their opacity?"
+            )
 
     def checker(self) -> Callable[[tuple[Path, Path]], Look]:
         """Return :func:`check_labelled_image` of this source, for other processes."""
