@@ -78,7 +78,7 @@ def test_nothing_is_gained_where_nothing_is_wrong():
     assert before == 100
     for fit in fits:
         assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
-    with pytest.raises(ValueError, match="20 images cannot be split into 21 parts"):
+    with pytest.raises(ValueError, match="20 images cannot be split into 21 folds"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
 
 
