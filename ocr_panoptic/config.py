@@ -26,8 +26,11 @@ from .config_rules import (
     one_of,
     registered,
     share,
+    some_of,
+    value_of,
     when,
 )
+from .errors import UserError
 
 if TYPE_CHECKING:
     from detectron2.config import CfgNode
@@ -336,6 +339,9 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
+    Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
+        "Services that get the values of metrics.json, too (docs/long_runs.md): Weights & Biases, "
+        "MLflow."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
         "A checkpoint is saved, too, if the last one is so many minutes old, which bounds the "
         "cost of a lost machine."),
@@ -372,7 +378,8 @@ SECTIONS: dict[str, list[Key]] = {
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
     Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
-        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0."),
+        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
+        "iterations."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
         "(docs/inference.md). Same results; False is the model as in training."),
@@ -461,3 +468,30 @@ SECTIONS: dict[str, list[Key]] = {
 # fmt: on
 
 KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
+
+
+def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
+    """
+    Refuse a value that its key, or another key, does not allow.
+
+    Args:
+        registries: check also names that Detectron2's registries have, which import PyTorch.
+    """
+    for key in KEYS:
+        if key.allowed.asks_registry and not registries:
+            continue
+        value = value_of(cfg, key.name)
+        if not key.allowed.permits(value):
+            raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
+    for name in ("PIXEL_MEAN", "PIXEL_STD"):
+        values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
+        if len(values) != channels:
+            raise UserError(
+                f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
+                f"{channels}; each channel has one."
+            )
+    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
+        raise UserError(
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
+        )

@@ -1,6 +1,7 @@
 """The words of the table of keys: on what a key depends, and what values it may have."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,10 +33,12 @@ class Allowed(NamedTuple):
     Attributes:
         permits: whether a value is one of them.
         text: returns for people what the value is, such as "a number of at least 1"; "" for any.
+        asks_registry: whether both ask a registry of Detectron2, whose import takes seconds.
     """
 
     permits: Callable[[Any], bool]
     text: Callable[[], str]
+    asks_registry: bool = False
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
@@ -62,7 +65,7 @@ def registered(registry: str) -> Allowed:
 
         return [name for name, _ in getattr(detectron2.modeling, registry)]
 
-    return _listed(names)
+    return _listed(names)._replace(asks_registry=True)
 
 
 def _listed(values: Callable[[], Sequence]) -> Allowed:
@@ -107,19 +110,18 @@ def numbers_from(least: int) -> Allowed:
     )
 
 
+def some_of(*names: str) -> Allowed:
+    """Return the lists of names, none twice."""
+    return of_form(
+        f"a list of {', '.join(names)}, each at most once",
+        lambda values: len({*values} & {*names}) == len(values),
+    )
+
+
 def share(ends: str) -> Allowed:
     """Return the numbers from 0 to 1, with the ends that an interval such as "(0, 1]" has."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
-
-
-def _is_device(name: str) -> bool:
-    import torch
-
-    try:
-        return name == "auto" or torch.device(name).type in ("cpu", "cuda")
-    except RuntimeError:
-        return False
 
 
 def _are_counts(values: Sequence) -> bool:
@@ -131,7 +133,10 @@ ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
 )
-DEVICE = of_form("a device: auto, cpu, or cuda", _is_device)
+DEVICE = of_form(
+    "a device: auto, cpu, or cuda",
+    lambda name: re.fullmatch(r"auto|(cpu|cuda)(:(0|[1-9]\d?))?", name) is not None,
+)
 # timm takes an address or a folder instead, whose files it fetches and trusts.
 PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
 SIZES = of_form(

@@ -27,6 +27,17 @@ USER_ERRORS = (
     UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
 )  # fmt: skip
 
+# What the libraries say, each by an exception of its own, where memory cannot be had: the system,
+# PyTorch, its CUDA, C++, the loader of shared libraries, OpenCV.
+NO_MEMORY = (
+    "allocate memory", "out of memory", "bad_alloc", "failed to map segment", "Insufficient memory"
+)  # fmt: skip
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an exception says that memory cannot be had."""
+    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
+
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return " Did you mean ...?" with the known word that is most alike, capitals apart; "" where

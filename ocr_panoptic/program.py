@@ -2,46 +2,87 @@
 
 import errno
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .errors import PACKAGE, USER_ERRORS
+from .errors import NO_MEMORY, PACKAGE, USER_ERRORS, FailedWriteError, lacks_memory
 
 INSTALL = {  # what pip cannot bring for every machine as a dependency
     "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
     "detectron2": "pip install --no-build-isolation "
     "git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # a disk's state, and no defect
+# The state of a machine, and no defect.
+STATES = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP),
+}
+MEMORY = (
+    "There is too little memory{on} ({what}). Give the program more (`ulimit -v` and `docker run "
+    "--memory` limit it). A training needs less with a lower SOLVER.IMS_PER_BATCH, "
+    "INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, a prediction with TEST.SLIDING_WINDOW.SIZE; "
+    "docs/memory.md lists more."
+)
 
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process. A user error (:data:`.USER_ERRORS`) ends it
-    with status 1 and its message, Ctrl-C with 130; any other exception is a traceback.
+    Run ``main(*args)`` as the program of this process. An error that is no defect
+    (:func:`explained`) ends it with status 1 and a line, Ctrl-C with 130; any other exception is a
+    traceback.
 
     The package's messages are shown on stderr, unless a run logs them (:func:`log_run`).
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly where `head` has read enough
     logging.basicConfig(format="%(levelname)s: %(message)s")
     logging.getLogger(PACKAGE).setLevel(logging.INFO)
+    threading.excepthook = _thread_ended
     try:
         return main(*args)
     except KeyboardInterrupt as e:
         raise SystemExit(128 + signal.SIGINT) from e
-    except (*USER_ERRORS, OSError) as e:
-        if not isinstance(e, USER_ERRORS) and e.errno not in FULL:
+    except Exception as e:
+        text = explained(e)
+        if not text:
             raise
         logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # of a run, for its log.txt
-        print(f"ERROR: {e}", file=sys.stderr)
+        print(f"ERROR: {text}", file=sys.stderr)
         raise SystemExit(1) from e
-    except ModuleNotFoundError as e:
-        if e.name not in INSTALL:
-            raise
-        print(f"ERROR: {e.name} is not installed here: {INSTALL[e.name]}", file=sys.stderr)
-        raise SystemExit(1) from e
+
+
+def _thread_ended(end: threading.ExceptHookArgs) -> None:
+    """Leave an error that is no defect to the main thread, which meets it, too."""
+    if end.exc_value is None or not explained(end.exc_value):
+        threading.__excepthook__(end)
+
+
+def explained(error: Exception) -> str:
+    """Return what a user has to know of an error: a user error, a lack of memory, a state of the
+    machine or a missing package. "" for any other, which is a defect."""
+    if isinstance(error, USER_ERRORS):
+        return str(error)
+    if lacks_memory(error):
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        what = next((line for line in lines if any(t in line for t in NO_MEMORY)), "MemoryError")
+        return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
+    if isinstance(error, OSError) and error.errno in STATES:
+        before = error.__context__  # a full disk ends a training, and then its writers
+        return str(before if isinstance(before, FailedWriteError) else error)
+    if "operator torchvision::" in str(error):  # torchvision imports without its library
+        return (
+            f"torchvision's library cannot be loaded ({error}). It is not of this torch "
+            f"({INSTALL['torch']}), or there is too little memory (`ulimit -v`)."
+        )
+    if isinstance(error, ModuleNotFoundError) and error.name in INSTALL:
+        return f"{error.name} is not installed here: {INSTALL[error.name]}"
+    return ""
 
 
 def log_run(folder: str, rank: int) -> None:
@@ -59,5 +100,20 @@ def log_run(folder: str, rank: int) -> None:
         logging.getLogger(name).handlers.clear()
         logger = setup_logger(folder, rank, name=name, configure_stdout=name != "fvcore")
         for handler in logger.handlers:
+            handler.handleError = partial(_not_logged, handler)
             if getattr(handler, "stream", None) is sys.stdout:
                 handler.setLevel(logging.INFO)
+                handler.addFilter(_is_no_end)
+
+
+def _not_logged(handler: logging.Handler, record: logging.LogRecord) -> None:
+    """Drop a record for which the disk has no room, or whose reader is gone: a traceback for each
+    would hide how the run ends."""
+    if not isinstance(sys.exc_info()[1], OSError):
+        logging.StreamHandler.handleError(handler, record)
+
+
+def _is_no_end(record: logging.LogRecord) -> bool:
+    """Keep Detectron2's traceback of an error that ends a training from the terminal, where
+    :func:`run_program` says how it ended."""
+    return not (record.exc_info and record.name == "detectron2.engine.train_loop")

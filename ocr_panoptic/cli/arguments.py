@@ -43,9 +43,15 @@ class CommandParser(argparse.ArgumentParser):
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self._fault = fault
+        self._needs_model = False
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         found = super().parse_args(args, namespace)
+        if self._needs_model and not (found.config_file or found.weights):
+            self.error(
+                "name a trained model: the folder of its run (--config-file), or its weights "
+                "(--weights)"
+            )
         if self._fault and (fault := self._fault(found)):
             self.error(fault)
         return found
@@ -103,6 +109,7 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.add_weights()
         self.add_opts()
+        self._needs_model = True
 
 
 class TrainingArguments(CommandParser):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ocr_panoptic.errors import UserError
 
 from .arguments import TrainingArguments
+from .door import check_arguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -48,16 +49,17 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
-    from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
-    from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.run_check import check_run
-
     gpus = args.num_gpus * args.num_machines
     if gpus < 1:
         raise UserError(
             f"--num-gpus is {args.num_gpus} and --num-machines {args.num_machines}; each is at "
             "least 1."
         )
+    check_arguments(args)
+    from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
+    from ocr_panoptic.engine.config_files import load_arguments
+    from ocr_panoptic.engine.run_check import check_run
+
     cfg = load_arguments(args)
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here

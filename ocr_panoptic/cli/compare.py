@@ -15,6 +15,7 @@ from pathlib import Path
 from ocr_panoptic.errors import MissingFileError
 
 from .arguments import CommandParser, path, positive
+from .door import check_arguments
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 
@@ -33,8 +34,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.data.data_file import data_options
-    from ocr_panoptic.engine.config_files import find_config
+    from ocr_panoptic.formats.config_files import find_config
     from ocr_panoptic.formats.files import write_json, write_text
     from ocr_panoptic.workbench.comparing.compare import comparison, comparison_report, verdict
     from ocr_panoptic.workbench.comparing.study import read_runs, run_study

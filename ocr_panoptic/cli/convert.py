@@ -11,7 +11,10 @@ docs/checkpoints.md lists the published files, and the recipe of each.
 
 import argparse
 
+from ocr_panoptic.errors import MissingFileError
+
 from .arguments import CommandParser, path
+from .door import check_arguments
 
 LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 
@@ -40,9 +43,12 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
+    if not args.input.is_file():
+        raise MissingFileError(f"{args.input}: no such file")
     from ocr_panoptic.checkpoint import convert_file, differing_values
     from ocr_panoptic.engine import complete_config, load_config
-    from ocr_panoptic.engine.config_files import options_of
+    from ocr_panoptic.formats.config_files import options_of
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)

@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 from .arguments import TrainingArguments
+from .door import check_arguments
 from .train import function_arguments, launched
 
 
@@ -21,6 +22,7 @@ def argument_parser() -> TrainingArguments:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     launched(_with_weights(args))
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from ocr_panoptic.errors import UserError
 
 from .arguments import CommandParser, path
+from .door import check_arguments
 
 PRECISIONS = ("float32", "int8")
 
@@ -55,6 +56,7 @@ def onnx_file(name: str | PathLike) -> Path:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.workbench.exporting import page, run_onnx
 
     if args.page is None and args.onnxruntime_web is not None:
@@ -95,7 +97,7 @@ def export(
             be exported.
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
-    from ocr_panoptic.engine.config_files import options_of
+    from ocr_panoptic.formats.config_files import options_of
 
     try:
         path = onnx_file(output)

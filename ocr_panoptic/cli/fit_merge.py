@@ -12,6 +12,7 @@ true segment are left out of the PQ.
 import argparse
 
 from .arguments import CommandParser
+from .door import check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -28,6 +29,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from pathlib import Path
 
     from tabulate import tabulate

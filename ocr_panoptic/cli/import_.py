@@ -17,6 +17,8 @@ NAME_train and NAME_val. docs/imports.md tells more of the formats:
     label-studio         SOURCE: JSON export; IMAGES: folder of the images
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
                          default that of the JSON files
+    masks                SOURCE: folder of mask images, one for each object or class; IMAGES: folder
+                         of the images, by default the same
     via                  SOURCE: JSON of VGG Image Annotator; IMAGES: folder of the images
 """
 

@@ -11,6 +11,7 @@ Repeat the command to go on after a stop. It ends with status 1 where an image h
 import argparse
 
 from .arguments import CommandParser, path
+from .door import check_arguments
 
 LABELS = ("train", "dataset")
 
@@ -38,6 +39,10 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_arguments(args)
+    from ocr_panoptic.formats.image_sources import find_inputs
+
+    args.inputs = find_inputs(args.input, args.output)
     from ocr_panoptic.engine import launch
 
     return launch(predict_here, args) or 0
@@ -46,10 +51,8 @@ def run(args: argparse.Namespace) -> int:
 def predict_here(args: argparse.Namespace) -> int:
     """Predict as one of the processes, see :func:`.launch`; return the exit status."""
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.predicting.run import predict_all
 
     cfg = trained_config(args.config_file, args.weights, args.opts)
-    inputs = find_inputs(args.input, args.output)
-    missing = predict_all(cfg, inputs, args.output, args.labels, args.overlays)
+    missing = predict_all(cfg, args.inputs, args.output, args.labels, args.overlays)
     return 1 if missing else 0

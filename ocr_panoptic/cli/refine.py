@@ -10,6 +10,7 @@ Refine the label PNGs of any program by the offsets of a SegFix (docs/segfix.md)
 import argparse
 
 from .arguments import CommandParser, path, positive
+from .door import check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -35,10 +36,14 @@ def _fault(args: argparse.Namespace) -> str:
         return "--weights needs --config-file and --images"
     if not args.weights and (args.config_file or args.images or args.opts):
         return "--config-file, --images and KEY VALUE ... are of --weights"
+    for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
+        if folder and not folder.is_dir():
+            return f"--{flag} {folder}: no such folder"
     return ""
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.refining import offset_sources

@@ -10,6 +10,7 @@ OUTPUT_DIR/inference/<data set>/region_quality.json.
 import argparse
 
 from .arguments import CommandParser
+from .door import check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -19,6 +20,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from .arguments import CommandParser, path, positive
+from .door import check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -27,6 +28,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.workbench.looking.run_report import build_report

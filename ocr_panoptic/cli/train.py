@@ -14,6 +14,7 @@ from typing import Any, Literal
 from ocr_panoptic.formats.files import as_list
 
 from .arguments import TrainingArguments
+from .door import check_arguments, check_weights
 
 
 def argument_parser() -> TrainingArguments:
@@ -21,6 +22,9 @@ def argument_parser() -> TrainingArguments:
 
 
 def run(args: argparse.Namespace) -> None:
+    cfg = check_arguments(args)
+    if not (args.eval_only or args.resume):
+        check_weights(cfg.MODEL.WEIGHTS)
     launched(args)
 
 
@@ -95,7 +99,7 @@ def function_arguments(
     keys: Mapping[str, Any],
 ) -> argparse.Namespace:
     """Return the arguments of a command, as those of its function give them."""
-    from ocr_panoptic.engine.config_files import options_of
+    from ocr_panoptic.formats.config_files import options_of
 
     args = parser.parse_args([])
     args.config_file = str(config)

@@ -26,6 +26,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.data.data_file import data_options
+
+    data_options(args.data)  # a file that is missing shows before PyTorch is imported
     import ocr_panoptic.data.published.register  # noqa: F401 - data sets known by name
     from ocr_panoptic.data.register import register_in_use
     from ocr_panoptic.workbench.looking.data_view import write_data_page

@@ -105,8 +105,7 @@ def read_data_file(path: Path | str) -> DataFile:
         path = only_data_file(path)
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
-    readers = {".json": read_json, ".xml": lambda path: None}
-    content = readers.get(path.suffix.lower(), read_yaml)(path)
+    content = _content(path)
     check_is_no_annotation(path, content)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
@@ -121,6 +120,18 @@ def read_data_file(path: Path | str) -> DataFile:
     if isinstance(classes.get("classes"), str):
         classes["classes"] = str(folder / _path(classes["classes"]))
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
+
+
+def _content(path: Path) -> Any:
+    """Return the value of a YAML or JSON; None of XML."""
+    readers = {".json": read_json, ".xml": lambda path: None}
+    try:
+        return readers.get(path.suffix.lower(), read_yaml)(path)
+    except UserError as error:
+        if STEM.encode() not in path.read_bytes():
+            raise
+        hint = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
+        raise UserError(f"{error} {hint}") from error
 
 
 def _path(text: str) -> Path:

@@ -1,13 +1,12 @@
-"""A function over many items, with the machine's cores and a progress bar."""
+"""A function over many items, with the machine's cores, and how far it is."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from tqdm import tqdm
-
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.progress import with_progress
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -34,10 +33,10 @@ def imap_with_progress(
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     workers = min(workers or min(cores, MAX_WORKERS), len(items))
     if workers <= 1:
-        yield from map(function, tqdm(items, description, unit="image"))
+        yield from map(function, with_progress(items, description))
         return
     # Not multiprocessing.Pool, which waits for ever for a worker that the system has ended.
     with ProcessPoolExecutor(workers) as pool:
         chunk = max(1, min(32, len(items) // (4 * workers)))
         results = pool.map(function, items, chunksize=chunk)
-        yield from tqdm(results, description, total=len(items), unit="image")
+        yield from with_progress(results, description, len(items))

@@ -2,6 +2,7 @@
 
 import multiprocessing.queues
 import os
+import re
 import signal
 import sys
 import threading
@@ -224,23 +225,34 @@ def _identity(example: Any) -> Any:
 
 @contextmanager
 def explained_workers() -> Iterator[None]:
-    """Say what to do if a process that loads images has ended, which PyTorch raises by a signal
-    handler, whatever the trainer does then."""
+    """Raise the error of a process that loads images as it was there, and say what to do if one has
+    ended, which PyTorch raises by a signal handler, whatever the trainer does then."""
     try:
         yield
-    except (RuntimeError, OSError) as error:  # DataLoader's, and of a tensor that it cannot open
-        if "DataLoader worker" not in str(error) and not _lacks_room(error):
-            raise
-        raise UserError(
-            f"A process that loads images has ended, or its images cannot be taken over ({error}). "
-            "If shared memory is full (`df -h /dev/shm`), start a container with --shm-size 16g or "
-            "--ipc=host; if files are too few (`ulimit -n`), raise that limit; if memory is full, "
-            "lower DATALOADER.NUM_WORKERS. DATALOADER.NUM_WORKERS 0 needs none of them."
-        ) from error
+    except (RuntimeError, ValueError, OSError) as error:
+        if _lacks_room(error):  # of a tensor that this process, or that one, cannot open
+            raise UserError(
+                f"A process that loads images has ended, or its images cannot be taken over "
+                f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
+                "container with --shm-size 16g or --ipc=host; if files are too few (`ulimit -n`), "
+                "raise that limit; if memory is full, lower DATALOADER.NUM_WORKERS. "
+                "DATALOADER.NUM_WORKERS 0 needs none of them."
+            ) from error
+        if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
+            raise  # of this process, or a defect whose traceback the message has
+        text = _own_words(error)
+        system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
+        raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
+
+
+def _own_words(error: Exception) -> str:
+    """Return the message of an error without the traceback that PyTorch puts before it."""
+    return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
 def _lacks_room(error: Exception) -> bool:
-    return any(text in str(error) for text in ("Too many open files", "shared memory", "mmap"))
+    signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
+    return any(text in str(error) for text in signs)
 
 
 def begin_worker(worker: int) -> None:

@@ -11,6 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
+from ocr_panoptic.config import check_values
 from ocr_panoptic.data.data_check import DataSummary, check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
@@ -24,9 +25,11 @@ from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
-from .config_checks import check_unread_keys, check_values, unread_keys
+from .config_checks import check_unread_keys, unread_keys
 from .identity import read_identity
 from .task import task_of
+
+LEAST_PERIOD = 20  # iterations between two of TEST.EVALUATIONS
 
 
 class Completed(NamedTuple):
@@ -150,7 +153,8 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
         round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
     )
     if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
-        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / cfg.TEST.EVALUATIONS)
+        evaluations = max(1, min(cfg.TEST.EVALUATIONS, solver.MAX_ITER // LEAST_PERIOD))
+        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / evaluations)
     warnings = []
     if given and solver.EPOCHS and given != by_epochs:
         warnings.append(

@@ -40,26 +40,6 @@ def _defaults() -> CfgNode:
     return default
 
 
-def check_values(cfg: CfgNode) -> None:
-    """Refuse a value that its key, or another key, does not allow."""
-    for key in KEYS:
-        value = value_of(cfg, key.name)
-        if not key.allowed.permits(value):
-            raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
-    for name in ("PIXEL_MEAN", "PIXEL_STD"):
-        values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
-        if len(values) != channels:
-            raise UserError(
-                f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
-                f"{channels}; each channel has one."
-            )
-    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
-        raise UserError(
-            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
-            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
-        )
-
-
 def check_unread_keys(cfg: CfgNode) -> None:
     """
     Refuse keys that the chosen model does not read but that are set to something else than their

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
+from ocr_panoptic.errors import MissingFileError
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ class Checkpoints(HookBase):
         self._saved = -1
 
     def before_train(self) -> None:
+        self._folder = os.stat(self._checkpointer.save_dir)
         self._checkpointer.remove_unfinished()
         self._time = time.monotonic()
 
@@ -99,9 +102,19 @@ class Checkpoints(HookBase):
         if what := not_finite(self._model):
             raise FloatingPointError(f"Iteration {iteration} has broken the model: {what}.")
         last = iteration + 1 == self.trainer.max_iter
+        self.check_folder()
         name = "model_final" if last else f"model_{iteration:07d}"
         self._checkpointer.save(name, keep=self._keep, iteration=iteration)
         self._saved, self._time = iteration, time.monotonic()
+
+    def check_folder(self) -> None:
+        """Refuse to go on where the folder of the run is another one than at the start: log,
+        metrics and config would lie elsewhere than the checkpoint."""
+        folder = self._checkpointer.save_dir
+        if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
+            raise MissingFileError(
+                f"OUTPUT_DIR {folder} was removed or renamed during the training."
+            )
 
 
 class Stopped(SystemExit):

@@ -15,9 +15,9 @@ from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.checkpoint.settings import IDENTITY
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.config_files import values_by_key
 
 from .config_checks import unread_keys
-from .config_files import values_by_key
 
 logger = logging.getLogger(__name__)
 

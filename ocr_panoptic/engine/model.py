@@ -14,12 +14,12 @@ from detectron2.config import CfgNode
 from PIL import Image
 
 from ocr_panoptic.data.data_file import data_options
-from ocr_panoptic.engine.config_files import options_of
 from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata, model_input
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.image_sources import Item, find_inputs, read_items
 from ocr_panoptic.formats.pictures import COLOURS, TooThin, picture_pixels, reordered

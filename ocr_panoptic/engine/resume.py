@@ -12,9 +12,9 @@ from torch import nn
 from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.config_files import values_by_key
 
 from .complete_config import scaled
-from .config_files import values_by_key
 from .identity import check_classes_of, check_settings_of, read_identity
 
 Resume = bool | Literal["auto"]

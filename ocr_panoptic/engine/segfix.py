@@ -15,12 +15,13 @@ from ocr_panoptic.data.semantic.augmentation import (
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 from .complete_config import complete_config
-from .config_files import load_config, options_of
+from .config_files import load_config
 from .resume import check_trained_weights
 from .task import TASKS, Task
 from .trained_model import build_trained_model

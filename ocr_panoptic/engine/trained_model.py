@@ -15,11 +15,12 @@ from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
 from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.config_files import WEIGHTS, options_of
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
 from .complete_config import complete_config
-from .config_files import WEIGHTS, load_config, options_of
+from .config_files import load_config
 from .identity import check_classes_of, check_settings_of, read_identity, register_classes
 from .resume import check_trained_weights
 from .run_info import weights_sha256

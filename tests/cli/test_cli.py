@@ -94,6 +94,54 @@ def test_a_mistyped_config_or_key_names_the_nearest(capsys, words, message):
     assert end.value.code == 1 and message in printed and "Traceback" not in printed
 
 
+MISTAKES = [  # words of a command, part of the message
+    ("train --config-file nope", "--config-file nope does not exist"),
+    ("train --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
+    ("train --config-file {own} SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
+    ("train --config-file {own} SOLVER.MAX_ITER many", "is of the type int"),
+    ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
+    ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
+    ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
+    ("check --config-file {own} --num-gpus 0", "--num-gpus is 0"),
+    ("check nope.yaml", "nope.yaml: data file not found"),
+    ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
+    ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
+    ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
+    ("predict --input . --output o", "name a trained model"),
+    ("export --config-file nope --output a.onnx", "--config-file nope does not exist"),
+    ("report", "name a trained model"),
+    ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
+    ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
+    ("compare --config-file nope --output o", "--config-file nope does not exist"),
+    ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: no such file"),
+    ("refine --predictions nope --output o --offsets .", "--predictions nope: no such folder"),
+    ("view --dataset a_train --data nope.yaml --output o.html", "nope.yaml: data file not found"),
+]
+SEVERAL = """
+import sys
+from ocr_panoptic.cli import main
+for line in sys.stdin.read().splitlines():
+    try:
+        main(line.split())
+    except SystemExit as end:
+        assert end.code in (1, 2)
+    print("torch" in sys.modules, file=sys.stderr)
+"""
+
+
+def test_mistakes_show_before_pytorch_is_imported(tmp_path):
+    lines = "\n".join(words.format(own=f"{FOLDER}/{OWN}.yaml") for words, _ in MISTAKES)
+    command = {"args": [sys.executable, "-c", SEVERAL], "input": lines, "cwd": tmp_path}
+    done = subprocess.run(
+        **command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    said = done.stderr.split("False\n")
+    for (words, message), text in zip(MISTAKES, said, strict=False):
+        assert message in text and "Traceback" not in text, (words, text)
+    assert len(said) == len(MISTAKES) + 1 and not done.returncode and not said[-1]
+    assert not list(tmp_path.iterdir())
+
+
 def test_resume_and_data_leave_the_keys_alone():
     def parsed(*words: str) -> tuple:
         args = argument_parser().parse_args([*words])

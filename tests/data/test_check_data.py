@@ -14,6 +14,7 @@ from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_da
 from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
@@ -171,6 +172,24 @@ def test_labels_that_are_all_ignored(raw):
     assert fault.startswith(f"{raw.png('')}: all pixels of all label PNGs are ignored")
     write_label_png(labels[1], np.ones(read_label_image(labels[1]).shape, np.uint8))
     check_data([file], workers=1)
+
+
+def test_coloured_labels_and_patterns_without_quotes(tmp_path):
+    """One fault for all label images, with their colours; and one line for what YAML misreads."""
+    for k in range(3):
+        for folder in ("images", "labels"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            colours = [[9 * k, 0, 200], [7, 7, 7]]
+            Image.fromarray(np.array([colours], np.uint8)).save(tmp_path / f"{folder}/{k}.png")
+    file, split = tmp_path / "sem.yaml", "{images: images, labels: labels}"
+    text = f"name: sem\nsemantic:\n  train: {split}\nclasses: [a, b]\n"
+    file.write_text(text)
+    (fault,) = faults_of(check_data, file, 1)
+    for colour in ("[0, 0, 200]", "[9, 0, 200]", "[18, 0, 200]", "[7, 7, 7]"):
+        assert colour in fault
+    file.write_text(text.replace("labels: labels", "labels: labels/{stem}_L.png"))
+    with pytest.raises(UserError, match='in quotes: labels: "masks/{stem}_mask.png"'):
+        check_data(file, 1)
 
 
 LABELS = np.array([[0, 0, 1, 1], [0, 1, 1, 1]], np.uint8)

@@ -1,8 +1,10 @@
 """The sequence of training batches: records in Detectron2's order, entered anywhere."""
 
+import errno
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -190,10 +192,18 @@ def fail(record: dict) -> None:
     raise UserError(f"{record['id']}.jpg: broken")
 
 
+def lose(record: dict) -> None:
+    Path("nowhere.jpg").read_bytes()
+
+
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_error_of_a_worker_is_raised(workers):
-    with pytest.raises(UserError, match=r"\d+\.jpg: broken"):
+def test_an_error_of_a_worker_is_raised_as_it_was_there(workers):
+    with pytest.raises(UserError) as error, explained_workers():
         batches(stream(mapper=fail, workers=workers), 1)
+    assert re.fullmatch(r"\d+\.jpg: broken", str(error.value))
+    with pytest.raises(FileNotFoundError) as error, explained_workers():
+        batches(stream(mapper=lose, workers=workers), 1)
+    assert (error.value.errno, error.value.filename) == (errno.ENOENT, "nowhere.jpg")
 
 
 class Lost:

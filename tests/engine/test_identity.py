@@ -15,8 +15,8 @@ import ocr_panoptic
 from ocr_panoptic.cli import call
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.engine.identity import FREE
+from ocr_panoptic.formats.config_files import values_by_key
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
 from train_net import main
 
@@ -211,12 +211,12 @@ def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypa
     with pytest.raises(ValueError, match="bomb.pth is a pickle that wants to run"):
         ocr_panoptic.load(config)
     assert not Path("exploded").exists()
-    assert "MODEL.TRUST_PICKLE counts on the command line alone" in caplog.text
+    assert "MODEL.TRUST_PICKLE counts only on the command line" in caplog.text
 
 
 def test_weights_are_no_config(tmp_path):
     (tmp_path / "model.pth").touch()
-    with pytest.raises(ValueError, match="model.pth are weights, and no config. Name them with"):
+    with pytest.raises(ValueError, match="model.pth are weights, not a config. Name them with"):
         load_config(str(tmp_path / "model.pth"), [])
 
 

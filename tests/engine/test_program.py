@@ -29,6 +29,16 @@ def fail(error: Exception) -> None:
         (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
+        (
+            fail,
+            (PermissionError(errno.EACCES, "Permission denied", "a"),),
+            1,
+            "ERROR: 'a': Perm",
+        ),
+        (fail, (MemoryError(),), 1, "too little memory (MemoryError)"),
+        (fail, (ImportError("libx.so: failed to map segment"),), 1, "too little memory (libx.so"),
+        (fail, (RuntimeError("x\nno: can't allocate memory\ny"),), 1, "memory (no: can't allocate"),
+        (fail, (RuntimeError("CUDA out of memory. Tried 5"),), 1, "little memory on the GPU (CUDA"),
         (interrupted, (), 130, ""),
     ],
 )
@@ -81,6 +91,9 @@ def test_the_terminal_has_what_matters_and_the_file_all(tmp_path, capsys):
     log = (tmp_path / "run/log.txt").read_text()
     assert all(text in log for text in ("a detail\n", "a summary\n", "a warning of Detectron2\n"))
     assert (tmp_path / "former/log.txt").read_text() == ""
+    logging.getLogger("detectron2.engine.train_loop").error("The end", exc_info=KeyError(5))
+    assert capsys.readouterr().out == ""  # the program says it
+    assert "KeyError: 5" in (tmp_path / "run/log.txt").read_text()
 
 
 def test_only_the_main_process_speaks(tmp_path, capsys):

@@ -138,6 +138,21 @@ def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period
     assert names(tmp_path) == expected
 
 
+def test_a_folder_that_is_another_one_ends_the_training(checkpointer, tmp_path):
+    """Not made anew: log and metrics would be lost with the first."""
+    solver = {"CHECKPOINT_PERIOD": 1, "CHECKPOINT_MINUTES": 0, "CHECKPOINTS_TO_KEEP": 0}
+    cfg = CfgNode({"SOLVER": solver, "TEST": {"EVAL_PERIOD": 0}})
+    checkpoints = Checkpoints(checkpointer, cfg, checkpointer.model)
+    checkpoints.trainer = SimpleNamespace(iter=0, max_iter=9)
+    checkpoints.before_train()
+    tmp_path.rename(f"{tmp_path}_before")
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError, match="was removed or renamed during the training"):
+            checkpoints.after_step()
+        tmp_path.mkdir(exist_ok=True)
+    assert not names(tmp_path)
+
+
 def test_the_best_model(checkpointer, tmp_path, caplog):
     """TEST.BEST_CHECKPOINT chooses; a resumed run knows how good the best was."""
     best = BestModel(checkpointer, "panoptic_seg/PQ")

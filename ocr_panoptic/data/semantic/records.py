@@ -16,7 +16,9 @@ from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
+)
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
 LOSSY_SUFFIXES = (".jpg", ".jpeg")  # of labels where there are no others
 
@@ -89,7 +91,7 @@ class LabelledFolder:
             pattern = f"{place.name}/{STEM}_mask.png"
             faults.append(
                 f"{place}: all its images are PNGs, and taken for labels. Name these by a pattern, "
-                f"such as labels: {pattern}"
+                f'such as labels: "{pattern}"'
             )
         elif not wanted:
             faults.append(f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}")
@@ -111,11 +113,11 @@ class LabelledFolder:
             with suppress(DataFaults, MissingFileError, ValueError):
                 if new != old and replace(self, **new).pairs():
                     changed = [key for key in old if old[key] != new[key]]
-                    shown = [f"{key}: {new[key].relative_to(old[key].parent)}" for key in changed]
+                    shown = [f'{key}: "{new[key]}"' for key in changed]
                     return f" Name them by a pattern: {', '.join(shown)}"
         return (
-            f" Other names need a pattern, such as labels: {folder.name}/{STEM}_mask.png; several "
-            "masks for an image are imported (ocr-panoptic import --from masks)."
+            f' Other names need a pattern, such as labels: "{folder.name}/{STEM}_mask.png"; '
+            "several masks for an image are imported (ocr-panoptic import --from masks)."
         )
 
 
@@ -194,7 +196,7 @@ def _files(
                 faults.append(f"{path}: control characters, or bytes that are no UTF-8. Rename it.")
                 continue
             if key in found:
-                hint = f"Name one kind by a pattern, such as {folder.name}/{STEM}{suffix}"
+                hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
                 faults.append(f"{path}: has the name of {found[key]}, but for its end. {hint}")
             found[key] = path
     return found
@@ -204,7 +206,7 @@ def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, t
     """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
     folder = folder_of(place)
     around = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in (*IMAGE_SUFFIXES, ".gif") if around.lower().endswith(s)), None):
+    if own := next((s for s in IMAGE_SUFFIXES if around.lower().endswith(s)), None):
         around, suffixes = around[: -len(own)], (own,)
     before, *after = map(re.escape, around.split(STEM))
     text = rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}"

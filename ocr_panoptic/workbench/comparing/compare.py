@@ -1,4 +1,4 @@
-"""A comparison of heads on a data set: the config's own against the usual ones, trained alike."""
+"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ _SEMANTIC = {
 }
 _CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
 _PANOPTIC = {name: (*_CONTEXT_HEAD, *own) if own else () for name, own in _SEMANTIC.items()}
-LEVEL = 1.0  # points of a metric; a difference that is surely smaller is level
+LEVEL = 1.0  # a difference whose whole interval is below these points counts as level
 _METRICS = {
     "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
     "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),
@@ -35,17 +35,17 @@ _METRICS = {
 
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
-    Return the study of a config's head, "ours", against "plain" (no context), "PPM" and "OCR" in
-    its place, as published, without MODEL.OCR.RESIDUAL. All else is equal: losses, schedule, and
-    the features. A residual head adds a prediction from COARSE_IN_FEATURES to one from IN_FEATURES,
-    so the others read both, concatenated. If "ours" is one of them, it is not trained twice.
+    Return the study of a config's head, "ours", against "plain" (no context), "PPM" and "OCR" as
+    published (without MODEL.OCR.RESIDUAL). Losses, schedule and features are equal. A residual head
+    adds a prediction from COARSE_IN_FEATURES to a prediction from IN_FEATURES, so the other heads
+    read both, concatenated. A head equal to "ours" is not trained twice.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
     if architecture not in _METRICS:
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {architecture}; heads are compared in "
-            f"{' and '.join(_METRICS)}."
+            f"MODEL.META_ARCHITECTURE is {architecture}; only heads of "
+            f"{' and '.join(_METRICS)} can be compared."
         )
     systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
@@ -58,7 +58,7 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
 
 
 def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the KEY VALUE with which a head reads for its pixels all that a residual one reads."""
+    """Return the override with which a plain head reads all features that a residual head reads."""
     head = cfg.MODEL.SEM_SEG_HEAD
     if head.NAME != "ContextSemSegHead" or not cfg.MODEL.OCR.RESIDUAL:
         return ()
@@ -67,8 +67,8 @@ def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
 
 
 def comparison_report(study: Study, records: Records) -> str:
-    """Return tables in Markdown: a row for each head with its metrics, what "ours" gains over it
-    and what a run costs; and a row for each class with these gains."""
+    """Return two Markdown tables: a row for each head with its metrics, the gain of "ours" over it
+    and the cost of a run; and a row for each class with the gains."""
     metric = study.metrics[0]
     over = gains_of_ours(records, lambda run: run["metrics"].get(metric))
     heads = []
@@ -94,21 +94,21 @@ def comparison_report(study: Study, records: Records) -> str:
         classes.append({"ours above, of class": c, **gains})
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
-        "brackets; bold: it excludes 0. One in 20 such intervals misses."
+        "brackets; bold if the interval excludes 0. One in 20 such intervals misses the true value."
     )
     return "\n\n".join([markdown(heads), *([markdown(classes)] if over else []), note]) + "\n"
 
 
 def verdict(study: Study, records: Records) -> str:
-    """Return a line for each metric that says how "ours" compares with each other head: the mean of
-    the differences, its 95 % confidence interval, and whether it is better or worse (the interval
-    excludes 0), level (it lies within LEVEL of 0) or undecided."""
+    """Return a line for each metric that compares "ours" with each other head: mean difference, 95
+    % confidence interval, and a word: better or worse if the interval excludes 0, level if it lies
+    within LEVEL of 0, else undecided."""
     lines = []
     for metric in study.metrics:
         parts = []
         for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
-            said = "(one seed says nothing)" if i.half is None else f"{i.ends} {_word(i)}"
-            parts.append(f"{name} {i.mean:+.2f} {said}")
+            judged = "(no interval from one seed)" if i.half is None else f"{i.ends} {_word(i)}"
+            parts.append(f"{name} {i.mean:+.2f} {judged}")
         if parts:
             lines.append(f"{metric}, ours against {', '.join(parts)}")
     return "\n".join(lines)
@@ -124,7 +124,7 @@ def _word(interval: Interval) -> str:
 def gains_of_ours(
     records: Records, value: Callable[[Mapping[str, Any]], float | None]
 ) -> dict[str, Interval]:
-    """Return, for each other head with runs, the differences of "ours" to it with equal seeds."""
+    """Return the difference of "ours" to each other head, over the seeds that both have runs of."""
     values = {(run["system"], run["seed"]): value(run) for run in records}
     differences: dict[str, list[float]] = {}
     for (name, seed), other in values.items():
@@ -135,8 +135,7 @@ def gains_of_ours(
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return the IoU, PQ or AP of each class of a run that a study's metric, "task/metric", is the
-    mean of, or belongs to."""
+    """Return a run's value for each class (IoU, PQ or AP) in the task of a metric "task/metric"."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -1,4 +1,4 @@
-"""Confidence intervals of means, of a few runs each."""
+"""Confidence intervals of means over a few runs."""
 
 import math
 import statistics
@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 class Interval:
     """
     The confidence interval of a mean (Student's t), from mean - half to mean + half. ``half`` is
-    None for a single value, which says nothing about it; ``values`` is their number.
+    None if there is a single value; ``values`` is the number of values.
     """
 
     mean: float
@@ -28,7 +28,7 @@ class Interval:
 
     @property
     def ends(self) -> str:
-        """Return both ends of the interval of several values as text, "[-0.10, +0.30]"."""
+        """Return both ends as text, "[-0.10, +0.30]". The interval must have ``half``."""
         return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
 
     @property
@@ -37,9 +37,9 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return t so that Student's variable of some degrees of freedom lies between -t and t with
-    probability CONFIDENCE."""
-    low, high = 0.0, math.pi / 2  # of the angle atan(t / sqrt(freedom))
+    """Return t such that Student's variable with these degrees of freedom lies between -t and t
+    with probability CONFIDENCE."""
+    low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4
         odd, total = freedom % 2, 0.0
@@ -54,7 +54,7 @@ def student_quantile(freedom: int) -> float:
 
 
 def gain(interval: Interval | None) -> str:
-    """Return mean and interval of differences, the mean in bold if the interval excludes 0."""
+    """Return mean and interval as text, the mean in bold if the interval excludes 0."""
     if interval is None:
         return ""
     mean = f"{interval.mean:+.2f}"

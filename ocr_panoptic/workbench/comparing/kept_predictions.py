@@ -1,4 +1,4 @@
-"""The predictions of a panoptic model from which merges are replayed."""
+"""Predictions of a panoptic model, kept so that merges can be replayed on them."""
 
 from typing import NamedTuple
 
@@ -21,9 +21,9 @@ class KeptPredictions(NamedTuple):
     The predictions for a data set of T thing classes, L semantic labels and C categories.
 
     Attributes:
-        images: in the order of the data set.
-        categories: int64 [T + L], the category of each thing class and of each semantic label as a
-            position among those of the data set; -1 for the label of things.
+        images: images in the order of the data set.
+        categories: position among the C categories for each thing class, then for each semantic
+            label, int64 [T + L]; -1 for the label that stands for things.
         things: T.
         num_categories: C.
     """
@@ -35,18 +35,17 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Predict DATASETS.TEST[0] by the model of a completed config, whose MODEL.WEIGHTS are the
-    trained ones."""
+    """Predict DATASETS.TEST[0] with the model of a completed config with trained MODEL.WEIGHTS."""
     name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
-            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; a merge is fitted to a "
-            "trained PanopticFPN"
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
+            "merge to fit"
         )
     if not name or not MetadataCatalog.get(name).get("panoptic_json"):
         raise UserError(
-            f"{name or 'DATASETS.TEST'} has no panoptic truth that a merge could be fitted to; "
-            "name a validation split with annotations"
+            f"{name or 'DATASETS.TEST'} has no panoptic truth to fit a merge to; set DATASETS.TEST "
+            "to a validation split with annotations"
         )
     metadata = MetadataCatalog.get(name)
     truth = PanopticTruth(metadata)

@@ -1,9 +1,9 @@
-"""The constants of the panoptic merge, fitted to the data: which give the highest PQ?
+"""A fit of the panoptic merge's constants: which values give the highest PQ?
 
-Every candidate is replayed on kept predictions. What is reported is of images that were not fitted:
-the images are split into parts of neighbours (frames of a video stay together), and each part is
-merged by the rules that the others have chosen. What occurs nowhere in the truth decides nothing:
-categories without a true segment are left out of the mean, and keep their constants.
+Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
+split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
+fitted to the other folds. Categories without a true segment are left out of the mean PQ and keep
+their constants.
 """
 
 import itertools
@@ -29,14 +29,14 @@ AREAS = [0.0, *(4.0**i for i in range(2, 9))]
 
 class MergeFit(NamedTuple):
     """
-    Fitted rules and what they are worth, in percent.
+    Fitted rules with their PQ in percent.
 
     Attributes:
         rules: rules fitted to all images.
-        fitted: PQ of all images by them.
-        held_out: PQ of images that were not fitted.
+        fitted: PQ of these rules on all images.
+        held_out: PQ on all images, each merged with rules fitted to the other folds.
         gain: held_out - PQ of the present rules.
-        interval: 95 % interval of the gain over draws of the images.
+        interval: 95 % bootstrap interval of the gain over the images.
     """
 
     name: str
@@ -48,7 +48,7 @@ class MergeFit(NamedTuple):
 
     @property
     def is_carried(self) -> bool:
-        """Return whether the interval excludes that nothing is gained."""
+        """Return whether the whole interval of the gain lies above 0."""
         return self.interval[0] > 0
 
 
@@ -56,18 +56,18 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
 ) -> tuple[float, list[MergeFit]]:
     """
-    Return PQ of the present rules in percent, and the fits of one constant for all classes and of
-    one for each class. Each of the folds is merged by what was fitted to the others.
+    Return PQ of the present rules in percent, and two fits: with the same constants for all
+    classes, and with constants for each class.
     """
     if not 2 <= folds <= len(kept.images):
         raise UserError(
-            f"{len(kept.images)} images cannot be split into {folds} parts; at least 2 parts of an "
-            "image each are needed"
+            f"{len(kept.images)} images cannot be split into {folds} folds; there must be at least "
+            "2 folds, each with an image"
         )
     search = _Search(kept, present)
     fold = np.arange(len(kept.images)) * folds // len(kept.images)
     now = search.per_image(search.present, range(len(kept.images)))
-    # The same candidates for all classes in every fold: replayed once.
+    # These candidates are the same in every fold, so they are replayed only once.
     alike = search.alike()
     by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
     every = sum(by_fold)
@@ -82,7 +82,7 @@ def fit_merge(
     best = best_of(every)
     fits = [
         ("one setting for all classes", best, first),
-        ("one for each class", search.by_class(best, range(len(kept.images))), by_class),
+        ("a setting for each class", search.by_class(best, range(len(kept.images))), by_class),
     ]
     rows = []
     for name, rules, of_fold in fits:
@@ -119,32 +119,32 @@ class _Search:
             np.array([present.scores], dtype=np.float64),
             np.array([present.stuff_areas], dtype=np.float64),
         )
-        # First what is in use: among equals it stays.
+        # The present values come first: argmax keeps them if others are only equal.
         self._overlaps = list(dict.fromkeys([present.overlap, *OVERLAPS]))
         self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
     def alike(self) -> Rules:
-        """Return the present rules and all settings that are the same for all classes."""
+        """Return the present rules, then all settings with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
-        wide = (
+        all_classes = (
             overlap,
             np.repeat(score[:, None], self._kept.things, axis=1),
             np.repeat(area[:, None], self._labels, axis=1),
         )
-        return Rules(*map(np.concatenate, zip(self.present, wide, strict=True)))
+        return Rules(*map(np.concatenate, zip(self.present, all_classes, strict=True)))
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
-        """Improve one constant of one class at a time; the best of each are taken together, where
-        that is better."""
+        """Return rules that improve on ``start``. Each sweep tries every constant of every class
+        separately and takes the best values together, if that raises PQ."""
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]
         kept = [self._kept.images[i] for i in images]
         true = np.concatenate([image.categories[~image.is_crowd] for image in kept])
         fitted = np.isin(self._kept.categories, true)
         things = self._kept.things
-        # (field, class): the overlap has no classes, and label 0 is the things'.
+        # (field, class, values): the overlap has no classes, and label 0 stands for things.
         places = [
             (0, None, self._overlaps),
             *((1, c, self._scores) for c in range(things) if fitted[c]),
@@ -170,20 +170,20 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of panoptic quality [S, C, 4] of some images."""
+        """Return the counts of panoptic quality [S, C, 4], summed over the images."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of each image [N, C, 4] by one setting."""
+        """Return the counts of each image [N, C, 4] under a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
 def _pq(counts: np.ndarray) -> np.ndarray:
-    """Return :func:`.mean_pq` over the categories that the truth holds. Wrong segments of another
-    one would make it a 0 in the mean, which a merge could only leave out."""
+    """Return :func:`.mean_pq` over the categories in the truth. Without this restriction, a wrong
+    segment of an absent category would enter the mean as a 0."""
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))
 
@@ -191,10 +191,10 @@ def _pq(counts: np.ndarray) -> np.ndarray:
 def rules_fragment(rules: MergeRules) -> dict[str, object]:
     """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that set the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
-    for one, each, values in (
+    for common_key, class_key, values in (
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
         alike = len(set(values)) == 1
-        keys |= {one: values[0], each: []} if alike else {each: values}
+        keys |= {common_key: values[0], class_key: []} if alike else {class_key: values}
     return keys

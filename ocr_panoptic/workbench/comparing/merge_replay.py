@@ -1,9 +1,8 @@
 """The panoptic quality of many merges of the same instances and semantic labels, without a network.
 
-What the pixels of an image have in common is kept once: an *atom* is the set of all pixels that the
-same instances cover, with the same semantic label and the same true segment. A merge gives an atom
-to one segment or to none, so that it can be replayed on a few thousand atoms, for many rules at a
-time, in place of the pixels.
+An *atom* is the set of all pixels that are covered by the same instances and have the same semantic
+label and the same true segment. A merge gives a whole atom to a segment or leaves it free, so that
+it can be replayed on a few thousand atoms in place of the pixels, for many rules at a time.
 
 Shape letters: n instances; A atoms; S rules; T thing classes; L semantic labels; C categories; G
 true segments; P = n + L segments that may be predicted.
@@ -17,7 +16,7 @@ import numpy as np
 from ocr_panoptic.evaluation.runs import check_sizes, runs_of
 from ocr_panoptic.evaluation.segment_matching import crowd_rows, ious, match, segment_positions
 
-_ELEMENTS = 2**21  # of the largest array, which bounds the memory
+_ELEMENTS = 2**21  # limit on the size of the largest array, which bounds the memory
 FREE = -1
 
 
@@ -26,9 +25,9 @@ class Rules(NamedTuple):
     S settings of the merge, see :class:`ocr_panoptic.modeling.panoptic_merge.MergeRules`.
 
     Attributes:
-        overlap: float64 [S], largest share of an instance that may be taken.
-        score: float64 [S, T], least score of an instance.
-        stuff_area: float64 [S, L], least number of free pixels of a stuff class.
+        overlap: largest share of an instance that others may cover, float64 [S].
+        score: least score of an instance, float64 [S, T].
+        stuff_area: least number of free pixels of a stuff class, float64 [S, L].
     """
 
     overlap: np.ndarray
@@ -42,19 +41,20 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    An image's instances, by falling score, its semantic labels and its truth.
+    An image's instances by falling score, its semantic labels and its truth.
 
     Attributes:
-        scores: float64 [n].
-        classes: int64 [n], thing classes.
-        covered: int32, the atoms of the first instance, of the second, and so on.
-        ends: int64 [n], where they end.
-        labels: int64 [A], 0 for things.
-        truth: int64 [A], 0 for none, 1 for void, 2 + g for true segment g.
-        pixels: int64 [A].
-        categories: int64 [G], of the true segments, as positions among the C categories.
-        crowds: int64 [C], the true segment that is the crowd of a category; G for none.
-        is_crowd: bool [G].
+        scores: scores of the instances, float64 [n].
+        classes: thing classes of the instances, int64 [n].
+        covered: atoms of the first instance, then of the second, and so on, int32.
+        ends: end of each instance's atoms in ``covered``, int64 [n].
+        labels: semantic labels of the atoms, int64 [A]; 0 for things.
+        truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
+            segment g.
+        pixels: number of pixels of each atom, int64 [A].
+        categories: positions of the true segments' categories among the C, int64 [G].
+        crowds: true segment that is the crowd of each category, int64 [C]; G for no crowd.
+        is_crowd: whether each true segment is a crowd, bool [G].
     """
 
     scores: np.ndarray
@@ -79,15 +79,15 @@ def keep_image(
     categories: Sequence[int],
 ) -> KeptImage:
     """
-    Return what merges of an image depend on.
+    Return the atoms of an image and everything else that a merge depends on.
 
     Args:
-        scores: [n], falling.
-        classes: [n], contiguous thing classes.
-        masks: bool [n, H, W].
+        scores: falling scores [n].
+        classes: contiguous thing classes [n].
+        masks: masks of the instances, bool [n, H, W].
         labels: semantic labels [H, W], 0 for things.
         true_ids, true_segments: see :class:`.SegmentOverlaps`.
-        categories: the ids of the C categories.
+        categories: ids of the C categories.
     """
     check_sizes(true_ids, labels)
     rows = sorted(true_segments, key=lambda segment: segment["id"])
@@ -95,7 +95,8 @@ def keep_image(
     codes = np.random.default_rng(0).integers(2**64, size=len(masks), dtype=np.uint64)
     cover = np.zeros(labels.shape, dtype=np.uint64)
     for mask, code in zip(masks, codes, strict=True):
-        # Sums of random numbers: two sets of instances have the same with a probability of 2**-64.
+        # A sum of random numbers identifies a set of instances: two sets collide with probability
+        # 2**-64.
         cover[mask] += code
     (cover, label, truth), lengths = runs_of(cover, labels, true_ids)
     places = np.cumsum(lengths) - lengths
@@ -130,13 +131,13 @@ def replay(
     image: KeptImage, rules: Rules, segment_categories: np.ndarray, totals: np.ndarray
 ) -> None:
     """
-    Merge an image by each of the rules, and add what panoptic quality counts of it to ``totals``.
+    Merge an image by each of the rules, and add its counts of panoptic quality to ``totals``.
 
     Args:
-        segment_categories: int64 [T + L], the positions among the C categories of the thing
-            classes and of the semantic labels.
-        totals: float64 [S, C, 4]: sums of the IoUs of matched segments, TP, FP, FN, added one by
-            one as :class:`.PanopticQuality` adds them.
+        segment_categories: positions among the C categories for the thing classes, then for the
+            semantic labels, int64 [T + L].
+        totals: sum of the IoUs of matched segments, TP, FP and FN, float64 [S, C, 4]; added in the
+            order of :class:`.PanopticQuality`, so that the sums are equal to the last bit.
     """
     n, things = len(image.scores), rules.score.shape[1]
     predicted = np.concatenate(
@@ -160,7 +161,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the instance that has each atom by each of the rules, int64 [S, A], FREE for none."""
+    """Return the instance that owns each atom under each rule, int64 [S, A]; FREE if unowned."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -177,7 +178,7 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
-    """Give the free atoms to the segments of the semantic labels, which begin at ``first``."""
+    """Give the free atoms to the segments of the semantic labels, numbered from ``first``."""
     for label in np.unique(image.labels):
         if label == 0:
             continue
@@ -191,9 +192,9 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
     Match the segments of an image, and add the counts to ``totals``.
 
     Args:
-        joint: float64 [S, G + 2, P + 1], pixels of the pairs of true and predicted segments, see
-            :class:`KeptImage`; the first predicted one is none.
-        predicted: int64 [P], the categories of the predicted segments.
+        joint: pixels of each pair of true segment (numbered as in :class:`KeptImage`) and predicted
+            segment (0 for no segment), float64 [S, G + 2, P + 1].
+        predicted: categories of the predicted segments, int64 [P].
     """
     iou = ious(joint)
     alike, same, wrong, missed = match(

@@ -1,4 +1,4 @@
-"""Systems trained with several seeds under equal settings, and the records of their runs."""
+"""Systems trained with several seeds under equal settings, and records of their runs."""
 
 import json
 import os
@@ -22,18 +22,19 @@ from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
-Records = Sequence[Mapping[str, Any]]  # what read_runs gives
+Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 
 
 @dataclass(frozen=True)
 class System:
     """
-    A way to train, which a study compares with others.
+    A way to train, which a study compares with other ways.
 
     Attributes:
+        config: config file.
         opts: KEY VALUE overrides of the config file.
-        seeds: it is trained once with each.
-        trial: a script and its first arguments, which train in place of the study's command.
+        seeds: seeds of the runs.
+        trial: script with its first arguments, which trains in place of the study's command.
     """
 
     config: Path
@@ -42,7 +43,7 @@ class System:
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return what a run's record says of how it was trained."""
+        """Return the settings of a run, as its record stores them."""
         trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
         return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
 
@@ -53,8 +54,8 @@ class Study:
     Systems that are compared.
 
     Attributes:
-        systems: systems by name, which is the name of the folder of their runs.
-        metrics: "task/metric" as in an evaluation's metrics.json; the first one is the main one.
+        systems: systems by name; the name is also the folder of a system's runs.
+        metrics: "task/metric" as in an evaluation's metrics.json, the main metric first.
     """
 
     systems: Mapping[str, System]
@@ -62,16 +63,19 @@ class Study:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Return the seeds of any system, in their order."""
+        """Return the seeds of all systems without repetition, in order."""
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train what has not been trained: seed by seed, so that an interrupted study compares equals.
-    A run that was interrupted is resumed from its last checkpoint. Several processes may do so
-    side by side: each leaves out what another one is training. Run folders are
-    ``output/<system>/seed<n>``; ``train`` is an interpreter and train_net.py or its like.
+    Train all missing runs seed by seed, so that an interrupted study has all systems with the same
+    seeds. An interrupted run is resumed from its last checkpoint. Several processes may call this
+    at the same time: each skips the runs that another process is training.
+
+    Args:
+        train: interpreter and training script (train_net.py or similar).
+        output: folder of the study; runs lie in ``<system>/seed<n>`` below it.
     """
     count, runs = len(read_runs(study, output)), sum(len(s.seeds) for s in study.systems.values())
     print(f"{runs} runs, of which {count} are finished", flush=True)
@@ -102,7 +106,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        # The training saves what it has done, and ends with this process.
+        # The training receives SIGTERM too, so that it saves its state before both end.
         usual = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
         try:
             _, status, usage = os.wait4(process.pid, 0)
@@ -115,7 +119,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
             f"The command was: {shlex.join(command)}"
         )
     cfg = load_config(str(system.config), opts)
-    complete_config(cfg, training=True)  # MAX_ITER may follow from the data
+    complete_config(cfg, training=True)  # MAX_ITER may depend on the data
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
     rows, metrics = read_training_log(folder), flatten_results_dict(evaluation.results)
     if absent := [metric for metric in study.metrics if metric not in metrics]:
@@ -126,11 +130,12 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         "system": name,
         "seed": seed,
         **system.settings(seed),
-        # The folder is the study's, wherever its results are read.
+        # Paths are left out: a study's folder may be moved.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
         "curves": {
-            # Detectron2 counts from 0, and an evaluation after the last iteration one further.
+            # Detectron2 counts iterations from 0, and logs the evaluation after the last iteration
+            # at MAX_ITER.
             metric: [
                 [min(row["iteration"] + 1, cfg.SOLVER.MAX_ITER), row[metric]]
                 for row in rows
@@ -140,18 +145,18 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         },
         "parameters": sum(p.numel() for p in build_model(cfg).parameters()),
         "seconds_per_iteration": statistics.median(times) if times else None,
-        # The last attempt's, should the run have been interrupted.
+        # If the run was interrupted, these are the values of the last attempt.
         "wall_seconds": time.perf_counter() - start,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "resumed": resumed,
-        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
+        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident memory of the process and children
     }
     write_json(folder / RECORD, record, indent=1)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """Return the records of all finished runs, by system, then seed; refuse a run that was trained
-    otherwise than the study says."""
+    """Return the records of all finished runs by system, then seed. A run whose settings differ
+    from the study's is refused."""
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:
@@ -163,8 +168,7 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
 
 
 def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
-    """Refuse a record of a system and seed, read from a file, that was trained with another config,
-    other overrides or another trial than the study has."""
+    """Refuse a record whose config, overrides or trial differ from the study's."""
     (found, before), (wanted, now) = (
         (
             [*settings.get("trial", []), settings["config"]],

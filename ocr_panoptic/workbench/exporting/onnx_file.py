@@ -18,7 +18,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import UserError, lacks_memory
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
@@ -134,6 +134,8 @@ def write_onnx(
                 verbose=False,
             )
         except Exception as error:
+            if lacks_memory(error):
+                raise
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
     network, outputs = onnx_program.model, SemanticGraph.outputs

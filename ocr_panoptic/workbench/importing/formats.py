@@ -10,6 +10,7 @@ from .cvat import read_cvat
 from .kinds import Kinds
 from .label_studio import read_label_studio
 from .labelme import BACKGROUND, IGNORE, read_labelme
+from .mask_files import read_masks
 from .reading import Annotations
 from .supervisely import read_supervisely
 from .via import read_via
@@ -51,5 +52,6 @@ ANNOTATION_FORMATS = {
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
     "labelme": Format(read_labelme, void_class=IGNORE, rest_class=BACKGROUND),
+    "masks": Format(read_masks, smaller_on_top=True),
     "via": Format(read_via, has_polygons=True),
 }

@@ -32,7 +32,7 @@ BOX = 5  # words of a line of YOLO's detection: class, centre and size. Which pi
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
     """Return the splits that ``data.yaml`` names. Images for tests are often left away."""
-    content = _read(source)
+    source, content = _read(source)
     splits = {}
     for split, keys in SPLITS.items():
         entries = [entry for key in keys for entry in _as_list(content.get(key))]
@@ -69,7 +69,7 @@ def read_yolo(
         part: one of :data:`SPLITS`, if only its images are meant.
         polygons: one of :data:`.masks.POLYGONS`, by default edges.
     """
-    content = _read(source)
+    source, content = _read(source)
     names = content.get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))
@@ -90,7 +90,9 @@ def read_yolo(
     )
 
 
-def _read(source: Path) -> dict:
+def _read(source: Path) -> tuple[Path, dict]:
+    """Return ``data.yaml`` and its content. If it names no images (supervision's), the folders
+    where they usually lie are in it, as far as they are there."""
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]
     if not source.is_file():
@@ -99,13 +101,19 @@ def _read(source: Path) -> dict:
             "FOLDER OF IMAGES, val: FOLDER, names: [CLASS, CLASS], each in a line."
         )
     content = read_yaml(source)
-    return content if isinstance(content, dict) else {}
+    content = content if isinstance(content, dict) else {}
+    keys = [key for split in SPLITS.values() for key in split]
+    if not content.keys() & {*keys}:
+        for key in keys:
+            usual = (f"images/{key}", f"{key}/images")
+            content[key] = [folder for folder in usual if (source.parent / folder).is_dir()]
+    return source, content
 
 
 def _places(content: dict, source: Path, part: str | None) -> list[Path]:
     """Return the folders of images, and lists of them, that ``data.yaml`` names. They must lie
     beside or below it."""
-    fix = "Give the folder of images after data.yaml."
+    fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     places: dict[Path, Path] = {}
     for key in [key for split, keys in SPLITS.items() if part in (None, split) for key in keys]:
         for entry in _as_list(content.get(key)):

@@ -1,4 +1,4 @@
-"""The losses of a training as curves."""
+"""Loss curves of a training run."""
 
 import base64
 import io
@@ -25,10 +25,10 @@ Curve = list[tuple[float, float]]  # iterations done, loss
 
 def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    Return the curves of each chart that has some: chart -> label -> curve.
+    Return the non-empty charts: chart -> label -> curve.
 
-    Values that a logarithmic axis cannot show are left out: NaN, infinity, and 0 of a batch without
-    an instance. The only loss of a semantic head is not called "refined".
+    Values that a logarithmic axis cannot show are left out: NaN, infinity, and the 0 of a batch
+    without instances. When a semantic head has a single loss, its label is "semantic".
 
     Args:
         log: rows of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
@@ -48,8 +48,7 @@ def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve
 
 
 def loss_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Draw losses over the iterations on a logarithmic axis: they fall by orders of magnitude. The
-    legend has the last values."""
+    """Draw losses over the iterations on a logarithmic axis, with the last values in the legend."""
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.subplots()
     for label, curve in curves.items():

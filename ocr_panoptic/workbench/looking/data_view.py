@@ -1,4 +1,4 @@
-"""A page about a data set: what the check finds, its classes, and images with their truth drawn.
+"""A page about a data set: faults found by the check, classes, and images with the truth drawn.
 
 Shape letters: H, W size of an image.
 """
@@ -30,7 +30,7 @@ SIDE = 320  # longer side of a picture, pixels
 
 
 class DataClass(NamedTuple):
-    """A class of the data; ``number`` is its category_id in the records."""
+    """A class of a data set; ``number`` is its category_id in the records."""
 
     name: str
     isthing: bool
@@ -38,15 +38,16 @@ class DataClass(NamedTuple):
     color: Color
 
 
-class LookedAt(NamedTuple):
+class ViewedImage(NamedTuple):
     """
-    An image that was looked at.
+    An image of the page with its truth.
 
     Attributes:
-        image, truth: data URIs of their pictures; "" for no truth.
-        void: pixels of no class.
-        segments: (is it a thing, category_id, pixels) of each.
-        fault: why the image or its truth cannot be used; "" for nothing.
+        size: width and height.
+        image, truth: data URIs of the two pictures; ``truth`` is "" if the image has no labels.
+        void: number of pixels without a class.
+        segments: (is it a thing, category_id, pixels) for each segment.
+        fault: why the image or its truth cannot be used; "" if both can.
     """
 
     name: str
@@ -59,7 +60,7 @@ class LookedAt(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the table; ``area`` is the median of its segments' pixels, None without any."""
+    """A row of the class table; ``area`` is the median pixels per segment, None if there are 0."""
 
     name: str
     kind: str
@@ -74,14 +75,14 @@ def write_data_page(
     dataset: str, output: Path, num_images: int, workers: int | None = None
 ) -> list[str]:
     """
-    Write a page about a registered data set, which holds its pictures and loads nothing.
+    Write a self-contained page about a registered data set.
 
     Args:
-        num_images: how many images it shows and counts at most, evenly spread over the data set.
-        workers: processes, see :func:`.imap_with_progress`.
+        num_images: number of images to show and count at most, evenly spread over the data set.
+        workers: number of processes, see :func:`.imap_with_progress`.
 
     Returns:
-        the faults that were found: those of the data check, and images that cannot be read
+        faults found by the data check, and images that cannot be read
     """
     metadata = registered_metadata(dataset)
     faults: list[str] = []
@@ -90,14 +91,13 @@ def write_data_page(
     records = DatasetCatalog.get(dataset)
     if not metadata.get("stuff_classes") or not any(map(has_labels, records)):
         raise UserError(
-            f"Data set {dataset!r} has no truth to look at: neither panoptic PNGs nor semantic "
-            "labels."
+            f"Data set {dataset!r} has no truth to show: neither panoptic PNGs nor semantic labels."
         )
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).astype(int)
     classes = data_classes(metadata)
-    look = partial(look_at, classes=classes, label_map=metadata.get("label_map"))
+    view = partial(view_image, classes=classes, label_map=metadata.get("label_map"))
     shown = [records[place] for place in places]
-    seen = list(imap_with_progress(look, shown, "look at the images", workers))
+    seen = list(imap_with_progress(view, shown, "draw the images", workers))
     faults += [s.fault for s in seen if s.fault and not any(s.name in fault for fault in faults)]
     folder = os.path.commonpath([os.path.dirname(s.name) for s in seen])
     seen = [s._replace(name=os.path.relpath(s.name, folder)) for s in seen if not s.fault]
@@ -118,7 +118,7 @@ def write_data_page(
 
 
 def data_classes(metadata: Metadata) -> list[DataClass]:
-    """Return things, then stuff; without the label 0 that stands for all things."""
+    """Return the things, then the stuff, without the label 0 that stands for all things."""
     found = []
     for kind in ("thing", "stuff"):
         names, colors = metadata.get(f"{kind}_classes") or (), metadata.get(f"{kind}_colors") or ()
@@ -129,10 +129,10 @@ def data_classes(metadata: Metadata) -> list[DataClass]:
     return found
 
 
-def look_at(
+def view_image(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
-) -> LookedAt:
-    """Read an image of a data set and its truth."""
+) -> ViewedImage:
+    """Read and draw an image of a data set and its truth."""
     name = record["file_name"]
     try:
         image = read_picture(name, "RGB")
@@ -143,12 +143,12 @@ def look_at(
                 f"{ids.shape[1]}x{ids.shape[0]} (width x height)."
             )
     except (OSError, ValueError) as error:
-        return LookedAt(name, fault=str(error))
+        return ViewedImage(name, fault=str(error))
     height, width = image.shape[:2]
     scale = min(1.0, SIDE / max(height, width))
     small = max(1, round(height * scale)), max(1, round(width * scale))
     picture = resize_picture(image, *small, smooth=True)
-    found = LookedAt(name, (width, height), jpeg_source(picture))
+    found = ViewedImage(name, (width, height), jpeg_source(picture))
     if ids is None:
         return found
     colors = [{c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)]
@@ -170,16 +170,16 @@ def look_at(
 def _truth(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> tuple[np.ndarray | None, list[dict]]:
-    """Return the ids of the segments, int [H, W], and the segments; of labels one each."""
+    """Return segment ids, int [H, W], and segments; each semantic label counts as a segment."""
     if "pan_seg_file_name" in record:
         return read_segment_ids(record), record["segments_info"]
-    if "sem_seg_file_name" not in record:  # a server keeps it
+    if "sem_seg_file_name" not in record:  # a test split, whose truth is on a server
         return None, []
     labels = read_labels(record["sem_seg_file_name"], label_map)
     return labels, [{"id": c.number, "isthing": False, "category_id": c.number} for c in classes]
 
 
-def class_rows(classes: Sequence[DataClass], images: Sequence[LookedAt]) -> list[ClassRow]:
+def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> list[ClassRow]:
     """Count images, segments and pixels of each class, in the order of the classes."""
     total = max(1, sum(area for image in images for *_, area in image.segments))
     rows = []

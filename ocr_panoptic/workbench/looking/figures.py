@@ -24,14 +24,14 @@ from ocr_panoptic.visualization.overlays import (
 
 from .scene import Inspection, PanopticMap
 
-VOID = -1  # no semantic label has it
-MIN_SIDE, MAX_SIDE = 320, 640  # of a picture in the page, pixels
+VOID = -1  # differs from every semantic label
+MIN_SIDE, MAX_SIDE = 320, 640  # limits on a picture's sides in the page, pixels
 REGION_SIDE = 320  # longer side of a soft object region's picture
 SHOWN = 6  # regions that a pixel is most related to
 
 
 class Picture(NamedTuple):
-    """A picture as a data URI; ``color`` is the CSS colour of the class that it is about."""
+    """A picture as a data URI; ``color`` is the CSS colour of the class that it shows."""
 
     title: str
     caption: str
@@ -46,7 +46,7 @@ class Relation(NamedTuple):
     Attributes:
         src: data URI of the image with a mark on the pixel.
         true_class: name of the pixel's true class.
-        shares: (name, CSS colour, percent) of the most related regions, the first one first.
+        shares: (name, CSS colour, percent) of the most related regions, the largest first.
     """
 
     src: str
@@ -56,7 +56,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """The pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
+    """The pictures of one image; ``legend`` has the name and CSS colour of each class shown."""
 
     name: str
     views: list[Picture]
@@ -73,13 +73,13 @@ def image_figures(
     with_regions: bool = True,
 ) -> ImageFigures:
     """
-    Draw what a model sees in an image beside the truth.
+    Draw a model's predictions for an image beside the truth.
 
     Args:
-        truth: the true panoptic map or, for a semantic model, the true labels int [H,W], of the
-            image's size; metadata.ignore_label is void in them.
+        truth: the true panoptic map or, for a semantic model, the true labels int [H,W], in which
+            metadata.ignore_label is void.
         metadata: names and colours of the classes.
-        with_regions: whether soft object regions and relation are drawn, if there are any.
+        with_regions: whether soft object regions and relation are drawn, if the head has them.
     """
     is_panoptic = isinstance(truth, PanopticMap)
     full = truth.ids.shape if is_panoptic else truth.shape
@@ -107,7 +107,7 @@ def image_figures(
         caption = "no true label in this image"
         if (known := true_labels != VOID).any():
             right = (labels == true_labels)[known].mean()
-            caption = f"{100 * right:.1f} % of the pixels right"
+            caption = f"{100 * right:.1f} % of the pixels correct"
         return Picture(title, caption, drawn(labels, dict(enumerate(stuff_colors))))
 
     views = [Picture("Input", f"{full[1]} × {full[0]} pixels", jpeg_source(image))]
@@ -151,17 +151,16 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Show the relation of a pixel of the image's rarest class, which has most to gain from its
-    context.
+    Show the relation of a pixel of the image's rarest class, which gains most from context.
 
     Args:
-        inspection: with relation and cells.
-        labels: true labels int [H,W]; those outside 0..K-1 are void.
+        inspection: inspection that has relation and cells.
+        labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
-        image: uint8 [H',W',3] RGB, which is marked.
+        image: uint8 [H',W',3] RGB; the mark is drawn on a copy.
 
     Returns:
-        the relation; None where no cell has a label in its middle
+        the relation, or None if no cell has a label at its centre
     """
     rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in inspection.cells)
     cells = labels[rows.astype(int)[:, None], columns.astype(int)]
@@ -170,7 +169,7 @@ def relation_of_a_pixel(
         return None
     label = found[counts.argmin()]
     places = np.argwhere(cells == label)
-    # The cell of the class that is nearest to their median, which may lie outside the class.
+    # Take the cell of the class nearest to the median place, which itself may have another class.
     row, column = places[np.abs(places - np.median(places, axis=0)).sum(axis=1).argmin()]
     y, x = rows[row] / labels.shape[0], columns[column] / labels.shape[1]
     marked = Image.fromarray(image)
@@ -189,8 +188,8 @@ def relation_of_a_pixel(
 
 
 def page_size(height: int, width: int) -> tuple[int, int]:
-    """Return the size of a picture in the page. Small images grow by a whole factor, so that every
-    label keeps its square pixels."""
+    """Return the height and width of a picture in the page. Small images grow by a whole factor,
+    so that the pixels of labels stay square."""
     if max(height, width) > MAX_SIDE:
         factor = MAX_SIDE / max(height, width)
     else:
@@ -213,13 +212,13 @@ def _legend(
 
 
 def css_color(color: Color) -> str:
-    """Return a colour as CSS writes it."""
+    """Return a colour in CSS notation."""
     return "rgb({},{},{})".format(*(int(c) for c in color))
 
 
 def jpeg_source(picture: np.ndarray) -> str:
     """Return a picture, uint8 [H,W,3] RGB, as a data URI."""
     buffer = io.BytesIO()
-    # Full chroma: thin outlines between saturated colours stay sharp.
+    # subsampling=0 keeps full chroma: thin outlines between saturated colours stay sharp.
     Image.fromarray(picture).save(buffer, "JPEG", quality=86, subsampling=0, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""A closer look at what a trained model does on single images."""
+"""Inspection of a trained model on single images."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,18 +20,17 @@ from ocr_panoptic.modeling.refined_head import RefinedHead
 
 from .scene import Inspection, PanopticMap
 
-Seen = dict[str, Any]  # "size" (H, W) of the padded images, and "features" by name
+Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
 
 class Inspector:
     """
-    Shows what a model predicts for the images of a data set, and what leads to it: the coarse
-    prediction and, if the context scheme has them, the soft object regions and the relation of the
-    pixels to them.
+    Shows a model's prediction for an image and its intermediate results: the coarse prediction and,
+    if the context scheme has them, the soft object regions and the relation of pixels to regions.
 
     Args:
-        model: the trained model of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose
-            semantic head is Detectron2's or ``OCRSemSegFPNHead``.
+        model: trained ``OCRSemanticSegmentor``, or trained ``PanopticFPN`` whose semantic head is
+            Detectron2's or ``OCRSemSegFPNHead``.
     """
 
     def __init__(self, cfg: CfgNode, model: InferenceModel):
@@ -41,8 +40,8 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Inspect the semantic network alone, which sees the image of a record once, at its own
-        scale, whatever TEST says of scales, flips and windows."""
+        """Inspect only the semantic network: the image of a record is seen once, whole and at its
+        own scale. TEST's scales, flips and windows are not applied."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
@@ -71,7 +70,7 @@ class Inspector:
 
     @contextmanager
     def _watching(self) -> Iterator[Seen]:
-        """Keep what the backbone sees and gives while the network runs once."""
+        """Record the backbone's input size and features while the network runs once."""
         seen: Seen = {}
         dtype, device = PRECISIONS[self._model.precision], self._network.device.type
         hook = self._network.backbone.register_forward_hook(
@@ -97,7 +96,7 @@ class Inspector:
         size, padded, cells = inputs["image"].shape[1:], seen["size"], refined.shape[2:]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return labels [H,W] as the model itself makes them."""
+            """Return labels [H,W], computed as the model computes its own."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -114,7 +113,7 @@ class Inspector:
         with self._watching():
             _, x, m = head.prepare(seen["features"])
             relation = self._relation(context, x, m)
-        # Rows and columns of the features that are not padding, the last ones perhaps in part.
+        # Rows and columns of the features without padding; the last may hold some padding.
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
         sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
@@ -127,8 +126,8 @@ class Inspector:
 
     @staticmethod
     def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
-        """Return the relation [N,K,h,w] of what the scheme sees."""
-        if isinstance(context, ASPOCR):  # whose pixel representations are its own
+        """Return the scheme's relation of pixels to regions, [N,K,h,w]."""
+        if isinstance(context, ASPOCR):  # it relates pixel representations after a bottleneck
             x = context.bottleneck(x)
         return context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
 
@@ -137,14 +136,16 @@ def cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Return where the features' cells begin and end along one axis: half-way between the positions
-    that resizing gives them.
+    Return the edges of the features' cells along one axis. An edge lies half-way between the
+    positions that resizing gives to two neighbouring cells.
 
     Args:
-        inside: number of cells, without those in the padding.
-        features: number of cells of the padded input, whose side is ``padded``.
-        side: length of the input without padding.
-        pixels: the same side in the image file.
+        inside: number of cells outside the padding.
+        features: number of cells of the padded input.
+        padded: side of the padded input.
+        side: side of the input without padding.
+        pixels: side of the image file.
+        align_corners: convention of the resizing.
 
     Returns:
         float64 [inside + 1], in pixels of the image file from 0 to ``pixels``

@@ -1,4 +1,4 @@
-"""The worst and the best images of an evaluation, and what went wrong in them."""
+"""The worst and the best images of an evaluation, and the errors in them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,11 +8,11 @@ from pathlib import Path
 from .figures import ImageFigures
 
 MEANINGS = {
-    "masks": "what matched segments lack to an IoU of 1",
+    "masks": "IoU below 1 of matched segments",
     "boundaries": "wrong pixels at most 5 px from a true and a predicted boundary",
-    "confusions": "the place is right and the class is not",
-    "false positives": "something is predicted that is not there",
-    "misses": "something is not found",
+    "confusions": "right place, wrong class",
+    "false positives": "predicted, but not there",
+    "misses": "there, but not predicted",
 }
 
 
@@ -24,8 +24,8 @@ class RankedImage:
     Attributes:
         group: "worst" or "best".
         score: value in percent.
-        losses: kind of error -> percent; with the score they sum to 100.
-        figures: its pictures; None before they are drawn, or if the image is gone.
+        losses: kind of error -> percent; score and losses sum to 100.
+        figures: pictures; None before they are drawn, or if the data set no longer has the image.
     """
 
     file_name: str
@@ -41,13 +41,13 @@ class RankedImage:
 
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
-    Return the worst images, the worst first, and of the others the best ones, the best last. Images
-    without a score are left out.
+    Return the worst images, then the best of the others, by rising score. Images without a score
+    are left out.
 
     Args:
-        rows: table of the images of an evaluation, see :func:`.read_table`.
+        rows: table of an evaluation's images, see :func:`.read_table`.
         metric: column of the scores.
-        number: how many of the worst, and of the best.
+        number: number of images in each of the two groups.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = sorted(

@@ -1,4 +1,5 @@
-"""Quality of the soft object regions: do they gather, and relate to, pixels of their own class?
+"""Quality of the soft object regions: do they gather pixels of their own class, and do these
+relate to them?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
-from tqdm import tqdm
 
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
@@ -18,6 +18,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.progress import with_progress
 
 from .inspection import Inspector
 from .scene import semantic_truth
@@ -25,20 +26,21 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the regions over the images of a data set: for each class, in percent, pixels without a
-    class left out:
+    Measures the regions over the images of a data set, for each class and in percent. Pixels
+    without a class do not count.
 
-    - "IoU coarse", "IoU refined": of the prediction that makes the regions, and of the one that is
-      made with their help.
-    - "own weight": the share of the weight with which the region gathers that is on pixels of its
-      class, sum_i a_ki t_ki / sum_i a_ki, where a_k is the soft object region and t_ki the part of
-      cell i that the class covers; 0 where all of the weight is on pixels without a class.
-    - "uniform": the same of a region that is uniform over the image, which is the part of the image
-      that the class covers; "attainable": of one that is in the best cell alone, below 100 for
-      what is smaller than the cells.
-    - "own relation": the relation w_ik of the class's pixels to its own region (of 100 to all).
+    - "IoU coarse", "IoU refined": IoU of the prediction that makes the regions, and of the
+      prediction made with their help.
+    - "own weight": share of the region's weight that lies on pixels of its class,
+      sum_i a_ki t_ki / sum_i a_ki, with soft object region a_k and the part t_ki of cell i that the
+      class covers; 0 if all weight lies on pixels without a class.
+    - "uniform": own weight of a region that is uniform over the image, i.e. the part of the image
+      that the class covers.
+    - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
+      smaller than the cells.
+    - "own relation": relation w_ik of the class's pixels to its own region (100 over all regions).
 
-    The means over the images are weighted by the number of the class's pixels.
+    Means over the images are weighted by the number of the class's pixels.
     """
 
     COLUMNS = ["IoU coarse", "IoU refined", "own weight", "uniform", "attainable", "own relation"]
@@ -62,10 +64,10 @@ class RegionQuality:
         Add an image.
 
         Args:
-            truth: unsigned integers [H,W], labels 0..K-1 or the ignored one.
+            truth: unsigned integers [H,W], labels 0..K-1 or the ignore label.
             coarse, refined: integers [H,W], predicted labels 0..K-1.
-            regions: [K,h,w], not negative.
-            relation: [K,h,w], of sum 1 over K.
+            regions: weights [K,h,w], not negative.
+            relation: relation [K,h,w] that sums to 1 over K.
             cells: rising floats [h+1] and [w+1], the edges of the features' cells in pixels of the
                 image, from 0 to H and W.
         """
@@ -83,7 +85,7 @@ class RegionQuality:
             pixels = covered.sum()
             weight = np.divide(regions[label], area, out=np.zeros_like(area), where=area > 0)
             share = np.divide(covered, known, out=np.zeros_like(known), where=known > 0)
-            gathered = (weight * known).sum()  # 0 of a region that is on ignored pixels alone
+            gathered = (weight * known).sum()  # 0 if the region lies on ignored pixels only
             for column, value in (
                 ("own weight", (weight * covered).sum() / gathered if gathered else 0.0),
                 ("uniform", pixels / known.sum()),
@@ -93,7 +95,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class -> column -> value: NaN for a class that the truth lacks; and "(mean)"."""
+        """Return class -> column -> value (NaN if the truth lacks the class); "(mean)" is last."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -120,20 +122,20 @@ HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Measure the soft object regions of a trained model on DATASETS.TEST[0], on whole images at a
-    single scale; return :meth:`RegionQuality.results` and what the run was."""
+    single scale. Return :meth:`RegionQuality.results` and :func:`.run_info`."""
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
             f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
-            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} has no predicted "
-            f"regions of the classes that pixels are related to; {', '.join(SCHEMES)} have, with "
-            f"supervision, in {' and '.join(HEADS)}"
+            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} predicts no regions "
+            f"of the classes; {', '.join(SCHEMES)} do in {' and '.join(HEADS)}, with "
+            "REGION_SUPERVISION True"
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
     model = build_trained_model(cfg)
     inspector = Inspector(cfg, model)
-    for record in tqdm(DatasetCatalog.get(metadata.name), desc="Regions", unit="image"):
+    for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
         quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)

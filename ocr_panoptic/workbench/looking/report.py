@@ -29,15 +29,15 @@ def render_report(
     ranking: Sequence[RankedImage] = (),
 ) -> str:
     """
-    Return an HTML document that loads nothing from elsewhere.
+    Return a self-contained HTML document.
 
     Args:
-        evaluation: what :func:`ocr_panoptic.formats.run_folder.read_evaluation` gives.
-        training_log: what :func:`.read_training_log` gives; without rows the page has no section
-            on training.
+        evaluation: result of :func:`ocr_panoptic.formats.run_folder.read_evaluation`.
+        training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
+            training.
         metadata: names and colours of the classes.
-        settings: what the page says about the run.
-        confusion: data URI of the picture of the confusion matrix; "" for no picture.
+        settings: facts about the run, by name.
+        confusion: data URI of the confusion matrix's picture; "" for no picture.
     """
     results = evaluation.results
     per_class = per_class_rows(results)
@@ -66,7 +66,7 @@ def render_report(
 
 
 class Card(NamedTuple):
-    """A headline metric in percent, and its 95 % interval over the images."""
+    """A headline metric in percent, with its 95 % interval over the images."""
 
     label: str
     meaning: str
@@ -75,7 +75,7 @@ class Card(NamedTuple):
 
 
 class ScoredClass(NamedTuple):
-    """A row of the table of classes; ``kind`` and ``color`` are "" if they are not known."""
+    """A row of the class table; ``kind`` and ``color`` are "" if unknown."""
 
     name: str
     kind: str
@@ -100,11 +100,11 @@ def class_table(
     per_class: Sequence[Mapping[str, Any]], metadata: Metadata
 ) -> tuple[list[Metric], list[ScoredClass]]:
     """
-    Return the metrics that have a value for a class, and the rows of the classes: things, then
-    stuff, then what is neither. Classes that neither occur nor are predicted are left out.
+    Return the metrics with a value for some class, and the rows: things, stuff, then classes
+    without a kind. Classes that neither occur nor are predicted are left out.
 
     Args:
-        per_class: what :func:`ocr_panoptic.metrics.per_class_rows` gives.
+        per_class: result of :func:`ocr_panoptic.metrics.per_class_rows`.
         metadata: names and colours of the classes.
     """
     kinds = {1: "thing", 0: "stuff", None: ""}

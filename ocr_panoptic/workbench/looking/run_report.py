@@ -1,4 +1,4 @@
-"""The report of a run: its files, its model and its data set put together."""
+"""The report of a run, made from its files, its model and its data set."""
 
 import logging
 from dataclasses import replace
@@ -11,15 +11,15 @@ import yaml
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from torch import nn
-from tqdm import tqdm
 
-from ocr_panoptic.engine.config_files import load_config, values_by_key
+from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
     StoredEvaluation,
@@ -29,6 +29,7 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     read_training_log,
 )
+from ocr_panoptic.progress import with_progress
 
 from .charts import png_source
 from .figures import ImageFigures, image_figures
@@ -45,10 +46,10 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     Return the page about a run that was evaluated on DATASETS.TEST[0].
 
     Args:
-        cfg: completed config; MODEL.WEIGHTS are the trained ones.
-        config_file: what the page says about the config's origin.
-        num_images: how many images of the data set are shown, evenly spread over it.
-        num_ranked: how many of the worst images, and of the best, are shown.
+        cfg: completed config with trained MODEL.WEIGHTS.
+        config_file: origin of the config, for the page's text.
+        num_images: number of images to show, evenly spread over the data set.
+        num_ranked: number of worst images to show, and of best images.
     """
     metadata = class_metadata(cfg)
     folder = evaluation_folder(cfg.OUTPUT_DIR, metadata.name)
@@ -71,18 +72,20 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         return image_figures(name, inspector(record), truth, metadata, with_regions)
 
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
-    shown = tqdm([records[place] for place in places], desc="Pictures", unit="image")
+    shown = with_progress([records[place] for place in places], "pictures")
     images = [figures(record, with_regions=True) for record in shown]
 
     task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
     ranking = ranked_images(read_table(image_scores_file(folder, task)), metric, num_ranked)
     by_name = {record["file_name"]: record for record in records}
-    for place, image in enumerate(tqdm(ranking, desc="Worst and best", unit="image")):
+    for place, image in enumerate(with_progress(ranking, "worst and best")):
         if image.file_name in by_name:  # regions would be most of the page
             drawn = figures(by_name[image.file_name], with_regions=False)
             ranking[place] = replace(image, figures=drawn)
         else:
-            logger.warning("%s: evaluated, and now no image of %s", image.file_name, metadata.name)
+            logger.warning(
+                "%s was evaluated but is no longer in %s", image.file_name, metadata.name
+            )
 
     confusion = folder / "confusion_matrix.png"
     has_confusion = not is_panoptic and confusion.is_file()
@@ -116,23 +119,24 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
 
 def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
-    """Refuse metrics of one model beside the pictures of another, which would be taken for one."""
+    """Refuse an evaluation of other weights: the page would mix metrics and pictures of two
+    models."""
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
         return
     folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
-    of = "does not say which weights it is of"
+    weights = "does not say which weights it used"
     if evaluated:
-        of = f"is of {evaluation.run['weights']} (SHA-256 {evaluated[:12]}...)"
+        weights = f"used {evaluation.run['weights']} (SHA-256 {evaluated[:12]}...)"
     raise UserError(
-        f"The evaluation in {folder} {of}, and MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} "
+        f"The evaluation in {folder} {weights}; MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} "
         f"({found[:12]}...). Evaluate these weights first: ocr-panoptic evaluate --config-file "
         f"CONFIG --weights {cfg.MODEL.WEIGHTS} OUTPUT_DIR {cfg.OUTPUT_DIR}"
     )
 
 
 def _settings(cfg: CfgNode, folder: Path, log: list[dict[str, float]]) -> dict[str, Any]:
-    """Return how the run was trained, and which keys are set otherwise than in its evaluation."""
+    """Return how the run was trained, and the keys that differ from its evaluation."""
     found = {
         "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
         "base learning rate": cfg.SOLVER.BASE_LR,
@@ -140,7 +144,7 @@ def _settings(cfg: CfgNode, folder: Path, log: list[dict[str, float]]) -> dict[s
     if times := [row["time"] for row in log if "time" in row]:
         found["time per iteration"] = f"{median(times):.3g} s (median)"
     now, then = (
-        values_by_key(yaml.safe_load(c.dump()))  # lists for tuples at every depth
+        values_by_key(yaml.safe_load(c.dump()))  # turns tuples into lists, also nested
         for c in (cfg, load_config(str(folder / CONFIG), []))
     )
     other = [
@@ -152,5 +156,5 @@ def _settings(cfg: CfgNode, folder: Path, log: list[dict[str, float]]) -> dict[s
     ]
     if other:
         found["pictures with other settings"] = "; ".join(other)
-        logger.warning("The pictures are not made as the metrics were: %s", "; ".join(other))
+        logger.warning("Pictures and metrics have different settings: %s", "; ".join(other))
     return found

@@ -1,4 +1,4 @@
-"""What the pictures of one image are made of: its truth, and what a model sees in it.
+"""The truth of an image and a model's results for it, from which its pictures are drawn.
 
 Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
 logits, without padding.
@@ -22,18 +22,17 @@ class PanopticMap:
     A panoptic map.
 
     Attributes:
-        ids: int [H,W]; 0 is void.
-        info: a dict for each segment, as Detectron2's models give it: "id", "isthing" and the
-            contiguous "category_id" (of stuff an index among ``stuff_classes``, where 0 stands for
-            all things).
+        ids: segment ids, int [H,W]; 0 is void.
+        info: Detectron2's dict for each segment: "id", "isthing" and the contiguous "category_id"
+            (for stuff an index into ``stuff_classes``, whose 0 stands for all things).
     """
 
     ids: np.ndarray
     info: list[dict[str, Any]]
 
     def sem_seg(self, void: int) -> np.ndarray:
-        """Return the semantic labels of Panoptic-FPN, int [H,W]: 0 for things, then the stuff
-        classes; ``void`` where there is no segment."""
+        """Return Panoptic-FPN's semantic labels, int [H,W]: 0 for things, then the stuff classes,
+        and ``void`` outside all segments."""
         labels = np.full(self.ids.shape, void)
         for segment in self.info:
             label = 0 if segment["isthing"] else segment["category_id"]
@@ -44,20 +43,20 @@ class PanopticMap:
 @dataclass(frozen=True)
 class Inspection:
     """
-    What a model sees in one image. Regions, relation and cells are None for a head without them.
+    A model's results for one image. Regions, relation and cells are None if the head has none.
 
     Attributes:
         image: uint8 [H,W,3] RGB.
-        panoptic: the prediction; None for a semantic model.
-        refined: int [H,W], the labels of the semantic head's output.
-        coarse: int [H,W], the labels of its coarse logits; None for Detectron2's head.
-        regions: float32 [K,h,w], the soft object regions: the logits of each class after a softmax
-            over the image's pixels, each map of sum 1.
-        relation: float32 [K,h,w], the relation of each pixel to the regions, of sum 1 over K.
-        cells: floats [h+1] and [w+1], the edges of the cells of regions and relation, in pixels of
-            the image file from 0 to H and W.
-        attention: scale -> float32 map in (0, 1) over the image, where hierarchical multi-scale
-            attention trusts the prediction at this scale more than those of larger ones.
+        panoptic: panoptic prediction; None for a semantic model.
+        refined: labels of the semantic head's output, int [H,W].
+        coarse: labels of the coarse logits, int [H,W]; None for Detectron2's head.
+        regions: soft object regions, float32 [K,h,w]: each class's logits after a softmax over the
+            image's pixels, so that each map sums to 1.
+        relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
+        cells: edges of the cells of regions and relation, floats [h+1] and [w+1], in pixels of the
+            image file from 0 to H and W.
+        attention: scale -> float32 [H,W] in (0, 1): how much hierarchical multi-scale attention
+            prefers the prediction at this scale to predictions at larger scales.
     """
 
     image: np.ndarray
@@ -74,8 +73,8 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
     """Return the true labels of a record, uint8 or uint16 [H,W]."""
     if not has_labels(record):
         raise UserError(
-            f"{record['file_name']} has no labels to show; name a data set with labels in "
-            "DATASETS.TEST"
+            f"{record['file_name']} has no labels to show; set DATASETS.TEST to a data set with "
+            "labels"
         )
     return read_true_labels(record, metadata.get("label_map"))
 

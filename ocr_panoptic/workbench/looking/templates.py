@@ -1,4 +1,4 @@
-"""The environment of the pages' templates."""
+"""The Jinja environment of the HTML pages."""
 
 from pathlib import Path
 

@@ -1,12 +1,11 @@
-"""A trained model over many images: their files, and the JSON files of all of them.
+"""Prediction of many images by a trained model.
 
-Results are those of :meth:`.Result.save`. The JSON files are written at the end, from those of the
-images:
+The files of each image are written by :meth:`.Result.save`. From them, the end of a run makes:
 
-panoptic.json    COCO panoptic format: of a panoptic model
-labels.json      classes in each image: of a semantic model
-coco.json        COCO's format of instances, with a mask for each segment
-overlays.mp4     of a video, where overlays are drawn
+panoptic.json    COCO panoptic format (panoptic model)
+labels.json      classes in each image (semantic model)
+coco.json        COCO instance format, with a mask for each segment
+overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
 """
 
 import errno
@@ -20,7 +19,6 @@ import cv2
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from PIL import Image
-from tqdm import tqdm
 
 from ocr_panoptic.engine.class_names import Classes, classes_of
 from ocr_panoptic.engine.model import Model
@@ -29,6 +27,7 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
 from ocr_panoptic.formats.video import VideoReader, write_video
+from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +36,21 @@ SHOWN = 20  # faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image that has no whole results yet, and write the JSON files of all. Every
-    process calls it, and takes a share of the images.
+    Predict every image without complete results, and write the JSON files of all images. Every
+    process calls this and takes a share of the images.
 
     Args:
-        cfg: completed config; MODEL.WEIGHTS are the trained ones.
+        cfg: completed config with trained MODEL.WEIGHTS.
         folder: folder of the results.
         labels: labels of the label PNGs, see :func:`.classes_of`.
         overlays: whether to draw the segments over the images.
 
     Returns:
-        number of images without results, which the log names
+        number of images without results, whose names are logged
 
     Raises:
-        OSError: a file cannot be written; what is there is whole, and a repetition goes on.
+        OSError: a file cannot be written. Files already there are complete; a repeated call goes
+            on.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -65,8 +65,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     todo = [item for item, whole in zip(mine, ahead(is_whole, mine)) if not whole]
     if len(todo) < len(mine):
         logger.info(
-            "%d of %d images have results in %s already, and are skipped. (For those of another "
-            "model or other options name another folder.)",
+            "%d of %d images already have results in %s and are skipped. (For another model or "
+            "other options, choose another folder.)",
             len(mine) - len(todo),
             len(mine),
             folder,
@@ -92,7 +92,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
 
 
 def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) -> dict[str, str]:
-    """Write the results of the items; return the faults of those without one, by name."""
+    """Write the results of the items; return name -> fault for each item without a result."""
 
     def save(found: tuple[Item, Result | Exception]) -> tuple[str, str]:
         item, result = found
@@ -101,18 +101,18 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         try:
             result.save(folder, overlays)
         except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # which is this image's, and no other's
+            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
                 raise
-            return item.name, f"{item.source}: the name is too long for those of its results"
+            return item.name, f"{item.source}: the names of its results would be too long"
         return item.name, ""
 
     saved = ahead(save, model.results(items))
-    bar = tqdm(saved, total=len(items), unit="image", disable=not comm.is_main_process())
-    return {name: fault for name, fault in bar if fault}
+    shown = with_progress(saved, "predict", len(items)) if comm.is_main_process() else saved
+    return {name: fault for name, fault in shown if fault}
 
 
 def _is_whole(path: Path, newer: float) -> bool:
-    """Return whether a file can be decoded, and is not older than what it was made of."""
+    """Return whether a file can be decoded and is not older than the time ``newer``."""
     try:
         if path.stat().st_mtime < newer:
             return False
@@ -127,15 +127,15 @@ def _is_whole(path: Path, newer: float) -> bool:
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:
-    """Write the JSON files of all images, in which ids count from 1."""
+    """Write the JSON files of all images; image and segment ids count from 1."""
     labels = [
         {"label": int(label), "name": name, "color": list(color)}
         for label, name, color in zip(classes.labels, classes.names, classes.colors, strict=True)
     ]
     categories = classes.categories or [{"id": c["label"], **c} for c in labels]
-    # CVAT takes an annotation of category 0 for one without a label.
+    # CVAT treats category 0 as "no label".
     shift = int(any(category["id"] == 0 for category in categories))
-    # As texts, which take a fifth of the memory.
+    # JSON texts take a fifth of the memory of the objects.
     images, entries, segments = [], [], []
     for number, (item, files) in enumerate(done, 1):
         content = json.loads(files["coco"].read_bytes())
@@ -167,14 +167,14 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
 
 
 def _of_class(annotation: dict[str, Any], labels: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what labels.json says of a class in an image."""
+    """Return the entry of labels.json for a class in an image."""
     label = annotation["category_id"]
     name = next(known["name"] for known in labels if known["label"] == label)
     return {"label": label, "name": name, **{k: annotation[k] for k in ("area", "confidence")}}
 
 
 def _write_lists(path: Path, **lists: list) -> None:
-    """Write a JSON object of lists, whose entries are values or JSON texts, a line each."""
+    """Write a JSON object of lists with a line for each entry; a str entry is JSON text."""
     texts = {
         name: ",\n".join(x if isinstance(x, str) else json.dumps(x) for x in entries)
         for name, entries in lists.items()

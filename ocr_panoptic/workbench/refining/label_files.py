@@ -1,24 +1,23 @@
-"""Label PNGs of any program, refined file by file."""
+"""Refinement of label PNGs, whichever program wrote them."""
 
 from collections import defaultdict
 from pathlib import Path, PurePath
-
-from tqdm import tqdm
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.progress import with_progress
 
 from .offset_sources import Offsets
 
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
     """
-    Move the pixels of every label PNG of a folder and those below by the offsets of its image.
+    Refine every label PNG in or below a folder: each pixel takes the label at its offset.
 
     Args:
-        output: folder of the refined PNGs, each whole or absent.
+        output: folder of the refined PNGs.
         scale: factor on the offsets.
 
     Returns:
@@ -26,12 +25,12 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
-            f"--output {output} is {folder} or lies in it; name a place of its own, so that the "
-            "predictions stay"
+            f"--output {output} is {folder} or lies in it; choose another folder, so that the "
+            "predictions are kept"
         )
     files = sorted(folder.rglob("*.png"))
     if not files:
-        raise MissingFileError(f"--predictions {folder}: no folder with label PNGs")
+        raise MissingFileError(f"--predictions {folder}: not a folder with label PNGs")
     by_last = defaultdict(list)
     for name in offsets.entries:
         by_last[PurePath(name).name].append(name)
@@ -42,11 +41,11 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
         own[file] = known[0] if len(known) == 1 else missing.append(name)
     if missing:
         raise UserError(
-            f"{len(missing)} of {len(files)} predictions have no offsets of their name, or "
-            f"several: {first_few(missing)}. There are {len(offsets.entries)}: "
+            f"{len(missing)} of {len(files)} predictions do not match exactly one image "
+            f"with offsets by name: {first_few(missing)}. These images are {len(offsets.entries)}: "
             f"{first_few(sorted(offsets.entries)) or 'none'}."
         )
-    for file, name in tqdm(own.items(), unit="image"):
+    for file, name in with_progress(own.items(), "refine"):
         try:
             found = offsets.of(offsets.entries[name])
             refined = moved(read_label_image(file), source_pixels(found, scale))

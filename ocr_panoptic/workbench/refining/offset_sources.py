@@ -1,7 +1,7 @@
-"""Sources of the offsets of an image: its truth, files, or a trained SegFix.
+"""Sources of an image's offsets: its truth, stored files, or a trained SegFix.
 
-The *name* of an image is the path of its file below its folder without suffix, or the last part of
-that path where no other image has the same.
+An image's *name* is the path of its file below its folder, without suffix; the last part of the
+path is enough if it is unique.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,9 +25,11 @@ from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 class Offsets(NamedTuple):
     """
+    Offsets of images.
+
     Attributes:
-        entries: what offsets are made from, by the names of the images.
-        of: from an entry to the offsets of its image, int8 [H, W, 2], (down, right).
+        entries: image name -> argument of ``of``.
+        of: function that returns an entry's offsets, int8 [H, W, 2], (down, right).
     """
 
     entries: Mapping[str, Any]
@@ -36,10 +38,10 @@ class Offsets(NamedTuple):
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return the offsets of the truth: the upper bound of what any network can do.
+    Return the offsets of the truth, an upper bound for any network.
 
     Args:
-        dataset_name: data set with labels, semantic or panoptic.
+        dataset_name: data set with semantic or panoptic labels.
         boundary_distance: see :func:`.true_offset_labels`.
     """
     if dataset_name not in DatasetCatalog:
@@ -58,20 +60,20 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
 
 def stored_offsets(folder: Path) -> Offsets:
-    """Return the offsets of the files in a folder, see :func:`.read_offsets`."""
+    """Return the offsets stored in the .mat files of a folder, see :func:`.read_offsets`."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
-        raise MissingFileError(f"--offsets {folder}: no folder with .mat files")
+        raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
     entries = {f.relative_to(folder).with_suffix("").as_posix(): f for f in files}
     return Offsets(entries, read_offsets)
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
     """
-    Return the offsets that a trained SegFix predicts.
+    Return the offsets predicted by a trained SegFix.
 
     Args:
-        cfg: config of the SegFix, see :func:`.load_segfix_config`, with trained MODEL.WEIGHTS.
+        cfg: config of the SegFix with trained MODEL.WEIGHTS, see :func:`.load_segfix_config`.
         images: image files by name.
     """
     model = build_trained_model(cfg)

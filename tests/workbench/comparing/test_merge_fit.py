@@ -12,8 +12,8 @@ from detectron2.structures import Instances
 
 from ocr_panoptic.cli import fit_merge as command
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
 from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
@@ -78,7 +78,7 @@ def test_nothing_is_gained_where_nothing_is_wrong():
     assert before == 100
     for fit in fits:
         assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
-    with pytest.raises(ValueError, match="20 images cannot be split into 21 parts"):
+    with pytest.raises(ValueError, match="20 images cannot be split into 21 folds"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
 
 

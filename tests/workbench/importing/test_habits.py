@@ -223,6 +223,14 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
     assert {split: list(maps) for split, maps in found.items()} == {s: [s] for s in found}
     assert found.keys() == {"train", "val"}
     assert all(np.array_equal(maps[s][0].pixels, SIMPLE) for s, maps in found.items())
+    # In the usual folders, as supervision leaves it, and named by its folder.
+    if not as_lists:
+        (source / "data.yaml").write_text("nc: 1\nnames: [dog]")
+        bare = {"train": AnnotationSource(source)}
+        assert maps_of(
+            import_annotations("bare", bare, plan, tmp_path / "bare")
+        ).keys() == own.keys() | {"val"}
+        (source / "data.yaml").write_text(text)
     # Divided by the user, all of its images.
     plan = ImportPlan("yolo-seg", KINDS, split=0.5)
     found = maps_of(import_annotations("both", own, plan, tmp_path / "both"))

@@ -15,7 +15,7 @@ from PIL import Image
 from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.register import register_data_files
-from ocr_panoptic.workbench.looking.data_view import class_rows, data_classes, look_at
+from ocr_panoptic.workbench.looking.data_view import class_rows, data_classes, view_image
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def look(name: str) -> tuple[list, list]:
     """Return what is seen of the images of a data set, and its table."""
     metadata = MetadataCatalog.get(name)
     classes, label_map = data_classes(metadata), metadata.get("label_map")
-    seen = [look_at(record, classes, label_map) for record in DatasetCatalog.get(name)]
+    seen = [view_image(record, classes, label_map) for record in DatasetCatalog.get(name)]
     return seen, class_rows(classes, seen)
 
 
@@ -74,7 +74,7 @@ def test_the_truth_is_drawn(registered):
     """The label that covers most of an image has its colour, under which the image is grey."""
     record = DatasetCatalog.get("tiny_sem_val")[0]
     metadata = MetadataCatalog.get("tiny_sem_val")
-    seen = look_at(record, data_classes(metadata), None)
+    seen = view_image(record, data_classes(metadata), None)
     picture, drawn = (
         np.asarray(Image.open(io.BytesIO(base64.b64decode(src.split(",")[1])))).astype(float)
         for src in (seen.image, seen.truth)

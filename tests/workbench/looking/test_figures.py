@@ -68,8 +68,8 @@ def test_the_pictures_show_the_classes(inspection, truth):
         "Truth": "1 thing and 1 stuff segments",
         "Panoptic prediction": "0 thing and 1 stuff segments",
         # of 30 labelled columns, 20 are sky; void does not count
-        "Coarse semantics": "66.7 % of the pixels right",
-        "Refined semantics": "66.7 % of the pixels right",
+        "Coarse semantics": "66.7 % of the pixels correct",
+        "Refined semantics": "66.7 % of the pixels correct",
     }
     colors = dict(figures.legend)  # of what is in the truth or predicted
     assert [*colors] == ["ball", "sky", "sand"] and colors["sky"] == "rgb(0,120,240)"

@@ -91,7 +91,7 @@ def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
     saved = torch.load(file, weights_only=True)
     saved["model"]["sem_seg_head.refined_predictor.bias"][0] += 1e-3
     torch.save(saved, file)
-    with pytest.raises(ValueError, match=f"is of .*{record['weights_sha256'][:12]}.*and MODEL.WEI"):
+    with pytest.raises(ValueError, match=f"used .*{record['weights_sha256'][:12]}.*MODEL.WEI"):
         make_report(arguments(args, run))
     assert not (run / "index.html").exists()
 

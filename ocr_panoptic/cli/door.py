@@ -1,0 +1,46 @@
+"""What a command can refuse before it imports PyTorch, which takes seconds."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
+
+
+def check_arguments(args: argparse.Namespace) -> "CfgNode":
+    """
+    Refuse a config, a data file, weights, a key or a value that cannot be used, as far as that
+    shows without PyTorch. The command itself looks at them again.
+
+    Args:
+        args: arguments of a command with KEY VALUE ...
+
+    Returns:
+        the config as it is written
+    """
+    from ocr_panoptic.config import check_values
+    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.formats.config_files import (
+        WEIGHTS,
+        default_config,
+        merge_file,
+        merge_options,
+    )
+
+    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
+    if not weights and hasattr(args, "weights") and config.endswith(WEIGHTS):
+        config, weights = "", config  # the settings are those that the weights hold
+    merge_file(cfg, config)
+    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
+    if config or not weights:  # else the rest is in the weights
+        check_values(cfg, registries=False)
+    check_weights(weights or "")
+    return cfg
+
+
+def check_weights(weights: str) -> None:
+    """Refuse weights that are neither an address nor a file; "" are none."""
+    from ocr_panoptic.formats.config_files import check_weights_file
+
+    if weights and "://" not in weights:
+        check_weights_file(weights)

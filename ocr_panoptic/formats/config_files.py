@@ -1,0 +1,171 @@
+"""Config files, and the overrides of the command line. They are read without PyTorch."""
+
+import importlib.util
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from fvcore.common.config import CfgNode
+
+from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.config_names import SUFFIX, config_names, config_path
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+
+from .files import read_yaml
+from .run_folder import CONFIG
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
+
+
+class _ConfigFile(CfgNode):
+    """Detectron2's reading of a file and its ``_BASE_``, which also refuses a key given twice."""
+
+    @classmethod
+    def _open_cfg(cls, filename: str) -> IO[str]:
+        if "://" in filename:
+            raise UserError(f"The config {filename:.200} is an address; download the file first.")
+        if not os.path.isfile(filename):
+            raise MissingFileError(f"The config file {os.path.abspath(filename)} does not exist.")
+        if not isinstance(read_yaml(filename), dict):
+            raise UserError(f"The config file {filename} needs lines of the form KEY: VALUE.")
+        return open(filename, encoding="utf-8")
+
+
+def default_config() -> CfgNode:
+    """Return the default config from Detectron2's file, without waiting for Detectron2 itself."""
+    spec = importlib.util.find_spec("detectron2")
+    if spec is None:
+        raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
+    file = Path(spec.origin).parent / "config/defaults.py"
+    found = {"CN": CfgNode}
+    exec(file.read_text(encoding="utf-8").replace("from .config import", "# "), found)
+    add_ocr_config(found["_C"])
+    return found["_C"]
+
+
+def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
+    """
+    Merge a checkpoint's settings, and then a config file, into a config.
+
+    Args:
+        cfg: the defaults.
+        config_file: see :func:`find_config`; "" for none.
+        settings: key -> value of a checkpoint. Keys of another version are left out, with a
+            warning.
+    """
+    if settings:
+        _merge(cfg, _known(settings, cfg), "the checkpoint")
+    if config_file:
+        file = find_config(config_file)
+        try:
+            content = values_by_key(_ConfigFile.load_yaml_with_base(file))
+        except (AssertionError, AttributeError, RecursionError) as e:
+            raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
+        _merge(cfg, content, file)
+
+
+def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
+    """Merge KEY VALUE KEY VALUE ... of the command line into a config."""
+    if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
+        raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
+    if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
+        raise UserError(f"{joined[0]:.100}: a KEY and its VALUE are two words, without =")
+    if len(opts) % 2:
+        raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+    _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
+
+
+def check_weights_file(path: str) -> None:
+    """Refuse weights that are not a file on this machine."""
+    if not os.path.isfile(path):
+        what = "are not a file" if os.path.exists(path) else "do not exist"
+        raise MissingFileError(
+            f"The weights {path} {what}. Name a checkpoint file (--weights or MODEL.WEIGHTS; a "
+            'training with MODEL.WEIGHTS "" starts from random ones).'
+        )
+
+
+def _known(settings: Mapping[str, Any], cfg: CfgNode) -> dict[str, Any]:
+    known = values_by_key(cfg)
+    if foreign := [key for key in settings if key not in known]:
+        logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
+    return {key: value for key, value in settings.items() if key in known}
+
+
+def _merge(cfg: CfgNode, values: Mapping[str, Any], source: str) -> None:
+    known = values_by_key(cfg)
+    for key, value in values.items():
+        if cfg.key_is_deprecated(key):
+            continue
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise UserError(f"Unknown config key {key:.200} in {source}.{hint}")
+        form, usual = type(known[key]).__name__, known[key]
+        if isinstance(usual, float) and re.fullmatch(r"[+-]?\d+", str(value)):
+            value = float(value)  # SOLVER.EPOCHS 80
+        try:
+            if value is None and usual is not None:
+                raise UserError("no value")
+            cfg.merge_from_list([key, value])
+        except (ValueError, MemoryError, RecursionError) as e:  # the last two: many brackets
+            if isinstance(usual, list):
+                usual = "\"('a',)\", in quotes on the command line"
+            raise UserError(
+                f"{key} is {value!s:.100} in {source}; it is of the type {form}, such as {usual}"
+            ) from e
+
+
+def find_config(config: str) -> str:
+    """
+    Return the path of a config.
+
+    Args:
+        config: a file; the folder of a run, for its config.yaml; or the name of a config of the
+            package, with or without suffix.
+    """
+    config = os.path.expanduser(config)
+    if os.path.isdir(config):
+        file = os.path.join(config, CONFIG)
+        if not os.path.isfile(file):
+            raise MissingFileError(f"--config-file {config} is a folder without {CONFIG}")
+        return file
+    if os.path.isfile(config):
+        if config.endswith(WEIGHTS):
+            raise UserError(
+                f"--config-file {config} are weights, not a config. Name them with --weights, or "
+                "the folder of their run with --config-file."
+            )
+        return config
+    if (known := config_path(config)).is_file():
+        return str(known)
+    hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
+    fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
+    raise MissingFileError(f"--config-file {config} does not exist.{fix}")
+
+
+def options_of(keys: Mapping[str, Any]) -> list[str]:
+    """Return KEY VALUE ... for a command line; a text that looks like a number stays a text."""
+    plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
+    return [part for key, value in plain.items() for part in (key, repr(value))]
+
+
+def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """
+    Return the values of a config or its file by the full names of the keys, tuples as lists.
+
+    Args:
+        prefix: what the names begin with, such as "SOLVER." for that section.
+    """
+    values = {}
+    for key, value in cfg.items():
+        if isinstance(value, dict):
+            values |= values_by_key(value, f"{prefix}{key}.")
+        else:
+            values[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
+    return values

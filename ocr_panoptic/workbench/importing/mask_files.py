@@ -1,0 +1,134 @@
+"""Several mask images for each image: one for each object or class, or one of numbered objects.
+
+A mask belongs to the image whose name (without suffix) is a folder above it, its own name, or the
+beginning of its own name:
+
+    masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
+
+What is left of its path is the class; masks that have only numbers are of the class "object".
+"""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.labels import read_label_image
+
+from .annotated_image import AnnotatedImage, Segment
+from .masks import masks_of_map
+from .reading import Annotations, check_size, each, files_below, image_file
+
+logger = logging.getLogger(__name__)
+
+UNNAMED = "object"
+# Parts of a path that are no classes.
+_COMMON = {
+    *("mask", "masks", "label", "labels", "annotation", "annotations", "gt", "seg", "instances"),
+    *("image", "images", "train", "val", "test", UNNAMED),
+}
+_MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
+_NUMBER = re.compile(r"[\W_]*\d*$")  # at the end of a name
+_HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
+
+
+def read_masks(source: Path, images: Path | None = None) -> Annotations:
+    """Return the images that have masks. Each value of a mask except 0 is a segment.
+
+    Args:
+        source: folder of the masks.
+        images: folder of the images, by default the same; what lies in it in folders such as
+            ``masks`` is no image.
+    """
+    folder = images or source
+    photos = [
+        file
+        for file in files_below(folder)
+        if not {part.lower() for part in file.relative_to(folder).parts[:-1]} & _MASK_FOLDERS
+    ]
+    masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
+    by_stem = defaultdict(list)
+    for photo in photos:
+        by_stem[photo.stem].append(photo)
+    owned: dict[Path, list[tuple[Path, str]]] = defaultdict(list)
+    lost, faults = [], []
+    for mask in masks:
+        path = mask.relative_to(source)
+        stem = _owner(path, by_stem)
+        if stem is None:
+            lost.append(str(path))
+        elif len(found := _nearest(mask, by_stem[stem])) > 1:
+            names = first_few([str(photo.relative_to(folder)) for photo in found])
+            faults.append(f"{mask}: is it of {names}? The folders do not tell.")
+        else:
+            owned[found[0]].append((mask, _label(path, stem)))
+    raise_if_any(faults)
+    if not owned:
+        raise UserError(
+            f"{source}: none of {len(masks)} masks has the name of an image in {folder}: masks lie "
+            "in a folder with the name of their image, or begin with that name."
+        )
+    for what, names in (
+        ("masks have no image", lost),
+        ("images have no mask", [str(p.relative_to(folder)) for p in photos if p not in owned]),
+    ):
+        if names:
+            logger.warning(f"{source}: {len(names)} {what}, and are left out: {first_few(names)}")
+    labels = {label for listed in owned.values() for _, label in listed}
+    return Annotations(
+        [(str(photo), (photo, owned[photo])) for photo in sorted(owned)],
+        partial(_find, folder),
+        partial(_read, instance=True if labels == {UNNAMED} else None),
+        lambda entry: [label for _, label in entry[1]],
+        instance=True if labels == {UNNAMED} else None,
+    )
+
+
+def _owner(mask: Path, stems: dict[str, list]) -> str | None:
+    """Return the name of the image that a mask belongs to, without suffix."""
+    for part in (*mask.parts[-2::-1], mask.stem):
+        if part in stems:
+            return part
+    starts = [mask.stem[: end.start()] for end in re.finditer(r"[\W_]", mask.stem)]
+    return next((start for start in reversed(starts) if start in stems), None)
+
+
+def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
+    """Return the images whose folders are most like those of a mask."""
+    shared = [len({*mask.parts} & {*photo.parts[:-1]}) for photo in photos]
+    return [photo for photo, number in zip(photos, shared, strict=True) if number == max(shared)]
+
+
+def _label(mask: Path, stem: str) -> str:
+    """Return the class in the path of a mask of an image."""
+    rest = mask.stem.removeprefix(stem)
+    rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
+    for part in (rest, *mask.parts[-2::-1]):
+        name = part.strip("_-. ")
+        is_word = re.match(r"[^\W\d_]", name) and not _HASH.fullmatch(name)
+        if is_word and part != stem and name.lower() not in _COMMON:
+            return name
+    return UNNAMED
+
+
+def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
+    return image_file(folder, [entry[0].relative_to(folder).as_posix()])
+
+
+def _read(
+    image: AnnotatedImage, entry: tuple[Path, list[tuple[Path, str]]], instance: bool | None
+) -> AnnotatedImage:
+    def segments(found: tuple[Path, str]) -> list[Segment]:
+        path, label = found
+        values = read_label_image(path, {0: 0, 255: 1})
+        check_size(image, *values.shape)
+        return [Segment(label, mask, instance) for _, mask in masks_of_map(values)]
+
+    listed = each(((str(path), (path, label)) for path, label in entry[1]), segments)
+    return replace(image, segments=[segment for found in listed for segment in found])
