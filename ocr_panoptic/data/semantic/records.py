@@ -16,7 +16,9 @@ from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
+)
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
 LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels if there are no other label files
 
@@ -214,7 +216,7 @@ def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, t
     """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
     folder = folder_of(place)
     template = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in (*IMAGE_SUFFIXES, ".gif") if template.lower().endswith(s)), None):
+    if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
         template, suffixes = template[: -len(own)], (own,)
     before, *after = map(re.escape, template.split(STEM))
     text = rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}"
