@@ -26,6 +26,7 @@ from .config_rules import (
     one_of,
     registered,
     share,
+    some_of,
     value_of,
     when,
 )
@@ -340,6 +341,9 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
+    Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
+        "Services that also receive the values of metrics.json (docs/long_runs.md): Weights & Biases, "
+        "MLflow."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
         "Also save a checkpoint if the last is this many minutes old, which limits the loss if a "
         "machine fails."),

@@ -114,6 +114,14 @@ def numbers_from(least: int) -> Allowed:
     )
 
 
+def some_of(*names: str) -> Allowed:
+    """Return the lists of names, none twice."""
+    return of_form(
+        f"a list of {', '.join(names)}, each at most once",
+        lambda values: len({*values} & {*names}) == len(values),
+    )
+
+
 def share(ends: str) -> Allowed:
     """Allow the numbers of an interval from 0 to 1, such as "(0, 1]"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}

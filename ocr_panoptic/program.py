@@ -2,13 +2,15 @@
 
 import errno
 import logging
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .errors import NO_MEMORY, PACKAGE, USER_ERRORS, lacks_memory
+from .errors import NO_MEMORY, PACKAGE, USER_ERRORS, FailedWriteError, lacks_memory
 
 INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
@@ -68,8 +70,11 @@ def explained(error: Exception) -> str:
         lines = [line for line in str(error).splitlines() if line.strip()]
         what = next((line for line in lines if any(t in line for t in NO_MEMORY)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
-    if isinstance(error, OSError) and (error.errno in STATES or error.filename is not None):
-        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
+    if isinstance(error, OSError) and error.errno in STATES:
+        before = error.__context__  # after a full disk, the writers fail too
+        return str(before if isinstance(before, FailedWriteError) else error)
     if "operator torchvision::" in str(error):  # torchvision is imported even without its library
         return (
             f"torchvision's library cannot be loaded ({error}). It belongs to another torch "
@@ -95,9 +100,17 @@ def log_run(folder: str, rank: int) -> None:
         logging.getLogger(name).handlers.clear()
         logger = setup_logger(folder, rank, name=name, configure_stdout=name != "fvcore")
         for handler in logger.handlers:
+            handler.handleError = partial(_not_logged, handler)
             if getattr(handler, "stream", None) is sys.stdout:
                 handler.setLevel(logging.INFO)
                 handler.addFilter(_is_no_end)
+
+
+def _not_logged(handler: logging.Handler, record: logging.LogRecord) -> None:
+    """Drop a record for which the disk has no room, or whose reader is gone: a traceback for each
+    would hide how the run ends."""
+    if not isinstance(sys.exc_info()[1], OSError):
+        logging.StreamHandler.handleError(handler, record)
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:

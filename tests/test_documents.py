@@ -1,5 +1,6 @@
 """What the pages show works: their programs, commands, examples of files, links and names."""
 
+import ast
 import json
 import re
 import runpy
@@ -23,7 +24,7 @@ from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.config_files import find_config
+from ocr_panoptic.formats.config_files import default_config, find_config, values_by_key
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS
@@ -73,6 +74,36 @@ def test_names():
         choices, _, end = rest.partition("}")
         sets |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
     assert sets == set(NAMED_SPLITS)
+
+
+# Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi.
+THEIRS = """help nproc-per-node nnodes shm-size ipc memory no-build-isolation strip-components
+logdir gt pred"""
+LOOPS = "train", "val", "schemes"  # flags that programs add in loops
+
+
+def test_flags_and_keys_that_are_named_exist():
+    """In the pages, and in all texts of the package."""
+    rooms = ("ocr_panoptic", "tools", "datasets", "benchmarks", "studies")
+    sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
+    ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
+    ours |= {f"--{name}" for name in (*LOOPS, *THEIRS.split())}
+    package = {f: t for f, t in sources.items() if f.is_relative_to(ROOT / "ocr_panoptic")}
+    parsed = {str(f.relative_to(ROOT)): ast.walk(ast.parse(t)) for f, t in package.items()}
+    texts = {
+        f: "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
+        for f, nodes in parsed.items()
+    }
+    keys = values_by_key(default_config())
+    sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
+    known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, a prefix
+    tops = "|".join(key for key in default_config() if key.isupper())
+    for name, text in (texts | TEXTS).items():
+        if name != "CHANGELOG.md":
+            flags = set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
+            assert flags <= ours, name
+            named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
+            assert named <= known, name
 
 
 def test_masks_become_coco_instances(tmp_path, monkeypatch):

@@ -200,7 +200,7 @@ def _checked(
 ) -> SplitSummary:
     """Return the summary of a split, remembered or made by a look at every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     file = cache_folder() / f"{name}-{digest(place)}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
         stated = [str(path) for image in images for path in source.files(image)]

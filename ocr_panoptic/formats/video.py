@@ -1,6 +1,6 @@
-"""Frames of video files in and out, through OpenCV."""
+"""Reads and writes the frames of video files with OpenCV."""
 
-import os
+import secrets
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -10,15 +10,16 @@ import numpy as np
 from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-CODEC = "mp4v"  # which OpenCV's own wheels can write
-SHARE_LOST = 0.01  # some formats do not state the number of their frames, OpenCV estimates it
-FALLBACK_FPS = 25.0  # of streams that do not tell their frame rate
+CODEC = "mp4v"  # the wheels of OpenCV can write it
+SHARE_LOST = 0.01  # tolerance, since OpenCV estimates the number of frames in some formats
+FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 
 class VideoReader:
     """
-    Iterate over the frames (uint8 [H,W,3] BGR) of a video file, once. At the end of a file that has
-    lost more than SHARE_LOST of its frames, ValueError is raised.
+    An iterator over the frames (uint8 [H,W,3] BGR) of a video file, once.
+
+    If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
 
     Attributes:
         fps: frames per second.
@@ -56,7 +57,7 @@ class VideoReader:
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
     """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, whole or not at all."""
-    unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    unfinished = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     writer = None
     try:
         for frame in frames:

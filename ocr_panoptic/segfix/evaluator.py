@@ -15,8 +15,11 @@ logger = logging.getLogger(__name__)
 
 class OffsetEvaluator(DatasetEvaluator):
     """
-    Compute precision, recall and F1 of the pixels near a boundary, and the share of pixels truly
-    near a boundary whose direction is right. Pixels without truth do not count.
+    An evaluator of offsets: precision, recall and F1 of the pixels near a boundary, and directions.
+
+    "direction_ACC" is the share of right directions among pixels truly near a boundary. Pixels
+        without
+    truth do not count.
 
     Args:
         dataset_name: name of the data set in the log.
@@ -34,7 +37,8 @@ class OffsetEvaluator(DatasetEvaluator):
         self.counts = np.zeros(5, dtype=np.int64)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Count the pixels of a batch.
+        """
+        Count the pixels of a batch.
 
         Args:
             inputs: mappings with "file_name" and "sem_seg", true offset labels [H, W].
@@ -54,8 +58,7 @@ class OffsetEvaluator(DatasetEvaluator):
             self.counts += [np.count_nonzero(mask) for mask in masks]
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"offsets": metrics in percent} in the main process, else None. Undefined metrics
-        are NaN."""
+        """Return {"offsets": metrics in percent, NaN if undefined} (main process only)."""
         gathered = comm.gather(self.counts)
         if not comm.is_main_process():
             return None

@@ -1,4 +1,4 @@
-"""The head of SegFix: is a pixel near a boundary, and in which direction is inside?"""
+"""The head of SegFix: is a pixel near a boundary, and in which direction is the inside?"""
 
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
@@ -20,8 +20,10 @@ from ocr_panoptic.modeling.features import (
 @SEM_SEG_HEADS_REGISTRY.register()
 class SegFixHead(nn.Module):
     """
-    Two branches of a 1x1 conv-norm-ReLU and a 1x1 classifier without bias, on features of the
-    backbone that are resized to the finest of them and concatenated (published code).
+    Two branches on the backbone's features, as in the published code: boundary and direction.
+
+    A branch is a 1x1 conv-norm-ReLU and a 1x1 classifier without bias. The features are resized to
+    the finest and concatenated.
 
     Args:
         input_shape: shapes of the backbone's features.
@@ -77,8 +79,10 @@ class SegFixHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
+        Predict or learn.
+
         Args:
-            features: features of the backbone.
+            features: the backbone's features by name.
             targets: offset labels, int64 [N, H, W], in training.
 
         Returns:
@@ -88,22 +92,20 @@ class SegFixHead(nn.Module):
         return (None, self.losses(*logits, targets)) if self.training else (logits, {})
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the logits of "away from" and "near a boundary", [N, 2, h, w], and of the
-        directions, [N, 8, h, w]."""
+        """Return the logits of (inside, boundary) [N, 2, h, w] and of directions [N, 8, h, w]."""
         x = concatenated(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
     def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """
-        Compute :func:`.rarity_weighted_cross_entropy` of both logits. The direction counts only for
-        pixels that the network itself predicts near a boundary.
+        Return ``loss_boundary`` and ``loss_direction``, each with its weight applied.
+
+        Both are :func:`.rarity_weighted_cross_entropy`. The direction counts only for pixels that
+        the network itself predicts near a boundary.
 
         Args:
             boundary, direction: logits from :meth:`layers`.
             targets: offset labels, int64 [N, H, W].
-
-        Returns:
-            ``loss_boundary`` and ``loss_direction``, each with its weight applied
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)

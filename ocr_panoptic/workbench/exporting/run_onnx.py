@@ -17,6 +17,7 @@ Shape shorthand: H W size of an image, K classes, h w feature size.
 """
 
 import argparse
+import errno
 import json
 import os
 import re
@@ -358,7 +359,8 @@ class Results:
 def _replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path, which replaces ``path`` if no error occurs."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    temporary = path.with_name(f".{start}.{os.getpid()}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -402,7 +404,13 @@ def run(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             failed.append(f"{source.path}: {error}")
             continue
-        results.add(source, image, prediction)
+        try:
+            results.add(source, image, prediction)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # which is this image's, and no other's
+                raise
+            failed.append(f"{source.path}: the name is too long for those of its results")
+            continue
         print(f"{number}/{len(images)} {source.path}", flush=True)
     results.finish()
     for message in failed:

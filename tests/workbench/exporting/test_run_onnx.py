@@ -120,6 +120,32 @@ def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
     assert json.loads((tmp_path / "o/labels.json").read_text())["images"] == []
 
 
+class Flat:
+    """A model that sees one class."""
+
+    classes, is_panoptic = [{"name": "all"}], False
+
+    def __init__(self, *_: object, **__: object):
+        pass
+
+    def __call__(self, image: np.ndarray) -> dict[str, np.ndarray]:
+        size = image.shape[:2]
+        return {"labels": np.zeros(size, np.int64), "confidences": np.ones(size, np.float32)}
+
+
+def test_long_names(tmp_path, capsys, monkeypatch):
+    """A name of 255 bytes has results. Two alike keep their suffixes, and are too long then."""
+    monkeypatch.setattr(run_onnx, "Model", Flat)
+    for name in ("é" * 125 + "x.png", "b" * 251 + ".jpg", "b" * 251 + ".png", "a.png"):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        Image.new("RGB", (6, 4)).save(tmp_path / "in" / name)
+    assert run_onnx.main(["m.onnx", "--input", f"{tmp_path}/in", "--output", f"{tmp_path}/o"]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("too long for those of its results") == 2 and "2 of 4" in said.out
+    written = {path.name for path in (tmp_path / "o/labels").iterdir()}
+    assert written == {"é" * 125 + "x.png", "a.png"}
+
+
 @pytest.mark.parametrize("name, message", [("", "no image in this folder"), ("none", "no such f")])
 def test_images_that_cannot_be_found(tmp_path, name, message):
     with pytest.raises(FileNotFoundError, match=f"{name}: {message}"):

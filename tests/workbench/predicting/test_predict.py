@@ -246,7 +246,7 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
         f"{folder}/a/broken.jpg: image is broken",
         f"{folder}/a/text.png: image is broken",
         f"{folder}/b/thin.png: the image of 5000x1 pixels",
-        "1 files are left out: 1 x no image, by its name (.zip)",
+        "1 files are left out: 1 x not an image, by its name (.zip)",
     ):
         assert text in caplog.text
     # Once they are mended, the rest follows.
@@ -346,7 +346,7 @@ REFUSALS = [
     ("semantic", "none", (), "none: the folder holds no image"),
     ("semantic", "gone", (), "gone: no such folder, list, image or video"),
     ("semantic", "empty.txt", (), "the list names no image"),
-    ("semantic", "binary.txt", (), "is no text file with a path on each line"),
+    ("semantic", "binary.txt", (), "is not a text file with a path on each line"),
     ("semantic", "x.pdf", (), "x.pdf: ends in .pdf; expected"),
     ("semantic", "broken.avi", (), "cannot open .*broken.avi"),
     ("semantic", "out", (), "is the folder of the images.*out/results"),
