@@ -342,8 +342,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
-        "Services that also receive the values of metrics.json (docs/long_runs.md): Weights & Biases, "
-        "MLflow."),
+        "Services that also receive the values of metrics.json (docs/long_runs.md): Weights & "
+        "Biases, MLflow."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
         "Also save a checkpoint if the last is this many minutes old, which limits the loss if a "
         "machine fails."),
