@@ -230,10 +230,11 @@ def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
 @pytest.fixture
 def export_page(tmp_path, model, monkeypatch):
     """Factory: export with these arguments, whose model is there at once."""
+    (tmp_path / "config.yaml").write_text("VERSION: 2\n")
     content = dict.fromkeys(page.RUNTIME, b"content")
     monkeypatch.setattr(page, "find_runtime", lambda given: content)
     monkeypatch.setattr(cli_export, "_export", lambda *given: shutil.copy(model, given[2]))
-    arguments = ["--config-file", "run", "--output", str(tmp_path / "new.onnx")]
+    arguments = ["--config-file", str(tmp_path), "--output", str(tmp_path / "new.onnx")]
     parse = cli_export.argument_parser().parse_args
     return lambda *given: cli_export.run(parse([*arguments, *map(str, given)]))
 
