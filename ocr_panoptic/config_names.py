@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "configs"  # a link to the repository's folder; files in a wheel
+_PACKAGE = Path(__file__).parent
+_INSTALLED = _PACKAGE / "configs"  # setup.py builds it from configs/ of the repository
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
 SUFFIX = ".yaml"
 
 
