@@ -121,8 +121,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return the colours of a label image, the most frequent first; [] if it has numbers, or more
-    than 256 colours."""
+    """Return a label image's colours, the most frequent first; [] for numbers or above 256."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 

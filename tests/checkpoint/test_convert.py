@@ -147,7 +147,8 @@ def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
         convert(R_101, file, output, "MODEL.RESNETS.STEM_CEIL_MODE", "False")
     assert not output.exists()
     convert(R_101, file, output)
-    cfg.MODEL.WEIGHTS, other = str(output), cfg.clone()
+    cfg.MODEL.WEIGHTS = str(output)
+    other = cfg.clone()
     other.MODEL.RESNETS.STEM_CEIL_MODE = False
     with pytest.raises(ValueError, match="(?s)published.pth.*STEM_CEIL_MODE is False, expected"):
         build_trained_model(other)

@@ -59,7 +59,7 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     assert fails(capsys, "trian") == f"{prefix}trian: no such command. Did you mean train?"
     assert fails(capsys, "xyz") == f"{prefix}xyz: no such command."
     assert fails(capsys, "view", "--dataset", "a", "--output=").endswith(
-        "--output: is empty; it is a path"
+        "--output: is empty; expected a path"
     )
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
@@ -69,7 +69,7 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # the beginning of one
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
-    with pytest.raises(ValueError, match="--data: flags stand before the files"):
+    with pytest.raises(ValueError, match="--data: put flags before the files"):
         cli.call("check", ["a.yaml", "--data", "b.yaml"])
 
 
@@ -113,8 +113,8 @@ MISTAKES = [  # words of a command, part of the message
     ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("compare --config-file nope --output o", "--config-file nope does not exist"),
-    ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: no such file"),
-    ("refine --predictions nope --output o --offsets .", "--predictions nope: no such folder"),
+    ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: file not found"),
+    ("refine --predictions nope --output o --offsets .", "--predictions nope: folder not found"),
     ("view --dataset a_train --data nope.yaml --output o.html", "nope.yaml: data file not found"),
 ]
 SEVERAL = """
@@ -184,7 +184,7 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["cocco"]) == 1
-    assert capsys.readouterr().out == "No config has cocco in its name. Did you mean coco?\n"
+    assert capsys.readouterr().out == "No config's name contains cocco. Did you mean coco?\n"
 
 
 WITHOUT_PYTORCH = """

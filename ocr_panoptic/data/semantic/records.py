@@ -16,7 +16,9 @@ from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
+)
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
 LOSSY_SUFFIXES = (".jpg", ".jpeg")  # of labels where there are no others
 
@@ -204,7 +206,7 @@ def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, t
     """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
     folder = folder_of(place)
     around = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in (*IMAGE_SUFFIXES, ".gif") if around.lower().endswith(s)), None):
+    if own := next((s for s in IMAGE_SUFFIXES if around.lower().endswith(s)), None):
         around, suffixes = around[: -len(own)], (own,)
     before, *after = map(re.escape, around.split(STEM))
     text = rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}"

@@ -14,16 +14,18 @@ from ocr_panoptic.data.findings import Look, label_warnings
 from ocr_panoptic.formats.labels import (
     COLOURED,
     check_known,
+    color_label,
     colours_of,
     decoded_labels,
     label_areas,
+    label_text,
 )
-from ocr_panoptic.formats.pictures import Color, load_labels, read_size
+from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
 
-FIRST, MOST_SHOWN = 20, 40  # label images that are looked at for colours, and colours in a message
+FIRST, MOST = 20, 40  # label images that are looked at for foreign labels, and these in a message
 
 
 @dataclass(frozen=True)
@@ -74,21 +76,29 @@ class SemanticSource:
         return pair
 
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-        """Yield one fault if the first label images have colours, and the classes have none."""
-        if any(label >= COLOURED for label in self.space.label_map):
-            return
-        found: dict[Color, None] = {}
+        """Yield one fault if most of the first label images have labels that no class has, in place
+        of one for each."""
+        foreign: Counter[int] = Counter()
         for _, label_file in pairs[:FIRST]:
             with suppress(FileNotFoundError, ValueError):  # told with the image
-                found |= dict.fromkeys(colours_of(label_file))
-        if found:
-            shown = [str([*color]) for color in found]
-            more = ", ..." if len(shown) > MOST_SHOWN else ""
-            yield (
-                f"{self.split.labels}: has colours, and the classes have none. Write each as "
-                f"{{name: NAME, color: [R, G, B]}}. Found {', '.join(shown[:MOST_SHOWN])}{more}. "
-                "Or are they photos, panoptic PNGs, or masks by their opacity?"
-            )
+                foreign.update(self._foreign(label_file))
+        if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
+            return
+        shown = ", ".join(map(label_text, sorted(foreign)))
+        form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
+        key = "color" if max(foreign) >= COLOURED else "labels"
+        yield (
+            f"{self.split.labels}: has labels that no class has: {shown}. Write each class as "
+            f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
+            "they other files: photos, panoptic PNGs, masks by their opacity?"
+        )
+
+    def _foreign(self, label_file: Path) -> set[int]:
+        known = self.space.label_map
+        if colours := colours_of(label_file) if max(known) < COLOURED else ():
+            return set(map(color_label, colours))
+        file = load_labels(label_file, "label image", allow_jpeg=True)
+        return label_areas(decoded_labels(file, label_file, known)[0]).keys() - known.keys()
 
     def checker(self) -> Callable[[tuple[Path, Path]], Look]:
         """Return :func:`check_labelled_image` of this source, for other processes."""
