@@ -59,14 +59,14 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
             )
     if channels == 1 and len(depths) == 2:
         yield (
-            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and all values are "
-            "taken as they are: convert them to one scale."
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and their "
+            "values are not rescaled: convert them to one scale."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (
             f"EXIF data turn {len(turned)} images without a change of their size "
-            f"({first_few(turned)}), and their labels are taken to be of the turned image. If a "
-            "tool drew them on the pixels as they are stored, remove the EXIF data."
+            f"({first_few(turned)}), and their labels are expected to fit the turned image. If a "
+            "tool drew them on the stored pixels, remove the EXIF data."
         )
 
 
