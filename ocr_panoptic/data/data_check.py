@@ -32,7 +32,7 @@ from .panoptic.source import PanopticSource
 from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
-VERSION = 3  # of what is remembered
+VERSION = 4  # of what is remembered
 # Images of a split up to which a start looks at every file; above that only ``check`` does.
 MANY = 20_000
 THINNEST = 20  # images of which the size is remembered
