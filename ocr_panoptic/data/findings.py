@@ -1,5 +1,4 @@
-"""What the check of data finds in each image, and what a user should know of a split besides its
-faults: data that train, but not what they were drawn for."""
+"""What the check of data finds in each image, and its warnings about data without faults."""
 
 import math
 from collections import Counter
@@ -11,22 +10,23 @@ from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# The largest share of white that a photo of 12 bits has among 16, and one of 8 bits read from it.
+# The largest share of white in a 12-bit photo stored in 16 bits, or read from that as 8 bits.
 DARK = 1 / 16
 
 
 class Look(NamedTuple):
-    """A look at an image and its labels.
+    """
+    The result of looking at an image and its labels.
 
     Attributes:
-        faults: what is wrong with them, each with the file and id.
+        faults: faults, each with the file and id.
         size: height and width.
         shown: class -> number of segments (0 for semantic data) and of pixels.
-        photo: what the image file is; None if it cannot be read.
-        things: number of things that are no crowds.
-        crowds: category of things -> number of crowds.
-        ignored: raw label -> pixels that no class has.
-        is_near: the labels are the nearest to the values of their file, which has others.
+        photo: facts about the image file; None if it cannot be read.
+        things: number of things, without crowds.
+        crowds: category of things -> number of its crowds.
+        ignored: raw label -> number of ignored pixels.
+        is_near: the labels are only the nearest to the values of their file.
     """
 
     faults: list[str]
@@ -40,17 +40,18 @@ class Look(NamedTuple):
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
-    """Yield what is odd about the image files of a split.
+    """
+    Yield warnings about the image files of a split.
 
     Args:
-        files: the image of each look.
+        files: the image file of each look.
     """
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():
         found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
         dark = [value for value in found if value is not None and value <= DARK]
-        # A single photo of 8 bits may be taken at night.
+        # A single 8-bit photo may have been taken at night.
         if dark and (is_deep or len(dark) == len(found)):
             which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
             yield (
@@ -74,11 +75,12 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
 def label_warnings(
     looks: Sequence[Look], classes: Mapping[int, str], default_ignore: bool
 ) -> Iterator[str]:
-    """Yield what is odd about the labels of a semantic split.
+    """
+    Yield warnings about the labels of a semantic split.
 
     Args:
         classes: training label -> name.
-        default_ignore: nobody has said which raw label is ignored.
+        default_ignore: the data do not say which raw label is ignored.
     """
     ignored, pixels = Counter(), Counter()
     for look in looks:
@@ -112,11 +114,12 @@ def label_warnings(
 def panoptic_warnings(
     looks: Sequence[Look], classes: Mapping[int, tuple[str, str]], left_out: int
 ) -> Iterator[str]:
-    """Yield what is odd about the segments of a panoptic split.
+    """
+    Yield warnings about the segments of a panoptic split.
 
     Args:
         classes: category id -> name and kind, "thing" or "stuff".
-        left_out: number of images that hold nothing but void.
+        left_out: number of images that hold only void.
     """
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:

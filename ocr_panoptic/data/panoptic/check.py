@@ -18,7 +18,7 @@ from .annotations import PanopticImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """Return the JSON of one split, after a look whether its folders are there."""
+    """Return the JSON of a split, after checking that its folders exist."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(
@@ -36,13 +36,14 @@ def check_image(
     things: frozenset[int],
     image: PanopticImage,
 ) -> Look:
-    """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
+    """
+    Check an image and its panoptic PNG against the JSON; both are decoded wholly.
 
-    Faults are segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
-    and missing, broken or truncated files.
+    Faults are segment ids, areas or boxes that differ between JSON and PNG, sizes that differ, and
+    missing, broken or truncated files.
 
     Args:
-        split, channels, hides, read_segments: as of :class:`.PanopticSource`.
+        split, channels, hides, read_segments: see :class:`.PanopticSource`.
         things: ids of the categories that are things.
     """
     picture, png = split.images / image.file_name, split.segments / image.png_name

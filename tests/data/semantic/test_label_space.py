@@ -69,7 +69,7 @@ def test_maps_of_labels(content, label_map):
         ({"classes": [{"name": "a", "labels": [-1]}]}, "label -1 is no integer 0..65535"),
         ({"classes": ["a", "b"], "ignore": 1}, "label 1 is given twice, the last time to 'ignore'"),
         ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of names"),
-        ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is no class"),
+        ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is not a class"),
         (
             {"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]},
             "flip_pairs names 'a' 2 times",

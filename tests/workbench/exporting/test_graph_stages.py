@@ -97,7 +97,7 @@ def test_resized_where_a_quotient_is_rounded(run_stage):
     ids=["random", "flip", "nearest"],
 )
 def test_another_resizing_cannot_be_exported(augmentation):
-    with pytest.raises(ValueError, match="is no resizing of test images that can be exported"):
+    with pytest.raises(ValueError, match="resizing of test images cannot be exported"):
         resize_stage(augmentation)
 
 

@@ -68,20 +68,20 @@ def run(folder: Path) -> int:
     return run_onnx.main([a if a[0] == "-" else str(folder / a) for a in files])
 
 
-NOT_THOSE = "metadata under 'ocr_panoptic' are not those that ocr-panoptic export"
+NOT_THOSE = "metadata under 'ocr_panoptic' were not written by ocr-panoptic export"
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "model.onnx: there is no such model"),
-        (b"text", "as an ONNX model: Protobuf parsing failed. Is it whole?"),
-        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed. Is it whole?"),
-        (b"", "as an ONNX model: No graph was found in the protobuf. Is it whole?"),
+        (None, "model.onnx: model not found"),
+        (b"text", "as an ONNX model: Protobuf parsing failed."),
+        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed."),
+        (b"", "as an ONNX model: No graph was found in the protobuf."),
         (identity_model(opset=99), "it has Opset 99, newer than onnxruntime"),
         (identity_model(ir_version=99), "it has IR version 99, newer than onnxruntime"),
-        (identity_model(), "model.onnx does not say what its classes are"),
-        (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
+        (identity_model(), "model.onnx has no description of its classes"),
+        (identity_model(**{METADATA_KEY: '{"format": 99}'}), "has format 99, but this program"),
         *(
             (identity_model(**{METADATA_KEY: text}), NOT_THOSE)
             for text in (

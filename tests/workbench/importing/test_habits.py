@@ -121,7 +121,7 @@ def test_centres_of_pixels(load, caplog):
     caplog.clear()
     (region,) = load(content, polygons="centres")
     assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
-    with pytest.raises(ValueError, match="--polygons: voc has one notion"):
+    with pytest.raises(ValueError, match="--polygons .*voc"):
         import_annotations("x", {"train": None}, ImportPlan("voc", polygons="edges"), Path("x"))
 
 
@@ -148,7 +148,7 @@ def test_names_of_uploads(load, images, folder):
         ("a.png", ["deep/below/a.png"], "deep/below/a.png"),
         ("A.PNG", ["a.png"], "a.png"),
         ("Größe/a.png", ["Gro\u0308\u00dfe/a.png"], "Gro\u0308\u00dfe/a.png"),
-        ("z/a.png", ["x/a.png", "y/a.png"], "2 files end so: x/a.png, y/a.png. Is "),
+        ("z/a.png", ["x/a.png", "y/a.png"], "2 files .*: x/a.png, y/a.png. Is "),
         ("b.png", ["a.png"], "b.png not found. Is "),
     ],
 )
@@ -167,7 +167,7 @@ def test_names_as_they_were_elsewhere(load, images, caplog, written, places, fou
     link = images.parent / "scenes/raw/train/images" / found
     assert link.resolve() == (images / found).resolve()
     is_other = written.replace("\\", "/").casefold() != found.casefold() and "ß" not in found
-    assert ("1 of 1 images have other paths" in caplog.text) == is_other
+    assert ("other paths" in caplog.text) == is_other
 
 
 def shade(path: Path, value: int) -> None:

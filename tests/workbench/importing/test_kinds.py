@@ -55,7 +55,7 @@ def test_a_file(tmp_path):
     [
         ("things: [a, b]\nstuff: [b]\nignore: [b]", ["class 'b' comes 3 times"]),
         ("things: [a]\nthings_: [b]", ["unknown key 'things_'; there are things, stuff"]),
-        ("things: car", ["things, stuff and ignore are lists of names"]),
+        ("things: car", ["things, stuff and ignore .* lists of names"]),
         ("things: [no]", [r"class False: the name must be a text \(in quotes\?\)"]),
         ("things: [a]\ncolors: {a: red, b: [1, 2, 3]}", ["three integers", "'b' is in no list"]),
         ("- car", ["expected things: and stuff:"]),
@@ -142,9 +142,9 @@ def test_the_list_of_cityscapes_is_its_own():
     [
         (Kinds(ignore=("a",)), False, "There is no class"),
         (Kinds(stuff=("a",)), False, "No class is a thing"),
-        (Kinds(("x",), tuple(map(str, range(255)))), False, "256 labels of classes, at most 255"),
+        (Kinds(("x",), tuple(map(str, range(255)))), False, "256 labels.* 255"),
         (Kinds(("a",)), True, "'a' is the only class; .* --rest background"),
-        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels of classes, at most 255"),
+        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels.* 255"),
     ],
 )
 def test_too_few_or_too_many(kinds, semantic, message):

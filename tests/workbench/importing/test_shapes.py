@@ -63,7 +63,7 @@ def test_rles_that_would_lead_pycocotools_astray(counts):
 
 
 def test_an_rle_of_another_size():
-    with pytest.raises(ValueError, match=r"of size \[3, 2\], the image is \[2, 3\]"):
+    with pytest.raises(ValueError, match=r"size \[3, 2\], the image \[2, 3\]"):
         mask_of_rle({"size": [3, 2], "counts": [6]}, 2, 3)
 
 
