@@ -385,9 +385,10 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model optimized for inference "
         "(docs/inference.md), with the same results; False uses the model as in training."),
-    Key("TEST.PRECISION", "float32", [], one_of("float32", "bfloat16", "float16"),
-        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), or '
-        '"float16" (GPUs).'),
+    Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
+        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), '
+        '"float16" (GPUs), or "auto": bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. '
+        '`predict` and `load` take "auto" in place of "float32", unless they are given the key.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
         "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: segments in "
         "the format of the panopticapi command. Semantic models write PNGs in the labels of the "

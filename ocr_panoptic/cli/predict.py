@@ -50,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
 
 def predict_here(args: argparse.Namespace) -> int:
     """Predict in a process of :func:`.launch`; return the exit status."""
-    from ocr_panoptic.engine.trained_model import trained_config
+    from ocr_panoptic.engine.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 
-    cfg = trained_config(args.config_file, args.weights, args.opts)
+    cfg = predicting_config(args.config_file, args.weights, args.opts)
     missing = predict_all(cfg, args.inputs, args.output, args.labels, args.overlays)
     return 1 if missing else 0

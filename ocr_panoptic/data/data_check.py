@@ -33,7 +33,7 @@ from .panoptic.source import PanopticSource
 from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
-VERSION = 3  # version of the cache files
+VERSION = 4  # version of the cache files
 # Largest split of which a training's start looks at every file; larger ones need ``check``.
 MANY = 20_000
 THINNEST = 20  # number of images whose size is remembered

@@ -14,10 +14,11 @@ from detectron2.config import CfgNode
 from PIL import Image
 
 from ocr_panoptic.data.data_file import data_options
+from ocr_panoptic.engine.run_info import inference_precision
 from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata, model_input
 from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
+from ocr_panoptic.engine.trained_model import build_trained_model, predicting_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.files import printable
@@ -61,7 +62,7 @@ def load(
         ValueError: config or data say otherwise than the training did, the weights do not fit, or
             a key or value is wrong.
     """
-    cfg = trained_config(run, weights, [*data_options(data), *options_of(keys)])
+    cfg = predicting_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():
         model = Model(cfg)
     print(f"Loaded {model}", file=sys.stderr)
@@ -109,7 +110,7 @@ class Model:
         cfg, task = self.config, task_of(self.config)
         return (
             f"{cfg.MODEL.WEIGHTS}: {task.title}, {cfg.MODEL.SEM_SEG_HEAD.NAME}, "
-            f"{task.classes(cfg)}, on {cfg.MODEL.DEVICE}"
+            f"{task.classes(cfg)}, on {cfg.MODEL.DEVICE} in {inference_precision(cfg)}"
         )
 
     def __repr__(self) -> str:

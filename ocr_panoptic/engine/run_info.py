@@ -1,5 +1,6 @@
 """Facts about a run: those that every result of it has, and its first lines."""
 
+import functools
 import hashlib
 import platform
 from collections.abc import Iterable
@@ -49,6 +50,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
         **started,
         "output_dir": cfg.OUTPUT_DIR,
         "device": machine_name(cfg.MODEL.DEVICE),
+        "precision": inference_precision(cfg),
         "processes": comm.get_world_size(),
         "ocr_panoptic": ocr_panoptic.__version__,
         "detectron2": detectron2.__version__,
@@ -92,6 +94,23 @@ def machine_name(device: str) -> str:
     name = names[0] if names else platform.processor() or platform.machine()
     threads = torch.get_num_threads()
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
+
+
+def inference_precision(cfg: CfgNode) -> str:
+    """Return what TEST.PRECISION is on this machine: "auto" is bfloat16 on a CPU that has
+    instructions for it, and float32 elsewhere, because no GPU has been measured."""
+    if cfg.TEST.PRECISION != "auto":
+        return cfg.TEST.PRECISION
+    is_fast = cfg.TEST.OPTIMIZED and cfg.MODEL.DEVICE == "cpu" and cpu_computes_bfloat16()
+    return "bfloat16" if is_fast else "float32"
+
+
+@functools.cache
+def cpu_computes_bfloat16() -> bool:
+    """Return whether the processor has AVX512-BF16 or AMX. Without them bfloat16 is slower."""
+    cpuinfo = Path("/proc/cpuinfo")
+    words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
+    return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
 def start_summary(

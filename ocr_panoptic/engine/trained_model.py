@@ -23,13 +23,13 @@ from .complete_config import complete_config
 from .config_files import load_config
 from .identity import check_classes_of, check_settings_of, read_identity, register_classes
 from .resume import check_trained_weights
-from .run_info import weights_sha256
+from .run_info import inference_precision, weights_sha256
 
 
 def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that does not go with the device or TEST.OPTIMIZED."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
-    if precision == "float32":
+    if precision in ("auto", "float32"):
         return
     if precision == "float16" and not device.startswith("cuda"):
         raise UserError(
@@ -46,7 +46,7 @@ def check_inference_keys(cfg: CfgNode) -> None:
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
     """Put a model to use as TEST.OPTIMIZED and TEST.PRECISION say, see :func:`.deploy`."""
     check_inference_keys(cfg)
-    return deploy(model, cfg.TEST.PRECISION, optimize=cfg.TEST.OPTIMIZED, **options)
+    return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
 
 def build_trained_model(cfg: CfgNode) -> InferenceModel:
@@ -158,4 +158,15 @@ def trained_config(
         cfg.DATASETS.FILES = cfg.DATASETS.TRAIN = ()
         cfg.DATASETS.TEST = (register_classes(identity),)
     complete_config(cfg)
+    return cfg
+
+
+def predicting_config(
+    run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
+) -> CfgNode:
+    """Return :func:`trained_config` for predictions, in which a TEST.PRECISION that nobody has set
+    is "auto"."""
+    cfg = trained_config(run, weights, opts)
+    if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
+        cfg.TEST.PRECISION = "auto"
     return cfg

@@ -2,15 +2,14 @@
 
 import csv
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed.run
 from panopticapi.evaluation import pq_compute
 from PIL import Image
 from torch import nn
@@ -132,10 +131,11 @@ def test_predictions_are_saved_on_request(trained, tiny_data, make_args, tmp_pat
 
 def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
     """Forks lack the threads that Detectron2's evaluation in C++ waits for."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [sys.executable, *launcher, str(ROOT / "train_net.py"), *words]
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run([*command, "OUTPUT_DIR", str(folder)], env=env).returncode
+    command = ["--standalone", f"--nproc-per-node={processes}", str(ROOT / "train_net.py"), *words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        torch.distributed.run.main([*command, "OUTPUT_DIR", str(folder)])  # raises on a failure
+    return 0
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,9 @@ def assert_alike(found: object, expected: object) -> None:
 def test_panoptic_model(tiny_data, tmp_path, capsys):
     shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
     image = sorted((tmp_path / "images").iterdir())[0]
-    model, _ = build(OCR_CONFIG, PANOPTIC, image)
-    path = export(OCR_CONFIG, PANOPTIC, tmp_path, model)
+    options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]  # test_semantic_model has none
+    model, _ = build(OCR_CONFIG, options, image)
+    path = export(OCR_CONFIG, options, tmp_path, model)
     assert "| 97x259  | 64x171" in capsys.readouterr().out
     (tmp_path / "broken.png").write_text("no image")
     folder = tmp_path / "second"
@@ -98,7 +99,7 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     assert kinds == {True, False}, "the test needs things and stuff"
     assert run_onnx.main([str(a) for a in again]) == 1
     assert "second exists already: name a new or an empty folder" in capsys.readouterr().err
-    assert_as_predict_writes(OCR_CONFIG, PANOPTIC, tmp_path)
+    assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 
 @pytest.mark.slow

@@ -14,7 +14,9 @@ from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
 
 import ocr_panoptic
-from support.tiny_runs import pixels
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.run_info import run_info
+from support.tiny_runs import SEMANTIC_CONFIG, pixels
 
 pytestmark = pytest.mark.slow
 
@@ -66,6 +68,28 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
             assert result.ids is None and result.instances is None
             assert result.segments == labels["images"][number - 1]["segments"]
     assert number == 4
+
+
+def test_predictions_are_in_bfloat16_where_the_processor_has_it(
+    model_of, call, images, tmp_path, monkeypatch, caplog
+):
+    """Evaluations are not, and a key on the command line decides."""
+    caplog.set_level("INFO", "ocr_panoptic")
+    command, path = model_of("semantic"), sorted(images.iterdir())[0]
+    exact = loaded(command).predict(path)
+    monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: True)
+    assert call(command, path) == 0 and "on cpu in bfloat16" in caplog.text
+    model = loaded(command)
+    assert str(model).endswith("in bfloat16")
+    found = model.predict(path)
+    assert np.array_equal(pixels(tmp_path / f"out/labels/{path.stem}.png"), found.labels)
+    assert not np.array_equal(found.confidence, exact.confidence)
+    assert np.abs(found.confidence - exact.confidence).max() < 0.05
+    for key in ("TEST.PRECISION", "float32"), ("TEST.OPTIMIZED", False):
+        result = loaded(command, **dict([key])).predict(path)
+        assert np.allclose(result.confidence, exact.confidence, atol=1e-5)
+    cfg = load_config(str(SEMANTIC_CONFIG), ["MODEL.DEVICE", "cpu"])
+    assert run_info(cfg, torch.nn.Linear(1, 1))["precision"] == "float32"
 
 
 def test_one_image_from_anywhere(model_of, images, tmp_path):
@@ -242,7 +266,7 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     assert torch.equal(torch.get_rng_state(), before) and torch.initial_seed() == 7
     assert capsys.readouterr().err.splitlines() == [
         f"Loaded {moved}/model_final.pth: Panoptic-FPN, OCRSemSegFPNHead, 4 thing and 5 stuff "
-        "classes, on cpu"
+        "classes, on cpu in float32"
     ]
     saved = torch.load(moved / "model_final.pth", weights_only=False)["model"]
     own = ocr_panoptic.load(moved, moved / "model_final.pth", **{"TEST.OPTIMIZED": False})
