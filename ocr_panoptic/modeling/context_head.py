@@ -14,7 +14,7 @@ from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.scale_attention import ScaleAttention
 
-from .features import check_features, concatenated, count_channels, finest_first
+from .features import check_features, count_channels, finest_first, join_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -125,7 +125,7 @@ class ContextSemSegHead(RefinedHead):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the joined features; see :meth:`.RefinedHead.representations`."""
-        stage = concatenated(features, self.coarse_in_features, self.align_corners)
+        stage = join_features(features, self.coarse_in_features, self.align_corners)
         if self.in_features == self.coarse_in_features:
             return stage, stage
-        return stage, concatenated(features, self.in_features, self.align_corners)
+        return stage, join_features(features, self.in_features, self.align_corners)

@@ -26,17 +26,16 @@ call("view", ["--data", data, "--dataset", "tiny_sem_val", "--output", "data.htm
 (image, *_) = sorted(__import__("pathlib").Path(images).iterdir())
 result = ocr_panoptic.load("run").predict(image)
 result.save("saved")
-path = ocr_panoptic.export("run", output="model.onnx")
 assert ocr_panoptic.export.__name__ == "export"  # and no module
-from ocr_panoptic.workbench.exporting.run_onnx import Model
-assert (Model(str(path))(result.image)["labels"] == result.labels).mean() > 0.99
+files = __import__("importlib.resources").resources.files("ocr_panoptic.workbench.exporting")
+assert all((files / name).is_file() for name in ("page.html", "page.js", "run_onnx.py"))
 assert 'crate' in str(ocr_panoptic.check(data))
 """
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A folder with what the wheel installs."""
+    """Return a folder with the installed wheel."""
     source, site = (tmp_path_factory.mktemp(name) for name in ("source", "site"))
     for name in NEEDED:
         path = ROOT / name
@@ -45,12 +44,9 @@ def site(tmp_path_factory) -> Path:
             shutil.copytree(path, source / name, ignore=ignored)
         else:
             shutil.copy(path, source)
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", source / "dist", source]
-    run(source, sys.executable, "-m", "pip", "--quiet", *build)
-    (wheel,) = (source / "dist").glob("*.whl")
+    install = ["install", "--no-deps", "--no-build-isolation", "--no-compile", "--target", site]
+    run(source, sys.executable, "-m", "pip", "--quiet", *install, source)  # builds a wheel
     shutil.rmtree(source / "ocr_panoptic")
-    install = ["install", "--no-deps", "--no-compile", "--target", site, wheel]
-    run(source, sys.executable, "-m", "pip", "--quiet", *install)
     return site
 
 

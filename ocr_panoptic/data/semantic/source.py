@@ -1,4 +1,4 @@
-"""Semantic data as they lie: images and label PNGs of the same names."""
+"""Semantic data in place: images and label PNGs with the same names."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,12 +25,13 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
 
-FIRST, MOST = 20, 40  # label images that are looked at for foreign labels, and these in a message
+FIRST, MOST = 20, 40  # label images that are searched for foreign labels; labels in a message
 
 
 @dataclass(frozen=True)
 class SemanticSource:
-    """The records of one split; called, it returns all of them, see :func:`load_semantic`.
+    """
+    The records of a split; a call returns all of them, see :func:`load_semantic`.
 
     Attributes:
         name: name of the data set.
@@ -50,21 +51,20 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source with its classes in the order of other metadata, if these have the same
-        names."""
+        """Return the source in the class order of other metadata, if these have the same names."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
 
-    # What the check of data asks of each kind of source.
+    # Methods for the check of data, which each kind of source has.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by training label."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return what the result of a check depends on besides the files."""
+        """Return all that the result of a check depends on, except the files."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:
@@ -76,11 +76,10 @@ class SemanticSource:
         return pair
 
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-        """Yield one fault if most of the first label images have labels that no class has, in place
-        of one for each."""
+        """Yield one fault, instead of one for each image, if most have labels that no class has."""
         foreign: Counter[int] = Counter()
         for _, label_file in pairs[:FIRST]:
-            with suppress(FileNotFoundError, ValueError):  # told with the image
+            with suppress(FileNotFoundError, ValueError):  # reported with the image
                 foreign.update(self._foreign(label_file))
         if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
             return
@@ -105,7 +104,7 @@ class SemanticSource:
         return partial(check_labelled_image, self.space, self.channels)
 
     def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
-        """Yield what is odd about the labels."""
+        """Yield warnings about the labels."""
         names = dict(enumerate(self.space.classes))
         return label_warnings(looks, names, self.space.default_ignore)
 
