@@ -58,7 +58,6 @@ class SafeCheckpointer(DetectionCheckpointer):
             They come from ocr-panoptic convert or from a known layout; None for other files. They
             are also written into saved files.
         rows: the rows of the last loaded file by class; None if the classes of either are unknown.
-            either are not known.
     """
 
     def __init__(

@@ -85,7 +85,9 @@ def plain_name(name: str) -> str:
     return re.sub(r"^((module|model)\.)+", "", name)
 
 
-def recognised(weights: Mapping[str, Any], source: str, inplace_abn: bool | None) -> Conversion:
+def recognise_layout(
+    weights: Mapping[str, Any], source: str, inplace_abn: bool | None
+) -> Conversion:
     """
     Return an empty conversion for the kind of network that the names show.
 
@@ -120,12 +122,12 @@ def convert_weights(
             has no counter of batches. (Some networks of openseg.pytorch have InPlaceABN in the
             backbone, and PyTorch's norms in the heads.)
     """
-    found = recognised(weights, source, inplace_abn)
+    found = recognise_layout(weights, source, inplace_abn)
     biases: dict[str, Tensor] = {}
     faults = [
         fault
         for name, tensor in weights.items()
-        if (fault := _place(str(name), tensor, model_shapes, found, biases))
+        if (fault := _add_tensor(str(name), tensor, model_shapes, found, biases))
     ]
     layout = LAYOUTS[source]
     counters = {
@@ -165,7 +167,7 @@ def convert_weights(
     return found
 
 
-def _place(
+def _add_tensor(
     name: str,
     tensor: Any,
     model_shapes: Mapping[str, tuple[int, ...]],

@@ -15,7 +15,7 @@ from torch import Tensor
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import replacing
 
-from .convert import Conversion, convert_weights, plain_name, recognised
+from .convert import Conversion, convert_weights, plain_name, recognise_layout
 from .fit import Shape
 from .published import HEAD, LAYOUTS
 from .reading import read_checkpoint
@@ -104,7 +104,7 @@ def described_settings(
     A value may be a frozenset of allowed values. Architecture, classes and data belong to the
     recipe. The arguments are the same as in :func:`.convert_weights`.
     """
-    found, layout = recognised(weights, source, inplace_abn), LAYOUTS[source]
+    found, layout = recognise_layout(weights, source, inplace_abn), LAYOUTS[source]
     shapes = {
         layout.rename(plain_name(str(name)), found.backbone): tuple(tensor.shape)
         for name, tensor in weights.items()

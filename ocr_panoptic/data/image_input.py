@@ -142,8 +142,8 @@ class ResizedCropTransform(Transform):
     def apply_image(self, img: np.ndarray) -> np.ndarray:
         """Return the crop of an image, uint8 or float32 [H, W, C], reading only what it shows."""
         spans, inner = zip(
-            _part(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
-            _part(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
+            _crop_span(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
+            _crop_span(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
             strict=True,
         )
         (top, bottom), (left, right) = inner
@@ -163,7 +163,7 @@ class ResizedCropTransform(Transform):
         return self.crop.apply_polygons(self.resize.apply_polygons(polygons))
 
 
-def _part(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
+def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
     Return the pixels of a side that a crop reads, and where the crop begins and ends within them.
 

@@ -95,10 +95,10 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
         overall = {
-            "mIoU": np.sum(iou[occurs]) / several(occurs),
-            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / several(union > 0),
+            "mIoU": np.sum(iou[occurs]) / count_several(occurs),
+            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / count_several(union > 0),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
-            "mACC": np.sum(acc[occurs]) / several(occurs),
+            "mACC": np.sum(acc[occurs]) / count_several(occurs),
             "pACC": np.sum(tp) / total,
         }
     overall = {name: float(100 * value) for name, value in overall.items()}
@@ -108,7 +108,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     return overall
 
 
-def several(classes: np.ndarray) -> np.ndarray:
+def count_several(classes: np.ndarray) -> np.ndarray:
     """Return the number of True in bool [..., K] as float [...]; NaN for less than two."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)

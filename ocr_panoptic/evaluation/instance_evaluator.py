@@ -76,11 +76,11 @@ class PanopticInstanceEvaluator(COCOEvaluator):
     def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
         """Return the results of ``COCOEvaluator`` (main process only)."""
         self._coco_api = COCO()
-        self._coco_api.dataset = self.gathered()
+        self._coco_api.dataset = self.gather_truth()
         self._coco_api.createIndex()
         return super().evaluate(img_ids)
 
-    def gathered(self) -> dict:
+    def gather_truth(self) -> dict:
         """Return the truth of all processes in the form of an instance JSON (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]

@@ -24,7 +24,7 @@ NAME = "panoptic_predictions"
 
 class DatasetCategories:
     """
-    Maps the model's classes to the data set's category ids.
+    A map from the model's classes to the data set's category ids.
 
     Args:
         metadata: metadata with ``{thing,stuff}_dataset_id_to_contiguous_id``.
@@ -36,7 +36,7 @@ class DatasetCategories:
             False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
         }
 
-    def of_data_set(self, segment: dict) -> dict:
+    def with_dataset_id(self, segment: dict) -> dict:
         """Return a segment with the data set's category id; without "isthing" it has this id."""
         category_id = segment["category_id"]
         if segment.get("isthing") is not None:
@@ -84,7 +84,7 @@ class PanopticDump(DatasetEvaluator):
             ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]
             write_panoptic_png(self._folder / NAME / png, ids)
             shown = set(np.unique(ids).tolist())  # panopticapi refuses segments without a pixel
-            segments = [self._categories.of_data_set(s) for s in segments if s["id"] in shown]
+            segments = [self._categories.with_dataset_id(s) for s in segments if s["id"] in shown]
             annotation = {"image_id": input_["image_id"], "file_name": png}
             self._annotations.append({**annotation, "segments_info": segments})
 

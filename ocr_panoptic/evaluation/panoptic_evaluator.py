@@ -70,7 +70,7 @@ class PanopticEvaluator(DatasetEvaluator):
             ids, segments_info = output["panoptic_seg"]
             ids = ids.cpu().numpy()
             try:
-                segments = list(map(self._categories.of_data_set, segments_info))
+                segments = list(map(self._categories.with_dataset_id, segments_info))
                 overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise UserError(

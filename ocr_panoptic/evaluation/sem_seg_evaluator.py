@@ -26,8 +26,8 @@ from .calibration import NUM_BINS, count_calibration, expected_calibration_error
 from .confusion import (
     category_scores,
     confusion_matrix,
+    count_several,
     semantic_scores,
-    several,
     write_confusion,
 )
 from .image_scores import (
@@ -61,7 +61,7 @@ class SemSegCounts(NamedTuple):
     calibration: np.ndarray
 
     @classmethod
-    def none(cls, num_classes: int) -> "SemSegCounts":
+    def zeros(cls, num_classes: int) -> "SemSegCounts":
         matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
         return cls(
             matrix,
@@ -133,7 +133,7 @@ class SemSegCounts(NamedTuple):
         occurs = self.confusion.any(axis=1)
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
-        mean = float(np.sum(iou[occurs]) / several(occurs))
+        mean = float(np.sum(iou[occurs]) / count_several(occurs))
         scores = {"mBoundaryIoU": mean, **named("BoundaryIoU", class_names, iou.tolist())}
         if self.calibration.any():
             scores["ECE"] = 100 * expected_calibration_error(self.calibration)
@@ -183,7 +183,7 @@ class SemSegEvaluator(DatasetEvaluator):
         self.reset()
 
     def reset(self) -> None:
-        self.counts = SemSegCounts.none(len(self._class_names))
+        self.counts = SemSegCounts.zeros(len(self._class_names))
         self.total: SemSegCounts | None = None
         self._images: list[ImageScore] = []
 

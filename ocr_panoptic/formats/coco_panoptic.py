@@ -107,6 +107,8 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
         int32 [H, W]; 0 is void.
     """
     image = load_labels(path, "panoptic PNG")
+    if image.mode == "RGBA" and image.getchannel("A").getextrema() == (255, 255):
+        image = image.convert("RGB")
     if image.mode != "RGB":
         raise UserError(
             f"{printable(path)}: expected an RGB image that stores segment ids "

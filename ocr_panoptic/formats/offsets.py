@@ -48,7 +48,7 @@ def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarra
     return ((UNDEFINED + 1) * near_boundary + direction).astype(np.uint8)
 
 
-def parts_of(labels: Array) -> tuple[Array, Array]:
+def split_offset_labels(labels: Array) -> tuple[Array, Array]:
     """
     Return the two parts of offset labels: near a boundary or not, and the direction.
 

@@ -36,7 +36,7 @@ def full_size(logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
     return resize(logits.to(_precision(logits)), targets.shape[1:], align_corners)
 
 
-def in_bands(
+def compute_in_bands(
     compute: Callable[[Tensor, Tensor], Tensor],
     logits: Tensor,
     targets: Tensor,

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bands import full_size, in_bands
+from .bands import compute_in_bands, full_size
 from .resize import one_hot_labels
 
 
@@ -43,7 +43,7 @@ def binary_cross_entropy(
         losses = F.binary_cross_entropy_with_logits(full, truth, reduction="none")
         return (losses * valid).sum(dim=(0, 2, 3))
 
-    sums = in_bands(losses, logits, targets, align_corners, summed=True)
+    sums = compute_in_bands(losses, logits, targets, align_corners, summed=True)
     if class_weights is not None:
         sums = sums * class_weights
     return sums.sum() / ((targets != ignore_value).sum() + 1)
@@ -70,7 +70,7 @@ def dice_loss(
         p = full.softmax(dim=1) * valid
         return torch.stack([x.sum(dim=(0, 2, 3)) for x in (p * truth, p.square(), truth)])
 
-    overlap, squares, pixels = in_bands(sums, logits, targets, align_corners, summed=True)
+    overlap, squares, pixels = compute_in_bands(sums, logits, targets, align_corners, summed=True)
     losses = 1 - 2 * overlap / torch.where(pixels > 0, squares + pixels, 1)
     return _mean_of_present(losses, pixels > 0, class_weights)
 

@@ -49,8 +49,7 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
 
     If a batch norm in training mode sees a single value per channel, it uses its running statistics
     and leaves them unchanged: one value has no variance, and PyTorch raises an error. This happens
-        to
-    the keys of OCR, N x O x K x 1, with one image and one class, and to pooled images with one
+    to the keys of OCR, N x O x K x 1, with one image and one class, and to pooled images with one
     image. A synchronised norm of several processes sees more values.
     """
     if norm is None:
@@ -71,10 +70,9 @@ def pixelwise(
     Return a 1x1 convolution of x as [N, O, P], added in place to ``add_to`` if that is given.
 
     The result has the memory order of x: channel after channel, or pixel after pixel (channels
-        last).
-    On a CPU the former takes two thirds of the time of ``conv2d``. On a GPU this is a convolution
-    if the images share the weights, to have the precision of all others: by default cuDNN's
-    convolutions use TF32, and matrix products do not.
+    last). On a CPU the former takes two thirds of the time of ``conv2d``. On a GPU this is a
+    convolution if the images share the weights, to have the precision of all others: by default
+    cuDNN's convolutions use TF32, and matrix products do not.
 
     ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
     """

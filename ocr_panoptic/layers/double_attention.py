@@ -19,10 +19,9 @@ class DoubleAttention(DoubleAttentionOCR):
     f_r), z_i = g([x_i; y_i]).
 
     This is OCR with three changes: the regions are predicted without a loss, the relation is
-        predicted
-    from the pixel only, and delta is linear. As in OCR, A and the convolution of rho are applied to
-    the R gathered regions instead of the P pixels. The published code has no such scheme; these
-    channels are taken from the paper's complexity table.
+    predicted from the pixel only, and delta is linear. As in OCR, A and the convolution of rho are
+    applied to the R gathered regions instead of the P pixels. The published code has no such
+    scheme; these channels are taken from the paper's complexity table.
 
     Args:
         num_regions: R. The paper uses 64.

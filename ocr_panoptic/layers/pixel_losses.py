@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bands import in_bands
+from .bands import compute_in_bands
 
 
 def pixel_cross_entropy(
@@ -30,7 +30,7 @@ def pixel_cross_entropy(
     def losses(full: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(full, labels, ignore_index=ignore_value, reduction="none")
 
-    return in_bands(losses, logits, targets, align_corners)
+    return compute_in_bands(losses, logits, targets, align_corners)
 
 
 def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:

@@ -106,9 +106,8 @@ class ExactROIPooler(ROIPooler):
     Detectron2's pooler with float32 boxes, and several threads at inference on a CPU.
 
     Detectron2 rounds the boxes to the type of the features: in bfloat16 by up to 4 pixels for an
-        image
-    of 1333 pixels. torchvision pools in float32 in any case, with one thread on a CPU. Here the
-    boxes of a single image are split over PyTorch's threads.
+    image of 1333 pixels. torchvision pools in float32 in any case, with one thread on a CPU. Here
+    the boxes of a single image are split over PyTorch's threads.
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
@@ -130,7 +129,7 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     Detectron2's mask head with float32 masks.
 
     Masks are read at coordinates of their own type: bfloat16 would be off by up to 1/1024 of a
-        side.
+    side.
     """
 
     def layers(self, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.scale_attention import ScaleAttention
 
-from .features import check_features, concatenated, count_channels, finest_first
+from .features import check_features, count_channels, finest_first, join_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -133,9 +133,9 @@ class ContextSemSegHead(RefinedHead):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """Return the joined features; see :meth:`.RefinedHead.representations`."""
-        pixels = concatenated(features, self.in_features, self.align_corners)
+        pixels = join_features(features, self.in_features, self.align_corners)
         if not self.coarse_in_features:
             return None, pixels
         if self.in_features == self.coarse_in_features:
             return pixels, pixels
-        return concatenated(features, self.coarse_in_features, self.align_corners), pixels
+        return join_features(features, self.coarse_in_features, self.align_corners), pixels

@@ -20,7 +20,7 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
     return sorted(names, key=lambda name: input_shape[name].stride)
 
 
-def concatenated(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
+def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
     """
     Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] at the first one's size.
 

@@ -44,7 +44,7 @@ class InferenceOutput(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def keep(self, **parts: Any) -> None:
+    def store(self, **parts: Any) -> None:
         """Store the values of parts that were computed together with another part."""
         self._parts.update(parts)
 
@@ -59,7 +59,7 @@ def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], 
     def confidence(output: InferenceOutput) -> Tensor:
         labels, found = confident_argmax(classes())
         check_decided(found)
-        output.keep(labels=labels[0])
+        output.store(labels=labels[0])
         return found[0]
 
     return {

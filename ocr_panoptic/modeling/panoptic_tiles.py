@@ -145,7 +145,7 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """Collects the things of all tiles, and joins the sightings of the same thing."""
+    """The things of all tiles so far, and which sightings show the same thing."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels

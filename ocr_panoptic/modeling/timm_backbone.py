@@ -26,9 +26,9 @@ from .timm_network import (
     network_options,
     takes_any_size,
     training_of_parameters,
-    up_to,
+    truncated_network,
 )
-from .timm_norms import fold_network, with_norm
+from .timm_norms import convert_norms, fold_network
 from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, replace
 
 OUTPUT_NORMS = ("", "LN")
@@ -44,7 +44,7 @@ class TimmBackbone(Backbone):
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: kind of its batch norms, see :func:`.with_norm`.
+        norm: kind of its batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature: the network's last
             norm in a plain ViT, new norms elsewhere. "" for no norm.
         patch_size: see :func:`.network_options`.
@@ -87,13 +87,13 @@ class TimmBackbone(Backbone):
         read = self._choose(features)
         count = 1 + list(self.known).index(read[-1])
         self._shapes = dict(list(self.known.items())[:count])
-        body = up_to(network, count, final_norm=output_norm == "LN")
+        body = truncated_network(network, count, final_norm=output_norm == "LN")
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
-        body = with_norm(body, norm)
+        body = convert_norms(body, norm)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
         # Each row of HRNet's last exchange makes up one feature.

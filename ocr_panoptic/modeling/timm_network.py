@@ -145,8 +145,8 @@ def create_features(
         drop_path: see :class:`.TimmBackbone`.
 
     Returns:
-        (network for :func:`up_to`, shapes of its features by timm's module names). Every stage of
-        an EfficientNet or MobileNet and every block of a plain ViT is a feature.
+        (network for :func:`truncated_network`, shapes of its features by timm's module names).
+        Every stage of an EfficientNet or MobileNet and every block of a plain ViT is a feature.
     """
     families = (*_PADDED, *_PATCHED)
     if _module(name) not in ("", *families):
@@ -178,7 +178,7 @@ def create_features(
     return network, shapes
 
 
-def up_to(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
+def truncated_network(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
     """
     Return a network of :func:`create_features` that lists the maps of its first ``count`` features.
 

@@ -25,7 +25,7 @@ _IN_ORDER = (
 )
 
 
-def with_norm(network: nn.Module, norm: str) -> nn.Module:
+def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
     Return the network with batch norms of another kind; other norms stay.
 

@@ -8,7 +8,7 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.offsets import IGNORED, parts_of
+from ocr_panoptic.formats.offsets import IGNORED, split_offset_labels
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +18,7 @@ class OffsetEvaluator(DatasetEvaluator):
     An evaluator of offsets: precision, recall and F1 of the pixels near a boundary, and directions.
 
     "direction_ACC" is the share of right directions among pixels truly near a boundary. Pixels
-        without
-    truth do not count.
+    without truth do not count.
 
     Args:
         dataset_name: name of the data set in the log.
@@ -50,7 +49,7 @@ class OffsetEvaluator(DatasetEvaluator):
                     f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
                     "evaluated. Is it a split without labels?"
                 )
-            near, direction = parts_of(input_["sem_seg"].cpu().numpy())
+            near, direction = split_offset_labels(input_["sem_seg"].cpu().numpy())
             found = output["near_boundary"].cpu().numpy()
             pointed = (near == 1) & (direction != IGNORED)
             right = direction[pointed] == output["direction"].cpu().numpy()[pointed]

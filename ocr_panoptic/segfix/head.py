@@ -5,15 +5,15 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
-from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
+from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, split_offset_labels
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.pixel_losses import rarity_weighted_cross_entropy
 from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.features import (
     check_features,
-    concatenated,
     count_channels,
     finest_first,
+    join_features,
 )
 
 
@@ -93,7 +93,7 @@ class SegFixHead(nn.Module):
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the logits of (inside, boundary) [N, 2, h, w] and of directions [N, 8, h, w]."""
-        x = concatenated(features, self.in_features, self.align_corners)
+        x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
     def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -110,7 +110,7 @@ class SegFixHead(nn.Module):
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)
         direction = resize(direction, size, self.align_corners)
-        near_boundary, true_direction = parts_of(targets)
+        near_boundary, true_direction = split_offset_labels(targets)
         is_refined = boundary[:, 1] > boundary[:, 0]
         true_direction = true_direction.where(is_refined, IGNORED)
         return {

@@ -1,5 +1,6 @@
 """The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def check_image(
         if segment["id"] in found:
             number, pixels = shown.get(segment["category_id"], (0, 0))
             shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
-    number = sum(s["category_id"] in things and not s.get("iscrowd") for s in image.segments)
+    objects = [s for s in image.segments if s["category_id"] in things and s["id"] in found]
+    crowds = Counter(s["category_id"] for s in objects if s.get("iscrowd"))
     faults += _segment_faults(image, png, found, hides)
-    return Look(faults, size, shown, photo, number)
+    return Look(faults, size, shown, photo, len(objects) - crowds.total(), crowds=crowds)
 
 
 def _photo(
@@ -107,4 +109,5 @@ def _segment_faults(
         else:
             for key, value in found[number]._asdict().items():
                 if segment.get(key, value) != value:
-                    yield f"{where}: {key} is {segment[key]} in the JSON, {value} in the PNG."
+                    both = f"{segment[key]} in the JSON, {value} in the PNG"
+                    yield f"{where}: {key} is {both}; the JSON need not have it."

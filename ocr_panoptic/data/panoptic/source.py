@@ -159,10 +159,17 @@ class PanopticSource:
         for k, key in enumerate(("images", "segments")):
             files = [self.files(image)[k] for image in images]
             if len(files) > 1 and not any(map(os.path.exists, files)):
+                last = files[0].replace("\\", "/").rpartition("/")[2]
+                alike = [
+                    path.name
+                    for path in getattr(self.split, key).rglob("*")
+                    if path.stem.casefold() == os.path.splitext(last)[0].casefold()
+                ]
+                hint = f" There is {first_few(alike)}: correct file_name." if alike else ""
                 yield (
                     f"{self.split.annotations}: of its {len(files)} images none has a file in "
                     f"{getattr(self.split, key)}, such as {files[0]}. Give {self.name} annotations "
-                    f"and {key} of the same split, with file names relative to that folder."
+                    f"and {key} of the same split, with file names relative to that folder.{hint}"
                 )
 
     def checker(self) -> Callable[[PanopticImage], Look]:

@@ -71,8 +71,8 @@ class CocoSource(PanopticSource):
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
             fault = (
-                f"{self.instances_json}: {len(foreign)} images are in it alone or in "
-                f"{self.split.annotations} alone: {first_few(list(map(str, foreign)))}."
+                f"{self.instances_json}: {len(foreign)} images are only in it or only in "
+                f"{self.split.annotations}: {first_few(list(map(str, foreign)))}."
             )
             raise DataFaults([fault])
         records = super().__call__()
@@ -83,7 +83,7 @@ class CocoSource(PanopticSource):
                 if (category := annotation.get("category_id")) not in class_of:
                     fault = (
                         f"{self.instances_json}: category {category} of image "
-                        f"{record['image_id']} is no thing of COCO's."
+                        f"{record['image_id']} is not a thing of COCO's."
                     )
                     raise DataFaults([fault])
                 annotation["category_id"] = class_of[category]
@@ -107,7 +107,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
     raise_if_any(
         [
             f"{content.path}: category {category.id} ({category.name!r}, isthing "
-            f"{int(category.isthing)}) is none of COCO's. Describe data of your own in a data file."
+            f"{int(category.isthing)}) is not one of COCO's. Describe your own data in a data file."
             for category in content.categories
             if known.get(category.id) != category.isthing
         ]

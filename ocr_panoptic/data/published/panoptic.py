@@ -77,8 +77,8 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
         raise UserError(
-            f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are no label "
-            "ids of Cityscapes. Are they train ids, or those of other classes?"
+            f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are not "
+            "label ids of Cityscapes. Are they train ids, or ids of other classes?"
         )
     return ids
 
@@ -212,7 +212,7 @@ class ReleaseSource(PanopticSource):
         if len(names) != self.release.num_images:
             logger.warning(
                 f"{self.split.images}: has {len(names)} images, the release has "
-                f"{self.release.num_images}. Is it unpacked wholly?"
+                f"{self.release.num_images}. Is it unpacked completely?"
             )
         files = [file for _, png in names for file in self._pngs(png)]
         state = [str(self.split.segments), [[file, *state_of(file)] for file in files]]

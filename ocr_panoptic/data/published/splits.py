@@ -122,6 +122,6 @@ def load_named(name: str, root: Path) -> list[dict]:
     if len(records) != split.num_images:
         logger.warning(
             f"{name}: {len(records)} images found, the release has {split.num_images}. "
-            "Is it unpacked wholly?"
+            "Is it unpacked completely?"
         )
     return records

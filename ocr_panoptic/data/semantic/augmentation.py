@@ -32,8 +32,7 @@ def build_semantic_augmentation(
     Return the augmentations that ``cfg.INPUT`` describes.
 
     In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
-        colours.
-    Otherwise the image is only resized, if the config says so.
+    colours. Otherwise the image is only resized, if the config says so.
 
     Args:
         flip_pairs: labels that change places in a mirrored image.

@@ -179,7 +179,7 @@ def _label_map(
         for raw in raw_labels:
             if not is_color(raw) and (not is_id(raw) or raw > MAX_NUMBER):
                 faults.append(
-                    f"{owner!r}: label {raw!r} is no integer 0..{MAX_NUMBER}, and no colour "
+                    f"{owner!r}: label {raw!r} is neither an integer 0..{MAX_NUMBER} nor a colour "
                     "[R, G, B]."
                 )
                 continue
