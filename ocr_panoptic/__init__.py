@@ -5,7 +5,7 @@ Object-contextual representations (OCR) for panoptic and semantic segmentation i
     model = ocr_panoptic.load("output/city")
     result = model.predict("street.jpg")
 
-docs/python.md shows what there is. PyTorch and Detectron2 are imported when it is used first.
+docs/python.md describes the functions. PyTorch and Detectron2 are imported at the first use.
 """
 
 import importlib
@@ -36,8 +36,7 @@ __all__ = [
     "train",
 ]
 
-# Detectron2 and timm use what PyTorch will drop one day: importing any module here, and predicting,
-# would say so.
+# Detectron2 and timm use deprecated parts of PyTorch, so every import and prediction would warn.
 warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", FutureWarning)
 warnings.filterwarnings("ignore", r"torch\.meshgrid: ", UserWarning)
 logging.getLogger("torch.fx._symbolic_trace").addFilter(
@@ -59,7 +58,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(f"{__name__}.modeling")  # which registers the heads with Detectron2
+    importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 

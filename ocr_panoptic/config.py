@@ -1,9 +1,9 @@
 """
-Every key of a config that this project adds to Detectron2's, and what it knows of Detectron2's own.
+The config keys that this project adds to Detectron2's, and rules for some of Detectron2's keys.
 
-:data:`SECTIONS` is the one table of them. From a row follow the default (:func:`add_ocr_config`),
-the checks of a config (:mod:`ocr_panoptic.engine.config_checks`), the row of docs/keys.md
-(``tools/keys_page.py``), and the test that the key changes the result of what reads it.
+:data:`SECTIONS` is their only table. A row defines the default (:func:`add_ocr_config`), the checks
+of a config (:mod:`ocr_panoptic.engine.config_checks`), the entry in docs/keys.md
+(``tools/keys_page.py``), and the test that the key has an effect.
 """
 
 from copy import copy
@@ -26,6 +26,7 @@ from .config_rules import (
     one_of,
     registered,
     share,
+    some_of,
     value_of,
     when,
 )
@@ -40,11 +41,11 @@ class Key(NamedTuple):
     A row of the table.
 
     Attributes:
-        name: in full, such as "MODEL.OCR.CHANNELS".
-        default: a list is copied into each config; THEIRS for that of Detectron2.
-        read_by: all conditions for the key to be read; [] where every model reads it.
-        allowed: values of it.
-        sentence: what it does, in Markdown; "" where Detectron2's documentation says it.
+        name: full name, such as "MODEL.OCR.CHANNELS".
+        default: default value (a list is copied into each config); THEIRS for Detectron2's.
+        read_by: all conditions for the key to be read; [] if every model reads it.
+        allowed: allowed values.
+        sentence: description in Markdown; "" if Detectron2's documentation describes the key.
     """
 
     name: str
@@ -58,7 +59,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
     """
     Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
 
-    ``NUM_CLASSES: 0`` of ROI_HEADS and SEM_SEG_HEAD means "as the training data have it", see
+    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD means the number in the training data, see
     :mod:`ocr_panoptic.engine.task`.
     """
     for key in KEYS:
@@ -72,7 +73,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
     cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
-# Instead of a default: that of Detectron2.
+# Marks rows that keep Detectron2's default.
 THEIRS = object()
 
 PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticFPN")
@@ -82,8 +83,9 @@ SEMANTIC_OR_SEGFIX = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor", "Se
 NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmentor")
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
-# Not refused with Detectron2's own head, so that MODEL.SEM_SEG_HEAD.NAME alone turns a config with
-# OCR into its plain baseline, unless its losses are others than that head's cross-entropy.
+# These keys are not refused with Detectron2's own head, so that changing only
+# MODEL.SEM_SEG_HEAD.NAME turns a config with OCR into its plain baseline (if it uses that head's
+# loss, the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
 # Stands for the schemes that modeling/context.py gives the key to, see config_checks.conditions.
@@ -121,13 +123,13 @@ SECTIONS: dict[str, list[Key]] = {
         "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
         "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
     Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
-        "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
-        "whatever the file is. 1 or 4: grey, perhaps of 16 bits, or RGB with opacity, as the file "
-        'has them; INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
-        "the first convolution is adapted as timm does it."),
+        "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, from "
+        "any file. 1 or 4: grey (8 or 16 bits) or RGB with opacity, unchanged from the file; "
+        'INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
+        "the first convolution is adapted as in timm."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
-        "Crop after the image was resized to a MIN_SIZE_TRAIN, so that crops have equal sizes; "
-        "Detectron2 crops before. The other architectures always crop after it."),
+        "Crop after the image is resized to a MIN_SIZE_TRAIN, so that crops have equal sizes; "
+        "Detectron2 crops before. The other architectures always crop after the resizing."),
     Key("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA", 1.0, [SEMANTIC], ANY,
         "Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "
         '"absolute").'),
@@ -135,39 +137,39 @@ SECTIONS: dict[str, list[Key]] = {
         "Height and width that images are resized to; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST, "
         "whose 0 resizes nothing."),
     Key("INPUT.INTERPOLATION", "bicubic", [SEMANTIC_OR_SEGFIX], ANY,
-        'How they are resized: "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR '
-        "and mmsegmentation."),
+        'Filter for resizing images: "bicubic" (openseg.pytorch) or "bilinear" (HRNet-OCR and '
+        "mmsegmentation)."),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, after that: resize by a uniform factor between these."),
+        "In training, then resize by a uniform random factor between these."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, after it: make wider and lower by the root of a uniform factor between "
+        "In training, then make wider and lower by the root of a uniform random factor between "
         "these."),
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
-        "Mirror an image in training, with probability 0.5 (in each direction)."),
+        "Mirror an image in training, with probability 0.5 in each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
-        "Turn it by 0, 90, 180 or 270 degrees: for microscopes, satellites and drones, whose "
-        "photos have no up."),
+        "Rotate an image in training by 0, 90, 180 or 270 degrees, for photos without an upper "
+        "side (microscopes, satellites, drones)."),
     Key("INPUT.COLOR_JITTER", 0.0, [], share("[0, 1)"),
-        "Multiply brightness, contrast and saturation by uniform factors up to so much below and "
-        "above 1, by Detectron2's transforms; 0 for none."),
+        "Largest deviation from 1 of the uniform random factors on brightness, contrast and "
+        "saturation, by Detectron2's transforms; 0 for no jitter."),
     Key("INPUT.BRIGHTNESS_SHIFT", 0, [SEMANTIC_OR_SEGFIX], ANY,
-        "Largest brightness shift of the colours, up or down, in steps of 1 of 255."),
+        "Largest brightness shift of the colours, up or down, on the scale 0..255."),
 ],
 "Weights and machine": [
     Key("MODEL.DEVICE", "auto", [], DEVICE,
         '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU if there is one. A run\'s '
         "config.yaml then serves on every machine."),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
-        "Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that "
-        "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it. "
-        "Counts only on the command line, or as an argument."),
+        "Allow MODEL.WEIGHTS to be a pickle, which may run code. Only for files that you trust; "
+        "plain tensors and arrays, such as Detectron2's model zoo, load without it. It counts only "
+        "on the command line or as an argument."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
-        "Least share of the backbone's tensors, without an FPN, that MODEL.WEIGHTS has to fill at "
-        "the start of a training: another network has a few names in common. Heads may always "
+        "Least share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
+        "the start of a training: even another network has a few names in common. Heads may always "
         "differ. 0 starts from any weights."),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
-        "Where the weights that a training starts from know their classes, those of the data that "
-        "have the same names keep their rows of the classifiers, and the others start anew. False "
+        "If the initial weights of a training hold their class names, classes of the data with "
+        "these names keep their rows of the classifiers, and other classes start anew. False "
         "fills every classifier whose shape fits, whatever its classes are."),
 ],
 "Networks of timm (docs/backbones.md)": [
@@ -177,10 +179,10 @@ SECTIONS: dict[str, list[Key]] = {
         "to 32), or a plain ViT under ViTDet's simple feature pyramid "
         '("build_timm_simple_fpn_backbone").'),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
-        "Stride that its last stages are dilated to."),
+        "Output stride; the last stages are dilated to keep it."),
     Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
         one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
-        "Its batch norms. Other norms do not change."),
+        "Type of the network's batch norms. Other norms do not change."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
         '"LN": a layer norm over the channels of each feature, as published models with ConvNeXt '
         'and Swin have it, or the last norm of a plain ViT. "" for none.'),
@@ -262,15 +264,16 @@ SECTIONS: dict[str, list[Key]] = {
         "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS). On twice as many GPUs it "
         "is twice the share of the batch."),
     Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
-        "Slope of the ReLUs of the head, of every scheme and of SegFix's head for negative "
-        "values: 0.01 for weights of openseg.pytorch that were trained with InPlaceABN."),
+        "Slope for negative values of the ReLUs in the head, every scheme and SegFix's head: 0.01 "
+        "for openseg.pytorch's weights that were trained with InPlaceABN."),
 ],
 "The coarse prediction of semantic segmentation (Panoptic-FPN has Detectron2's head)": [
     Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
-        "Its features; MODEL.SEM_SEG_HEAD.IN_FEATURES are the pixels'."),
+        "Features for the coarse prediction; pixel representations use "
+        "MODEL.SEM_SEG_HEAD.IN_FEATURES."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
-        "Kernel of the convolution before its classifier: 3 for ResNet in the published code; for "
-        "HRNet-W48 3 in openseg.pytorch and 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
+        "Kernel of the convolution before the coarse classifier. Published code has 3 for ResNet; "
+        "for HRNet-W48 3 in openseg.pytorch, 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
         "linear classifier."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
         "Channels of that convolution: 512 for ResNet, 720 for HRNet-W48."),
@@ -295,8 +298,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], ANY,
         "Blocks of Joint-Transformer."),
     Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
-        "Dilations of ASPP and ASP-OCR, for features of stride 8. Twice as large ones see as far "
-        "at stride 4, which the panoptic head and HRNet have."),
+        "Dilations of ASPP and ASP-OCR, for features of stride 8. At stride 4 (panoptic head, "
+        "HRNet), doubled dilations reach as far."),
     Key("MODEL.CONTEXT.NUM_REGIONS", 64, [REFINED, SCHEME], ANY,
         "Regions of Double-Attention."),
 ],
@@ -305,12 +308,12 @@ SECTIONS: dict[str, list[Key]] = {
         "Resizing of features and logits: True maps corner pixels onto each other by their "
         "centres, as the authors' code does, False by their outer corners."),
     Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], ANY,
-        "Pad images to multiples of this. 0: of the stride of the logits, so that a logit lies in "
-        "the middle of the pixels that it stands for. 1: not at all, as the published codes."),
+        "Pad images to multiples of this. 0: multiples of the logits' stride, so that a logit lies "
+        "in the middle of its pixels. 1: no padding, as in the published codes."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
         "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
-        "half and full size, and learns how far to trust the lower one. In tests TEST.SCALES, "
-        "with 1.0 among them, are blended so instead of averaged."),
+        "half and full size, and learns how far to trust the lower scale. In tests the predictions "
+        "at TEST.SCALES, which must include 1.0, are blended in this way instead of averaged."),
     Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)], ANY,
         "Weight of the losses of each scale's own prediction; 0 for none."),
     Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
@@ -323,11 +326,11 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Training": [
     Key("SOLVER.EPOCHS", 0.0, [], at_least(0, most=10**9),
-        "Passes over the training images. SOLVER.MAX_ITER 0 follows from them, and the warm-up is "
-        "then at most a tenth of the training."),
+        "Passes over the training images. They define MAX_ITER if SOLVER.MAX_ITER is 0, and the "
+        "warm-up is then at most a tenth of the training."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
-        "Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the "
-        "published batch sizes on a small GPU. Iterations and schedule do not change."),
+        "Split each batch of SOLVER.IMS_PER_BATCH images into this many parts with a single step, "
+        "for published batch sizes on a small GPU. Iterations and schedule do not change."),
     Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
         "Learning rate of everything outside the backbone, to which the FPN belongs, as a "
         "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
@@ -338,12 +341,15 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
+    Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
+        "Services that also receive the values of metrics.json (docs/long_runs.md): Weights & "
+        "Biases, MLflow."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
-        "A checkpoint is saved, too, if the last one is so many minutes old, which bounds the "
-        "cost of a lost machine."),
+        "Also save a checkpoint if the last is this many minutes old, which limits the loss if a "
+        "machine fails."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
-        "Number of `model_<iteration>.pth` that are kept, the last ones. `model_final.pth` and "
-        "`model_best.pth` always are."),
+        "Number of latest `model_<iteration>.pth` to keep. `model_final.pth` and `model_best.pth` "
+        "are always kept."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
         "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
         'Evaluations, "model" in every checkpoint, and so predictions and other trainings have '
@@ -361,11 +367,11 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Evaluation and prediction": [
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], numbers_from(0),
-        "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH, of "
-        "all. `ocr-panoptic fit-merge` finds it, and the next key."),
+        "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
+        "all. `ocr-panoptic fit-merge` finds good values for this key and the next."),
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], numbers_from(0),
-        "Least number of pixels of a stuff segment for each semantic class, the first being the "
-        "things'; [] for STUFF_AREA_LIMIT, of all."),
+        "Least number of pixels of a stuff segment for each semantic class (the first stands for "
+        "things); [] for STUFF_AREA_LIMIT in all."),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
         "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
         'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '
@@ -377,32 +383,33 @@ SECTIONS: dict[str, list[Key]] = {
         "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
         "iterations."),
     Key("TEST.OPTIMIZED", True, [], ANY,
-        "Evaluate, draw and predict with a copy of the model that is made for inference "
-        "(docs/inference.md). Same results; False is the model as in training."),
-    Key("TEST.PRECISION", "float32", [], one_of("float32", "bfloat16", "float16"),
-        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), or '
-        '"float16" (GPUs).'),
+        "Evaluate, draw and predict with a copy of the model optimized for inference "
+        "(docs/inference.md), with the same results; False uses the model as in training."),
+    Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
+        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), '
+        '"float16" (GPUs), or "auto": bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. '
+        '`predict` and `load` take "auto" in place of "float32", unless they are given the key.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
         "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: segments in "
         "the format of the panopticapi command. Semantic models write PNGs in the labels of the "
-        "data set's files, as the server of Cityscapes takes them."),
+        "data set's files, as Cityscapes' server expects."),
     Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
         "Weights of a trained SegFix, whose offsets refine predictions (docs/segfix.md); "
         '"" for none.'),
     Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
-        'Its config; "" for config.yaml beside the weights, as a training leaves it.'),
+        'Config of this SegFix; "" for config.yaml beside the weights, as training writes it.'),
     Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
-        "Labels and segments move by so many offsets."),
+        "Factor on the offsets by which labels and segments move."),
     Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
     Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
-        "Average them with the logits of the mirrored image, too."),
+        "Also average with the logits of the mirrored image."),
     Key("TEST.SLIDING_WINDOW.SIZE", [], [], ANY,
         "Height and width in pixels, at every scale, of the windows that the network sees; [] for "
-        "the whole image at once. A panoptic model predicts images that are larger in such tiles "
+        "the whole image at once. A panoptic model predicts larger images in such tiles "
         "(docs/prediction.md)."),
     Key("TEST.SLIDING_WINDOW.STRIDE", [], [], ANY,
-        "Steps between the windows."),
+        "Vertical and horizontal step between windows."),
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device of the running sum of several scales or windows, all classes at full resolution: "
         '"" for the model\'s; "cpu" if its memory is too small.'),
@@ -421,7 +428,7 @@ SECTIONS: dict[str, list[Key]] = {
         at_least(0, "loads images in the training's own process")),
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
         one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
-    # Others of Detectron2 and Pillow have another number of channels than the models.
+    # Detectron2's and Pillow's other formats have another number of channels than the models.
     Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
     Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
     Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
@@ -435,7 +442,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
-    # No data here have them.
+    # This project's data have neither proposals nor key points.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
     Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),

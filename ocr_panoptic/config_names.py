@@ -1,25 +1,27 @@
-"""The configs that come with the package, by name: their path below ``configs/`` without suffix."""
+"""The configs of the package. A config's name is its path below ``configs/`` without suffix."""
 
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "configs"  # a link to that of the repository; in a wheel, files
+_PACKAGE = Path(__file__).parent
+_INSTALLED = _PACKAGE / "configs"  # setup.py builds it from configs/ of the repository
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
 SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """List all configs that can be trained or evaluated, sorted; ``Base-...`` are parts of
-    others."""
+    """Return the sorted names of all configs that can be trained or evaluated; ``Base-...`` files,
+    which others include, are left out."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
 
 def config_path(name: str) -> Path:
-    """Return where the config of a name is, with or without suffix, whether there is one or not."""
+    """Return the path of a config's name, given with or without suffix. It may not exist."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment that a config begins with; "" without a comment."""
+    """Return the first sentence of the comment at the top of a config; "" without a comment."""
     comment = []
     for line in config_path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("# "):

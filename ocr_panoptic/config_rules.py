@@ -1,4 +1,4 @@
-"""The words of the table of keys: on what a key depends, and what values it may have."""
+"""Building blocks of the table of keys: conditions for a key, and allowed values."""
 
 import math
 import re
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 class Condition(NamedTuple):
     """
-    A choice of the config that a key is read with.
+    A setting of the config with which a key is read.
 
     Attributes:
-        text: for people, such as "MODEL.EMA.ENABLED True".
-        holds: of a config.
-        refuses: whether the key has to keep its default where the condition does not hold;
-            otherwise a warning says that it is idle.
+        text: text for people, such as "MODEL.EMA.ENABLED True".
+        holds: function that returns whether a config has the setting.
+        refuses: if the setting is absent, whether the key must keep its default; otherwise a
+            warning says that the key is not read.
     """
 
     text: str
@@ -31,9 +31,10 @@ class Allowed(NamedTuple):
     The values that a key may have.
 
     Attributes:
-        permits: whether a value is one of them.
-        text: returns for people what the value is, such as "a number of at least 1"; "" for any.
-        asks_registry: whether both ask a registry of Detectron2, whose import takes seconds.
+        permits: function that returns whether a value is allowed.
+        text: function that returns the text for people, such as "a number of at least 1"; "" for
+            any value.
+        asks_registry: whether both functions import a registry of Detectron2, which takes seconds.
     """
 
     permits: Callable[[Any], bool]
@@ -42,23 +43,24 @@ class Allowed(NamedTuple):
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
-    """Return the value of a key by its full name."""
+    """Return the value of the key with this full name."""
     return reduce(lambda node, part: node[part], name.split("."), cfg)
 
 
 def when(name: str, *values: object) -> Condition:
-    """Return the condition that a key has one of some values."""
+    """Return the condition that a key has one of these values."""
     *first, last = map(str, values)
     text = f"{name} {', '.join(first)}{' or ' if first else ''}{last}"
     return Condition(text, lambda cfg: value_of(cfg, name) in values)
 
 
 def one_of(*values: object) -> Allowed:
+    """Allow these values."""
     return _listed(lambda: values)
 
 
 def registered(registry: str) -> Allowed:
-    """Return the names in a registry of ``detectron2.modeling``, which our modeling/ adds to."""
+    """Allow the names in a registry of ``detectron2.modeling``, to which modeling/ adds names."""
 
     def names() -> list[str]:
         import detectron2.modeling
@@ -77,25 +79,27 @@ def _listed(values: Callable[[], Sequence]) -> Allowed:
 
 
 def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
+    """Allow the values that a function permits."""
     return Allowed(permits, lambda: text)
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """Return the numbers from ``least`` to ``most``, with what the least one means."""
+    """Allow the numbers from ``least`` to ``most``; ``meaning`` explains ``least``."""
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
-    # NaN is neither. None is Detectron2's default of some.
+    # NaN fails both comparisons. None is Detectron2's default for some keys.
     return of_form(
         text, lambda value: value is None or (least <= value <= most and value < math.inf)
     )
 
 
 def at_most(most: int, otherwise: str) -> Allowed:
+    """Allow the numbers up to ``most``; ``otherwise`` names special values among them."""
     return of_form(f"at most {most}, {otherwise}", lambda value: value <= most)
 
 
 def numbers_above(least: int) -> Allowed:
-    """Return the lists of numbers above ``least``."""
+    """Allow lists of numbers above ``least``."""
     return of_form(
         f"a list of numbers above {least}",
         lambda values: all(isinstance(v, int | float) and least < v < math.inf for v in values),
@@ -103,15 +107,23 @@ def numbers_above(least: int) -> Allowed:
 
 
 def numbers_from(least: int) -> Allowed:
-    """Return the lists of numbers from ``least`` on."""
+    """Allow lists of numbers of at least ``least``."""
     return of_form(
         f"a list of numbers of at least {least}",
         lambda values: all(isinstance(v, int | float) and least <= v < math.inf for v in values),
     )
 
 
+def some_of(*names: str) -> Allowed:
+    """Return the lists of names, none twice."""
+    return of_form(
+        f"a list of {', '.join(names)}, each at most once",
+        lambda values: len({*values} & {*names}) == len(values),
+    )
+
+
 def share(ends: str) -> Allowed:
-    """Return the numbers from 0 to 1, with the ends that an interval such as "(0, 1]" has."""
+    """Allow the numbers of an interval from 0 to 1, such as "(0, 1]"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 
@@ -129,10 +141,10 @@ DEVICE = of_form(
     "a device: auto, cpu, or cuda",
     lambda name: re.fullmatch(r"auto|(cpu|cuda)(:(0|[1-9]\d?))?", name) is not None,
 )
-# timm takes an address or a folder instead, whose files it fetches and trusts.
+# timm would also take an address or a folder, and trust the files there.
 PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
 SIZES = of_form(
-    "a tuple of at least one size in pixels, 0 for the image's own",
+    "a tuple of at least one size in pixels, 0 for the image's own size",
     lambda sizes: len(sizes) > 0 and _are_counts(sizes),
 )
 STEPS = of_form(

@@ -3,10 +3,10 @@ The metrics of evaluations, each declared once.
 
 An evaluation's results are a mapping of each task ("panoptic_seg", "sem_seg", "bbox", "segm",
 "offsets") to values by Detectron2's names: "PQ", "PQ-<class>". "PQ_low" and "PQ_high" are the ends
-of a 95 % interval over images. A value is NaN, or None as read from a file, where it is undefined.
+of a 95 % interval over images. An undefined value is NaN, or None if read from a file.
 
 An entry of ``METRICS`` brings a metric into ``per_class.csv``, the table in the log and the page of
-a run. ``metrics.json`` has whatever the evaluators return.
+a run. ``metrics.json`` has all results of the evaluators.
 """
 
 import math
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Values = Mapping[str, float | None]  # of a task
+Values = Mapping[str, float | None]  # metric -> value
 Results = Mapping[str, Values]  # task -> values
 
 
 def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-    """Return a metric's values for the classes by Detectron2's names."""
+    """Return a metric's values for the classes under Detectron2's names."""
     return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 
@@ -32,14 +32,16 @@ def of_classes(values: Values, metric: str) -> dict[str, float | None]:
 @dataclass(frozen=True)
 class Metric:
     """
+    A metric and the way to show it.
+
     Attributes:
         task: key of the results that hold the metric.
-        name: key of its value. The key for a class is ``<name>-<class>``.
+        name: key of the value. The key for a class is ``<name>-<class>``.
         label: name for people.
         meaning: explanation in a few words.
         group: heading above the value over all classes, in percent; "" to hide that value.
         column: heading of the values for each class; "" if there are none.
-        is_count: whether the values for each class are numbers, not percent.
+        is_count: whether the values for each class are counts, not percent.
         lower_is_better: whether the metric is an error.
     """
 
@@ -77,16 +79,16 @@ METRICS = (
         _SEMANTIC,
     ),
     Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
-    Metric("sem_seg", "pACC", "pACC", "share of the pixels that are right", _SEMANTIC),
+    Metric("sem_seg", "pACC", "pACC", "share of correct pixels", _SEMANTIC),
     Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
-    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
+    Metric("sem_seg", "ACC", "Accuracy", "share of correct pixels", column="ACC"),
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
     Metric(
         "panoptic_seg",
         "BoundaryPQ",
         "Boundary PQ",
-        "PQ by the smaller one of IoU and Boundary IoU",
+        "PQ by the smaller of IoU and Boundary IoU",
         _BOUNDARIES,
         "BoundaryPQ",
     ),
@@ -113,20 +115,20 @@ METRICS = (
         column="BoundaryIoU",
     ),
     Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
-    Metric("offsets", "precision", "Precision", "of the pixels near a boundary", _OFFSETS),
-    Metric("offsets", "recall", "Recall", "of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "precision", "Precision", "precision of pixels near a boundary", _OFFSETS),
+    Metric("offsets", "recall", "Recall", "recall of pixels near a boundary", _OFFSETS),
     Metric(
         "offsets",
         "direction_ACC",
         "Direction accuracy",
-        "share of the true directions near boundaries that are right",
+        "share of correct directions near boundaries",
         _OFFSETS,
     ),
 )
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return the metrics that were evaluated and have a group, by group."""
+    """Return group -> evaluated metrics, without metrics that have no group."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):
@@ -141,14 +143,14 @@ def class_metrics() -> list[Metric]:
 
 def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each class, in the order of the tasks: "class", "isthing" (0, 1 or None) and
-    the columns of the metrics, None where there is no such value.
+    the columns of the metrics, None for a missing value.
 
-    Metrics of different tasks meet in one row where their classes bear the same name.
+    If tasks have classes of the same name, their metrics share a row.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")
     things = [name for name, value in is_thing.items() if value == 1]
-    if len(things) == 1:  # Detectron2 leaves out "AP-<class>" then, as it equals "AP"
+    if len(things) == 1:  # Detectron2 then leaves out "AP-<class>", which equals "AP"
         for key, task in (("AP_box", "bbox"), ("AP_mask", "segm")):
             if task in results and not columns[key]:
                 columns[key] = {things[0]: results[task].get("AP")}

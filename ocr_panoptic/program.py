@@ -1,4 +1,4 @@
-"""The frame of every program: its messages, and how it ends."""
+"""The frame of every program: its messages and its exit status."""
 
 import errno
 import logging
@@ -12,12 +12,12 @@ from typing import Any
 
 from .errors import NO_MEMORY, PACKAGE, USER_ERRORS, FailedWriteError, lacks_memory
 
-INSTALL = {  # what pip cannot bring for every machine as a dependency
+INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
     "detectron2": "pip install --no-build-isolation "
     "git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
-# The state of a machine, and no defect.
+# Error numbers that come from the state of a machine, not from a defect.
 STATES = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP),
@@ -32,13 +32,13 @@ MEMORY = (
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process. An error that is no defect
-    (:func:`explained`) ends it with status 1 and a line, Ctrl-C with 130; any other exception is a
+    Run ``main(*args)`` as the program of this process. An error that :func:`explained` accepts ends
+    it with status 1 and a line, Ctrl-C with 130. Any other exception is a defect and shows its
     traceback.
 
-    The package's messages are shown on stderr, unless a run logs them (:func:`log_run`).
+    The package's messages go to stderr, unless a run logs them (:func:`log_run`).
     """
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly where `head` has read enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.basicConfig(format="%(levelname)s: %(message)s")
     logging.getLogger(PACKAGE).setLevel(logging.INFO)
     threading.excepthook = _thread_ended
@@ -56,14 +56,14 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def _thread_ended(end: threading.ExceptHookArgs) -> None:
-    """Leave an error that is no defect to the main thread, which meets it, too."""
+    """Print a thread's traceback only for a defect; other errors also reach the main thread."""
     if end.exc_value is None or not explained(end.exc_value):
         threading.__excepthook__(end)
 
 
 def explained(error: Exception) -> str:
-    """Return what a user has to know of an error: a user error, a lack of memory, a state of the
-    machine or a missing package. "" for any other, which is a defect."""
+    """Return the message for a user error, lack of memory, a state of the machine or a missing
+    package; "" for any other error, which is a defect."""
     if isinstance(error, USER_ERRORS):
         return str(error)
     if lacks_memory(error):
@@ -73,11 +73,11 @@ def explained(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
     if isinstance(error, OSError) and error.errno in STATES:
-        before = error.__context__  # a full disk ends a training, and then its writers
+        before = error.__context__  # after a full disk, the writers fail too
         return str(before if isinstance(before, FailedWriteError) else error)
-    if "operator torchvision::" in str(error):  # torchvision imports without its library
+    if "operator torchvision::" in str(error):  # torchvision is imported even without its library
         return (
-            f"torchvision's library cannot be loaded ({error}). It is not of this torch "
+            f"torchvision's library cannot be loaded ({error}). It belongs to another torch "
             f"({INSTALL['torch']}), or there is too little memory (`ulimit -v`)."
         )
     if isinstance(error, ModuleNotFoundError) and error.name in INSTALL:
@@ -87,11 +87,11 @@ def explained(error: Exception) -> str:
 
 def log_run(folder: str, rank: int) -> None:
     """
-    Log this package and Detectron2 to ``log.txt`` in a folder and, in the main process, from INFO
-    on to the terminal. Replaces the log of an earlier run of this process.
+    Log this package and Detectron2 to ``log.txt`` in a folder and, in the main process, messages
+    from INFO on to the terminal. Handlers of an earlier run of this process are removed.
 
     Args:
-        rank: number of this process; those above 0 have a file of their own, ``log.txt.rank1``.
+        rank: number of this process; a number above 0 is added to the file, ``log.txt.rank1``.
     """
     from detectron2.utils.logger import setup_logger
 
@@ -114,6 +114,6 @@ def _not_logged(handler: logging.Handler, record: logging.LogRecord) -> None:
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:
-    """Keep Detectron2's traceback of an error that ends a training from the terminal, where
-    :func:`run_program` says how it ended."""
+    """Return whether to show a record in the terminal. Detectron2's traceback at the end of a
+    training is hidden, because :func:`run_program` reports the error."""
     return not (record.exc_info and record.name == "detectron2.engine.train_loop")

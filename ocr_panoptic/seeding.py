@@ -1,4 +1,4 @@
-"""Random generators whose state follows from where a training is, not from how it came there."""
+"""Random generators whose state depends only on a training's position, not on its interruptions."""
 
 import functools
 import random
@@ -12,10 +12,10 @@ _has_cuda = functools.cache(torch.cuda.is_available)
 
 
 def seed_generators(*numbers: int) -> None:
-    """Seed the generators of Python, NumPy and PyTorch, on every device, by nonnegative numbers."""
+    """Seed the generators of Python, NumPy and PyTorch on every device with nonnegative numbers."""
     seed = _seed_cpu(numbers)
     torch.default_generator.manual_seed(seed)
-    # torch.manual_seed formats the stack for each kind of device that is not in use.
+    # torch.manual_seed is slow: it formats the stack for each kind of device that is not in use.
     if _has_cuda():
         torch.cuda.manual_seed_all(seed)
     elif torch.backends.mps.is_available():
@@ -24,8 +24,8 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """Seed the generators of the CPU by nonnegative numbers within the block; after the block they
-    go on as if it had not been."""
+    """Seed the CPU's generators with nonnegative numbers inside the block; restore their states
+    after it."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield
@@ -33,7 +33,7 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Let the generators of all devices go on after the block as if it had not been."""
+    """Restore the generators of all devices after the block."""
     had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
     cuda = torch.cuda.get_rng_state_all() if had_cuda else []
     with _kept_cpu():
@@ -42,9 +42,9 @@ def kept_generators() -> Iterator[None]:
         finally:
             if had_cuda:
                 torch.cuda.set_rng_state_all(cuda)
-            elif _has_cuda():  # as they would have begun
+            elif _has_cuda():  # the block started CUDA: give the state of a fresh start
                 torch.cuda.manual_seed_all(seed)
-            torch.default_generator.manual_seed(seed)  # initial_seed() is that of the caller again
+            torch.default_generator.manual_seed(seed)  # restores the caller's initial_seed()
 
 
 @contextmanager
@@ -59,9 +59,9 @@ def _kept_cpu() -> Iterator[None]:
 
 
 def _seed_cpu(numbers: tuple[int, ...]) -> int:
-    """Seed the generators of Python and NumPy; returns a seed for PyTorch's."""
-    # The same words as of a tuple, which takes twice as long.
+    """Seed the generators of Python and NumPy; return a seed for PyTorch's."""
+    # An array gives the same words as a tuple in half the time.
     words = np.random.SeedSequence(np.array(numbers, np.uint32)).generate_state(4)
     random.seed(words.tobytes())
-    np.random.seed(words)  # noqa: NPY002 - Detectron2's augmentations draw from this one
+    np.random.seed(words)  # noqa: NPY002 - Detectron2's augmentations use this generator
     return words.view(np.uint64).item(0)

@@ -51,6 +51,12 @@ def no_determinism():
 
 
 @pytest.fixture(autouse=True)
+def a_processor_without_bfloat16(monkeypatch):
+    """Predictions are in float32, whatever this machine's processor has."""
+    monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: False)
+
+
+@pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch):
     """What a test sets up of logging ends with it, and caplog gets what a run logs."""
     monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)

@@ -48,6 +48,11 @@ def test_png_that_is_not_rgb(tmp_path, mode):
         read_panoptic_png(tmp_path / "a.png")
 
 
+def test_opaque_png(tmp_path):
+    Image.new("RGBA", (4, 4), (7, 1, 0, 255)).save(tmp_path / "a.png")
+    assert (read_panoptic_png(tmp_path / "a.png") == 263).all()
+
+
 def test_the_truth_of_a_data_set(tmp_path):
     ids, crowd = np.array([[0, 70000], [5, 5]]), {"id": 70000, "category_id": 3, "iscrowd": 1}
     segments = [{**crowd, "area": 1}, {"id": 5, "category_id": 9}]

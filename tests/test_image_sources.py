@@ -49,8 +49,8 @@ def test_what_is_left_out_is_told(folder):
     assert {path.name: why for path, why in found.items()} == {
         "gone.jpg": "a link to nothing",
         "loop.jpg": "a link to nothing",
-        "pipe.png": "no file but a pipe or device",
-        "notes.txt": "no image, by its name (.txt)",
+        "pipe.png": "a pipe or device",
+        "notes.txt": "not an image, by its name (.txt)",
     }
 
 
@@ -63,8 +63,8 @@ def test_every_file_is_an_image_or_left_out(folder):
         *("x.gif", "x.JP2", "x.avif", "x.ppm", "x.heic", "x.dng")
     }
     assert {path.name: why for path, why in others.items()} == {
-        "x": "no image, by its name (no suffix)",
-        "x.zip": "no image, by its name (.zip)",
+        "x": "not an image, by its name (no suffix)",
+        "x.zip": "not an image, by its name (.zip)",
     }
     for path in images:
         path.unlink()

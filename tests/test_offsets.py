@@ -12,9 +12,9 @@ from ocr_panoptic.formats.offsets import (
     moved,
     offset_labels,
     offsets_of,
-    parts_of,
     read_offsets,
     source_pixels,
+    split_offset_labels,
 )
 
 
@@ -34,7 +34,7 @@ def test_labels_and_their_parts(library):
     labels = offset_labels(near, direction)
     assert labels.dtype == np.uint8 and len(set(labels.ravel())) == 4 and labels.max() < IGNORED
     labels = np.append(labels, [[IGNORED]], axis=1).astype(np.int64)
-    found = [part.tolist() for part in parts_of(library(labels))]
+    found = [part.tolist() for part in split_offset_labels(library(labels))]
     assert found == [[[1, 0, 1, 0, 255]], [[7, 0, 255, 3, 255]]]
 
 

@@ -137,7 +137,7 @@ def test_16_bits_turned(tmp_path):
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     path = tmp_path / "a.tif"
     Image.fromarray(np.full((3, 4), 300, dtype)).save(path)
-    with pytest.raises(ValueError, match=r"holds .* does not say which is white; convert it") as e:
+    with pytest.raises(ValueError, match=r"holds .*white; convert it") as e:
         read(path)
     assert str(e.value).startswith(f"{path}: image ") == (read is read_picture)
 
@@ -149,7 +149,7 @@ FAULTY_FILES = (
     *(("a.png", content, "broken or truncated") for content in (b"no image", b"")),
     ("a.png", "60000 x 60000", "more than 178.957 megapixels.*MAX_MEGA"),  # in a few bytes
     ("a\x1b[2J\n.png", b"no image", "broken"),
-    ("a.png", POSTSCRIPT, "no known format"),  # a program, which Pillow gives to Ghostscript
+    ("a.png", POSTSCRIPT, "unknown format"),  # a program, which Pillow gives to Ghostscript
 )
 
 
@@ -189,7 +189,7 @@ def test_another_limit(tmp_path):
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 def test_labels_that_were_compressed_with_loss(tmp_path, pixels, read, kind):
     Image.fromarray(pixels).save(tmp_path / "a.png", kind)
-    with pytest.raises(ValueError, match=f"a.png: .* is a {kind} file, whatever its name is"):
+    with pytest.raises(ValueError, match=f"a.png: .* is a {kind} file"):
         read(tmp_path / "a.png")
 
 
@@ -205,7 +205,7 @@ def test_the_first_frame_is_read(tmp_path, pixels, kind):
 def test_photos_that_are_not_read(tmp_path, pixels, suffix):
     """A DNG is a TIFF with a preview, which is not the photo."""
     Image.fromarray(pixels).save(tmp_path / f"a{suffix}", "TIFF")
-    with pytest.raises(ValueError, match=rf"a{suffix}: image is of a format that is not read"):
+    with pytest.raises(ValueError, match=rf"a{suffix}: image has a format that cannot be read"):
         read_picture(tmp_path / f"a{suffix}")
 
 

@@ -26,7 +26,7 @@ def test_a_program_in_a_folder_looks_in_its_checkout_first(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", ["datasets/prepare_camvid.py", "demo.py"])
+@pytest.mark.parametrize("path", ["studies/train.py", "demo.py"])
 def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
     """A program does not run the package of another checkout, which the environment has, and shows
     no warnings of others."""

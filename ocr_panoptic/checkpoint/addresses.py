@@ -1,4 +1,4 @@
-"""Addresses of weights beside those that Detectron2 knows: networks of timm, Python packages."""
+"""Addresses of weights that Detectron2 does not know: timm's networks and Python packages."""
 
 import difflib
 import importlib.util
@@ -15,12 +15,12 @@ from timm.models._hub import download_cached_file, download_from_hf
 from ocr_panoptic.errors import MissingFileError
 
 PACKAGE, TIMM = "package://", "timm://"
-SUFFIXES = (".pth", ".safetensors")  # of the weights in a package
+SUFFIXES = (".pth", ".safetensors")  # of files of weights in a package
 HUB_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 class PackageHandler(PathHandler):
-    """Finds the one file of weights in an installed package. None of its code is run."""
+    """A handler that finds the one file of weights in a Python package, without running code."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [PACKAGE]
@@ -46,8 +46,12 @@ class PackageHandler(PathHandler):
 
 
 class TimmHandler(PathHandler):
-    """Finds the file of a pre-trained network of timm: in the cache of the Hugging Face hub or of
-    torch.hub, else by a download into it. timm's name alone means its default weights."""
+    """
+    A handler that finds the weights of a timm network.
+
+    It looks in the cache of the Hugging Face hub or of torch.hub, or else downloads them into it. A
+    network's name without a tag means its default weights.
+    """
 
     def _get_supported_prefixes(self) -> list[str]:
         return [TIMM]
@@ -63,7 +67,7 @@ class TimmHandler(PathHandler):
             if published.hf_hub_id:
                 return _from_hub(published.hf_hub_id, published.hf_hub_filename)
             return download_cached_file(source)
-        except Exception as e:  # of huggingface_hub, httpx, urllib ...
+        except Exception as e:  # from huggingface_hub, httpx, urllib ...
             raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
                 f"network, or download {source} elsewhere and set MODEL.WEIGHTS to that file, in "
@@ -74,20 +78,20 @@ class TimmHandler(PathHandler):
 def _published(name: str) -> PretrainedCfg:
     try:
         found = timm.get_pretrained_cfg(name) if name else None
-    except RuntimeError:  # the network has others
+    except RuntimeError:  # the network has other weights
         found = None
     if found is None or not found.has_weights:
         known = timm.list_pretrained()
         close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
         raise MissingFileError(
             f"timm has no weights {TIMM}{name}. Names are like {TIMM}convnext_tiny.fb_in1k"
-            + (f"; similar ones: {', '.join(close)}." if close else ".")
+            + (f"; similar names: {', '.join(close)}." if close else ".")
         )
     return found
 
 
 def _from_hub(model_id: str, file: str | None) -> str:
-    """Return the file of a model of the hub; timm's own loading gives only its tensors."""
+    """Return the file of a model of the hub; timm's own loading returns only its tensors."""
     for name in [file] if file else HUB_FILES:
         try:
             return download_from_hf(model_id, name)

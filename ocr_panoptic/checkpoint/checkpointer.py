@@ -1,4 +1,4 @@
-"""Detectron2's checkpointer, for files of any origin."""
+"""Detectron2's checkpointer for files of any origin."""
 
 import logging
 import re
@@ -28,37 +28,36 @@ logger = logging.getLogger(__name__)
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
 # (weights, model, file) -> the weights under the model's names, and the record of their settings or
-# None. The weights themselves where they are the model's already. :mod:`.imagenet` adds itself.
+# None. Weights that have the model's names are returned unchanged. :mod:`.imagenet` adds itself.
 ADAPTERS: list[Callable[..., tuple[Mapping[str, Any], dict[str, Any] | None]]] = []
 
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    Detectron2's checkpointer that runs no code from a file, reads the ImageNet files of timm,
-    torchvision and HRNet too (:func:`.adapt_published`), and can insist on a complete fit. The
+    Detectron2's checkpointer that runs no code from a file and can insist on a complete fit.
+
+    It also reads the ImageNet files of timm, torchvision and HRNet (:func:`.adapt_published`). The
     files that it writes are whole or absent, whenever the process is killed.
 
     Args:
-        model, save_dir, checkpointables: as Detectron2's.
+        model, save_dir, checkpointables: see Detectron2's checkpointer.
         trust_pickle: read pickles that need more than tensors and arrays.
-        strict: raise instead of warn when parameters of the model are missing in the file or have
-            another shape there. For evaluation: a partly random model has no meaningful result.
-        min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
-            weights are of another model.
-        identity: what each file that is saved says of the training, see
+        strict: raise an error, not a warning, if parameters of the model are missing in the file or
+            have another shape. For evaluation: a partly random model has no meaningful result.
+        min_share: raise an error if less of the backbone is filled (:meth:`.Fit.backbone_share`):
+            the weights belong to another model.
+        identity: facts about the training that are saved in each file, see
             :func:`ocr_panoptic.engine.identity.identity_of_run`.
-        by_class: whether classifiers take rows by the names of their classes, where the file and
-            ``identity`` know them, see :func:`.rows_by_name`.
-        average: a module whose weights are saved in place of the model's; None to save the model.
+        by_class: give classifiers the rows of the classes with the same names, if the file and
+            ``identity`` name the classes, see :func:`.rows_by_name`.
+        average: module whose weights are saved instead of the model's; None saves the model.
 
     Attributes:
         fit: how the last loaded file fits the model; None before.
-        record: what the last loaded file expects of the config, see
-            :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
-            file, or as its layout is known for; None for any other. Written into files that are
-            saved.
-        rows: the classes of the last loaded file that the model has, too; None where the classes of
-            either are not known.
+        record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
+            They come from ocr-panoptic convert or from a known layout; None for other files. They
+            are also written into saved files.
+        rows: the rows of the last loaded file by class; None if the classes of either are unknown.
     """
 
     def __init__(
@@ -89,35 +88,32 @@ class SafeCheckpointer(DetectionCheckpointer):
         """
         Load a file into the model.
 
-        Raises:
-            FileNotFoundError: a local path does not exist.
-            ValueError: the file wants to run code, is no checkpoint, has values that are not
-                finite, fits nowhere in the model, fills less than ``min_share`` or, with
-                ``strict``, does not fit everywhere.
+        An error is raised for a file that does not exist, wants to run code, is not a checkpoint,
+        has values that are not finite, fits nowhere in the model, fills less than ``min_share`` or,
+        with ``strict``, does not fit everywhere.
         """
-        # Split here: Detectron2 looks for a file of the whole name where several processes train.
+        # Split here: with several processes, Detectron2 looks for a file with the whole name.
         path, _, query = (path or "").partition("?")
         if query not in ("", "matching_heuristics=True", "matching_heuristics=False"):
             raise UserError(
                 f"The weights {path} are followed by ?{query}; only ?matching_heuristics=True is "
-                "known (names are matched as those of Caffe2 are)."
+                "known (names are matched as Caffe2's are)."
             )
         fetch_weights(path)
         self._path = path
         self._match_names = query.endswith("=True")
-        self._parsed_url_during_load = None  # left behind by a load that failed
+        self._parsed_url_during_load = None  # a failed load leaves it behind
         return super().load(path, *args, **kwargs)
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
-        Write the model (or its average), the checkpointables and :attr:`record`, whole or not
-        at all.
+        Write the model (or its average), checkpointables and :attr:`record`, whole or not at all.
 
         Args:
             name: name of the file, without its suffix.
-            tag: the file becomes the one to be resumed from.
+            tag: resume from this file next.
             keep: number of numbered files up to this one that stay; 0 for all.
-            kwargs: what else is saved.
+            kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:
             return
@@ -132,32 +128,32 @@ class SafeCheckpointer(DetectionCheckpointer):
                 torch.save(data, temporary)
             if tag:
                 self.tag_last_checkpoint(path.name)
-        except (OSError, RuntimeError) as e:  # PyTorch's writer raises the latter on a full disk
+        except (OSError, RuntimeError) as e:  # PyTorch's writer raises RuntimeError on a full disk
             why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
             raise FailedWriteError(
                 f"The checkpoint {path} could not be written ({why}). The last whole one is "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
                 "written to, then --resume."
             ) from e
-        if keep and NUMBERED.fullmatch(path.name):  # later ones are of another run
+        if keep and NUMBERED.fullmatch(path.name):  # later files belong to another run
             files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
             for old in files[: files.index(path) + 1][:-keep]:
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Make a file of the folder the one to be resumed from."""
+        """Make a file of the folder the next one to resume from."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the one to be resumed from, see :func:`.last.last_checkpoint`."""
+        """Return the checkpoint to resume from, see :func:`.last.last_checkpoint`."""
         return last_checkpoint(self.save_dir)
 
     def begin_anew(self) -> None:
-        """The checkpoints of the folder are those of another run, which is not to be resumed."""
+        """Mark the folder's checkpoints as another run's, so that no training resumes from them."""
         self.tag_last_checkpoint(NO_CHECKPOINT)
 
     def remove_unfinished(self) -> None:
-        """Remove what writers of this folder that were killed have left."""
+        """Remove the temporary files that killed writers of this folder have left."""
         for path in Path(self.save_dir).glob(".*.tmp"):
             if path.name.startswith((".model_", ".last_checkpoint")):
                 path.unlink(missing_ok=True)
@@ -183,7 +179,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 self.model,
                 self._path,
                 renames=not checkpoint.get("matching_heuristics"),
-                widens=not self.strict,  # a model that is evaluated has been trained on such images
+                widens=not self.strict,  # an evaluated model needs no other channels
             )
             self.record = record or self.record
         self.rows = None
@@ -224,11 +220,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Write the keys to the log alone: :meth:`summary` is for users."""
+        """Write the keys to the log only, since :meth:`summary` is for users."""
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """Return what was loaded last, as a table where it does not fill the model."""
+        """Return a text about the last loaded file, with a table if it does not fill the model."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -245,7 +241,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Return which of a model's tensors have values that are NaN or infinite, in words, or ""."""
+    """Return in words which tensors of a model have NaN or infinite values; "" for none."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:

@@ -1,4 +1,4 @@
-"""Classifiers of weights that know other classes than the model: their rows go by name."""
+"""Gives a model's classifiers the rows of weights with other classes, by the classes' names."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-ClassNames = Mapping[
-    str, Sequence[str]
-]  # "thing_classes" and "stuff_classes", by the model's labels
-# Classifier -> what its rows stand for, rows of each class, rows after those of all classes.
+# "thing_classes" and "stuff_classes", by the model's labels
+ClassNames = Mapping[str, Sequence[str]]
+# Classifier -> its kind of classes, rows of each class, rows after the rows of all classes.
 CLASSIFIERS = {
     "roi_heads.box_predictor.cls_score": ("thing_classes", 1, 1),  # background
     "roi_heads.box_predictor.bbox_pred": ("thing_classes", 4, 0),
@@ -23,11 +22,13 @@ CLASSIFIERS = {
 
 class Rows(NamedTuple):
     """
+    Weights with the model's classes, and what became of the classes.
+
     Attributes:
-        weights: the tensors, those of the classifiers with a row for each of the model's classes.
-        kept: names of the model's classes whose rows are those of the weights.
-        new: names of the others, whose rows are the model's own; both lists are empty where the
-            weights have the same classes or no such classifier.
+        weights: tensors; the classifiers have a row for each of the model's classes.
+        kept: names of the model's classes with rows from the weights.
+        new: names of the other classes, whose rows are the model's own. Both lists are empty if the
+            classes are the same or the weights have no such classifier.
     """
 
     weights: Mapping[str, Any]
@@ -39,11 +40,11 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Give each class of the model the rows that the weights have for the class of its name.
+    Give each class of the model the rows of the weights' class with the same name.
 
     Args:
         weights: tensors or arrays of the file.
-        own: tensors of the model, before it loads any.
+        own: tensors of the model before loading.
         theirs, ours: classes of the weights and of the model.
     """
     places = {}

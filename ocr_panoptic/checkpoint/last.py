@@ -1,4 +1,4 @@
-"""The checkpoint of a folder that a training is resumed from."""
+"""Finds the checkpoint of a folder that a training resumes from."""
 
 import logging
 import os
@@ -12,9 +12,10 @@ RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
     """
-    Return the checkpoint that the folder's ``last_checkpoint`` names or, where that is not whole,
-    the newest whole one, with a warning; "" where there is none, or where a training has begun that
-    has none yet.
+    Return the checkpoint named in the folder's ``last_checkpoint``, or the newest whole one.
+
+    The latter comes with a warning. "" means that there is no checkpoint, or that a new training
+    has begun and has not written any.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"
@@ -26,19 +27,19 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     newest = newest_whole(folder)
     if named or newest:
         logging.getLogger(__name__).warning(
-            "%s names %r, which is no whole checkpoint; the newest whole one is %s",
+            "%s names %r, which is not a whole checkpoint; the newest whole one is %s",
             *(tag, named, newest or "none"),
         )
     return newest
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the newest whole checkpoint of a folder, whoever made it; "" where there is none."""
+    """Return the newest whole checkpoint of a folder, from any run; "" if there is none."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")
 
 
 def _is_whole(path: Path) -> bool:
-    """Check that a file of ``torch.save`` has its end, where the table of its contents is."""
+    """Return whether a file of ``torch.save`` has its end, which holds its table of contents."""
     return path.is_file() and zipfile.is_zipfile(path)

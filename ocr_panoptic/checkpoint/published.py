@@ -1,4 +1,4 @@
-"""Names and settings of the published OCR networks, and of SegFix, as this project has them."""
+"""The published OCR networks and SegFix: their names of tensors, and the settings they expect."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -13,22 +13,23 @@ HEAD = "sem_seg_head."
 @dataclass(frozen=True)
 class Layout:
     """
-    A code base's names of tensors, and what its weights expect of the config.
+    A code base's names of tensors, and the settings that its weights expect.
 
     Attributes:
-        prefix: of the backbone's names.
-        resnet: from a name of its ResNet, without prefix, to the name in this project; "" for one
-            that it does not have. None where there is no ResNet.
+        prefix: prefix of the backbone's names.
+        resnet: maps a name of its ResNet, without prefix, to the name in this project, "" if there
+            is no such name. None if the code base has no ResNet.
         modules: name of a module -> its name in this project, by regular expressions that match a
             whole name.
-        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias in
-            front of the norm there; "" for none.
+        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias
+            before the norm in the code base; "" for none.
         dropped: regular expression of a tensor that this project does not need -> the reason.
-        settings: keys of the config that shapes do not show, with the values that the weights
-            expect, or a frozenset of values.
-        hrnet_settings, resnet_settings: the same for one of its backbones alone.
-        has_inplace_abn: whether the norms of a state dict are InPlaceABN's; None where none are.
-        leaks_with_inplace_abn: whether the ReLUs of the heads are then leaky ones.
+        settings: config keys that shapes do not show, with the values that the weights expect, or a
+            frozenset of values.
+        hrnet_settings, resnet_settings: further settings for one kind of backbone.
+        has_inplace_abn: tells whether the norms of a state dict are InPlaceABN's; None if they
+            never are.
+        leaks_with_inplace_abn: with InPlaceABN, the heads' ReLUs are leaky.
     """
 
     prefix: str
@@ -50,7 +51,7 @@ class Layout:
             backbone: "hrnet" or "resnet".
 
         Returns:
-            name of a tensor in this project, "" for one that the layout does not have
+            name of the tensor in this project, "" if the layout does not have it
         """
         module, _, kind = name.rpartition(".")
         for pattern, replacement in self.modules.items():
@@ -67,7 +68,7 @@ _HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.")
 
 
 def _timm_hrnet(name: str) -> str:
-    """HRNet's names are the same everywhere."""
+    """Return the name of HRNet's tensor, which is the same in all code bases."""
     return f"backbone.body.{name}" if _HRNET.match(name) else ""
 
 
@@ -90,12 +91,12 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Map a conv-norm-ReLU, whose norm may sit in a Sequential with the ReLU."""
+    """Map a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Map the module of openseg.pytorch and HRNet-OCR; ASP-OCR has the relation in a part."""
+    """Map the module of openseg.pytorch and HRNet-OCR; ASP-OCR has ``relation`` as a submodule."""
     block = rf"{relation or name}\.object_context_block"
     modules = _conv_norm(
         rf"{name}\.conv_bn_dropout\.0", rf"{name}\.conv_bn_dropout\.1", "context.g"
@@ -113,7 +114,7 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr() -> dict[str, str]:
-    """Map the module of openseg.pytorch with four branches beside OCR."""
+    """Map openseg.pytorch's module with four branches beside OCR."""
     head = "asp_ocr_head"
     modules = {
         **_authors_ocr(head, rf"{head}\.context\.2"),
@@ -193,16 +194,16 @@ LAYOUTS: dict[str, Layout] = {
             "INPUT.INTERPOLATION": "bicubic",
             "MODEL.PAD_TO_MULTIPLE": frozenset({1, 8}),  # 8 on ADE20K
         },
-        # Statistics of RGB, though the images are BGR.
+        # Statistics of RGB, although the images are BGR.
         hrnet_settings=_HRNET_SETTINGS | _IMAGENET,
         resnet_settings={
             **_DILATED,
             "MODEL.RESNETS.STEM_CEIL_MODE": True,
-            "MODEL.CONTEXT.DILATIONS": [12, 24, 36],  # of ASP-OCR
+            "MODEL.CONTEXT.DILATIONS": [12, 24, 36],  # for ASP-OCR
             "MODEL.PIXEL_MEAN": [102.9801, 115.9465, 122.7717],
             "MODEL.PIXEL_STD": [1.0, 1.0, 1.0],
         },
-        # Its norms of PyTorch sit in a Sequential with the ReLU, InPlaceABN has its own.
+        # PyTorch's norms are in a Sequential with the ReLU here; InPlaceABN includes its own.
         has_inplace_abn=lambda weights: any(
             name.endswith(("object_context_block.f_pixel.1.weight", "mask_head.1.weight"))
             for name in weights
@@ -229,7 +230,7 @@ LAYOUTS: dict[str, Layout] = {
             "MODEL.PAD_TO_MULTIPLE": 1,
         },
         hrnet_settings=_HRNET_SETTINGS,
-        # The files named torch04; its InPlaceABN has PyTorch's names, but no counter.
+        # The files named torch04. InPlaceABN has PyTorch's names here, but no counter.
         has_inplace_abn=lambda weights: not any(
             name.endswith("num_batches_tracked") for name in weights
         ),

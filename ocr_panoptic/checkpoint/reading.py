@@ -1,4 +1,4 @@
-"""Checkpoint files of any kind, fetched and read without running code from them."""
+"""Fetches and reads checkpoint files of any kind, without running code from them."""
 
 import json
 import os
@@ -26,8 +26,8 @@ from ocr_panoptic.formats.files import printable
 
 from .settings import RECORD, check_recorded
 
-TIMEOUT = 30  # seconds without an answer to a download
-# Of NumPy arrays in containers, as Detectron2's model zoo has them.
+TIMEOUT = 30  # seconds that a download may take to answer
+# What NumPy arrays in containers need, as in Detectron2's model zoo.
 ALLOWED = {
     "_codecs.encode",  # bytes of old protocols
     "collections.OrderedDict",
@@ -40,14 +40,14 @@ ALLOWED = {
 
 
 class Forbidden(Exception):
-    """A pickle names something that is neither an array nor a container."""
+    """An error: a pickle names something that is neither an array nor a container."""
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Imports only what arrays consist of."""
+    """An unpickler that imports only the parts of arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # NumPy 1 and 2 name its inner module differently.
+        # NumPy 1 and 2 have different names for this inner module.
         if f"{module.replace('numpy._core', 'numpy.core')}.{name}" not in ALLOWED:
             raise Forbidden(f"{module}.{name}")
         return super().find_class(module, name)
@@ -55,10 +55,10 @@ class ArrayUnpickler(pickle.Unpickler):
 
 def fetch_weights(path: str) -> str:
     """
-    Return the file of weights: download those that have an address, find those of a package.
+    Return the local file of weights, after a download or a search in a package if needed.
 
     Args:
-        path: file or address, perhaps with a query; "" for none.
+        path: file or address, perhaps with a query; "" for no weights.
     """
     path = path.partition("?")[0]
     if "://" not in path:
@@ -68,7 +68,7 @@ def fetch_weights(path: str) -> str:
     file = _download(path)
     if not os.path.isfile(file):
         raise MissingFileError(
-            f"The weights {path} are at no address that can be read: https://, detectron2://, "
+            f"The weights {path} have no address that can be read: https://, detectron2://, "
             'timm:// or package://. Set MODEL.WEIGHTS to a checkpoint file, or to "" for random '
             "weights."
         )
@@ -80,9 +80,9 @@ def _download(address: str) -> str:
     socket.setdefaulttimeout(TIMEOUT)
     try:
         return PathManager.get_local_path(address)
-    except FileNotFoundError:  # of a package or timm, which says what to do
+    except FileNotFoundError:  # from a package or timm, with its own advice
         raise
-    except Exception as e:  # of urllib, http.client, iopath ...
+    except Exception as e:  # from urllib, http.client, iopath ...
         url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
         place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
         raise FailedWriteError(
@@ -98,20 +98,21 @@ def read_checkpoint(
     filename: str, *, trust_pickle: bool = False, mmap: bool = False
 ) -> dict[str, Any]:
     """
-    Return the content of a checkpoint: "model", the named tensors or a mapping with them as
-    "state_dict", and what else the file has.
+    Return the content of a checkpoint: "model", and the file's other entries.
+
+    "model" has the named tensors, or a mapping with them as "state_dict".
 
     Args:
         filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
             of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
-        mmap: the tensors of a file of ``torch.save`` stay in it until they are used.
+        mmap: leave the tensors of a file of ``torch.save`` in it until they are used.
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):
         raise _damaged(filename, f"it holds a {type(data).__name__}, not named tensors")
     if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
-        # ImageNet weights of the Caffe2 era, "blobs" in detection models.
+        # ImageNet weights of the Caffe2 era; detection models have "blobs".
         blobs = data.get("blobs", data)
         checkpoint = {
             "model": {k: v for k, v in blobs.items() if not k.endswith("_momentum")},
@@ -142,12 +143,12 @@ def read_checkpoint(
         if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | np.generic):
             found = f"{printable(name)} is a {type(value).__name__}"
         elif getattr(value, "layout", torch.strided) is not torch.strided or value.dtype == object:
-            found = f"{printable(name)} is no dense tensor"
+            found = f"{printable(name)} is not a dense tensor"
         else:
             continue
         raise UserError(
-            f"{filename} holds other things than named tensors: {found}. Give the mapping of names "
-            'to tensors alone, or as "model" or "state_dict" beside the rest.'
+            f"{filename} holds more than named tensors: {found}. Give only the mapping of names to "
+            'tensors, or put it at "model" or "state_dict" beside the rest.'
         )
     return checkpoint
 
@@ -173,7 +174,7 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
             raise UserError(
                 f"{filename} cannot be read: there is too little memory for its {size:.0f} MiB."
             ) from e
-        # torch's own words say how to switch its protection off.
+        # torch's own message tells how to switch its protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
         is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)
         if not (isinstance(e, Forbidden) or refused or is_newer):

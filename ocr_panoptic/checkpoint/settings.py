@@ -1,5 +1,4 @@
-"""Settings that weights expect of the config, apart from shapes: recorded in files that were
-converted."""
+"""Settings that weights expect and shapes do not show, as recorded in converted files."""
 
 import logging
 from collections.abc import Mapping
@@ -9,14 +8,14 @@ from detectron2.config import CfgNode
 
 from ocr_panoptic.errors import UserError
 
-# In a checkpoint, next to "model"; in the metadata of a .safetensors file, as JSON.
+# Key of a checkpoint, beside "model"; key of a .safetensors file's metadata, as JSON.
 RECORD = "conversion"
-# In a checkpoint of a training, next to "model".
+# Key of a training's checkpoint, beside "model".
 IDENTITY = "identity"
 
 
 def check_recorded(file: str, record: object) -> None:
-    """Refuse what no conversion has written as its record; None is a file without one."""
+    """Refuse a record that no conversion has written; None means a file without a record."""
     if record is None:
         return
     is_mapping = isinstance(record, Mapping) and {"source", "file"} <= record.keys()
@@ -29,22 +28,25 @@ def check_recorded(file: str, record: object) -> None:
 
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
-    """Return the keys of the config whose value is not the expected one, nor in an expected
-    frozenset (where tuples stand for lists): key -> the allowed values, the least first."""
+    """
+    Return the config keys with unexpected values -> the allowed values, the least first.
+
+    An expected frozenset allows each of its values, in which tuples stand for lists.
+    """
     differing = {}
     for key, value in expected.items():
         allowed = sorted(value) if isinstance(value, frozenset) else (value,)
-        allowed = [list(one) if isinstance(one, tuple) else one for one in allowed]
+        allowed = [list(option) if isinstance(option, tuple) else option for option in allowed]
         found = recorded_value(cfg, key)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
-            found = found[: len(allowed[0])]  # colour images say nothing of further channels
+            found = found[: len(allowed[0])]  # colour weights expect nothing of further channels
         if found not in allowed:
             differing[key] = allowed
     return differing
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Describe each of :func:`differing_values` in a line."""
+    """Describe each difference found by :func:`differing_values` in a line."""
     return [
         f"{key} is {recorded_value(cfg, key)}, expected {' or '.join(map(str, allowed))}"
         for key, allowed in differing_values(cfg, expected).items()
@@ -53,12 +55,12 @@ def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
     """
-    Compare the config with what weights are known to expect.
+    Compare the config with the settings that weights are known to expect.
 
     Args:
-        record: :attr:`.SafeCheckpointer.record`; None where nothing is known.
-        strict: raise a ValueError instead of warn. For evaluation: its numbers would be wrong. A
-            training may go on from the weights in another way.
+        record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
+        strict: raise an error instead of a warning. For evaluation: its numbers would be wrong. A
+            training may continue from the weights with other settings.
     """
     faults = differing_settings(cfg, record["settings"]) if record else []
     if not faults:
@@ -74,13 +76,12 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record for weights that a training with this config goes on to make."""
+    """Return the record for weights that a training with this config will write."""
     return {**record, "settings": {key: recorded_value(cfg, key) for key in record["settings"]}}
 
 
 def recorded_value(cfg: CfgNode, key: str) -> Any:
-    """Return the value of a key such as MODEL.OCR.NORM, a tuple as a list; "unknown" for a key that
-    does not exist, which an older or newer version may have recorded."""
+    """Return the value of a key, a tuple as a list; "unknown" if this version lacks the key."""
     for part in key.split("."):
         if part not in cfg:
             return "unknown"

@@ -1,4 +1,4 @@
-"""The images that weights which timm publishes expect."""
+"""The images that timm's published weights expect."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,17 +10,18 @@ from .addresses import TIMM
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    Return what :func:`.settings.check_settings` compares the config with: RGB images with the mean
-    and deviation of the training.
+    Return the settings that weights expect, for :func:`.settings.check_settings`.
+
+    They are RGB images with the mean and deviation of the training.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
-        file: path or address of its weights. Which of timm's weights they are, the name says
-            (convnext_tiny.fb_in1k.safetensors, timm://..., a folder of the hub's cache); where it
-            does not, any mean and deviation of timm's weights of this network will do.
+        file: path or address of its weights, whose name tells which of timm's weights they are
+            (convnext_tiny.fb_in1k.safetensors, timm://..., a folder of the hub's cache). If it does
+            not, any mean and deviation of timm's weights of this network is allowed.
 
     Returns:
-        None where timm has no weights of this network
+        None if timm has no weights of this network
     """
     architecture = network.partition(".")[0]
     names = timm.list_pretrained(f"{architecture}.*")
@@ -29,7 +30,7 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     if not named and network in names:
         named = network
     if not named and file == f"{TIMM}{architecture}":
-        named = architecture  # timm's choice
+        named = architecture  # timm's default weights
     found = [timm.get_pretrained_cfg(name) for name in ([named] if named else names)]
     if not found:
         return None
@@ -45,5 +46,5 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Adapt weights for images of values to 1 to images of values to 255."""
+    """Scale statistics of images with values up to 1 to values up to 255."""
     return tuple(round(255 * value, 3) for value in values)

@@ -6,8 +6,8 @@ from pathlib import Path
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
 _FOLDER = "COCO-PanopticSegmentation"
-# Config -> the address of its weights. ``detectron2.model_zoo`` has them, too, but its import is
-# slow and warns about setuptools.
+# Config -> address of its weights. ``detectron2.model_zoo`` has them, too, but its import is slow
+# and warns about setuptools.
 ZOO_WEIGHTS = {
     f"{_FOLDER}/panoptic_fpn_{name}": f"detectron2://{_FOLDER}/panoptic_fpn_{name}/{file}"
     for name, file in {
@@ -19,8 +19,11 @@ ZOO_WEIGHTS = {
 
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
-    """Return "thing_classes" and "stuff_classes" of weights of the zoo, which are known by the name
-    of the file wherever it lies; None for other weights."""
+    """
+    Return "thing_classes" and "stuff_classes" of weights of the zoo; None for other weights.
+
+    They are recognised by the name of the file, in any folder.
+    """
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None
     metadata = _get_builtin_metadata("coco_panoptic_separated")

@@ -1,8 +1,8 @@
 """
-The program ``ocr-panoptic``: a command for each task, a module for each command.
+The program ``ocr-panoptic``, with a module for each command.
 
-A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. What
-takes seconds to import, it imports in ``run``.
+A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. Slow
+imports stand inside ``run``.
 """
 
 import argparse
@@ -21,15 +21,15 @@ PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
     "evaluate": "measure a trained model on data with annotations",
-    "predict": "predict images or a video: files, and pictures of them",
-    "check": "check data, or what a training would do",
+    "predict": "predict images or a video, as files and pictures",
+    "check": "check data files or a training, without training",
     "view": "write a page about a data set",
     "import": "import annotations of another format",
     "convert": "convert published weights",
     "export": "write a trained model as an ONNX file",
     "report": "write a page about a run",
     "regions": "measure the soft object regions of a trained model",
-    "refine": "refine the label PNGs of any program by SegFix",
+    "refine": "refine label PNGs by SegFix",
     "fit-merge": "fit the panoptic merge to data with annotations",
     "compare": "train several heads on your data, and say which wins",
     "configs": "list the configs that come with the package",
@@ -37,7 +37,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run ``ocr-panoptic COMMAND ...``, and exit with its status."""
+    """Run ``ocr-panoptic COMMAND ...`` and exit with its status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
@@ -47,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         description="Object-contextual representations (OCR) for panoptic and semantic "
         "segmentation.",
         epilog="\n".join(
-            ["commands:", *(f"  {name:{width}}  {what}" for name, what in COMMANDS.items())]
-            + ["", f"{PROGRAM} COMMAND --help says more of each."]
+            ["commands:", *(f"  {name:{width}}  {task}" for name, task in COMMANDS.items())]
+            + ["", f"{PROGRAM} COMMAND --help describes a command."]
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{PROGRAM} [-h] COMMAND ...",
@@ -69,8 +69,8 @@ def run_command(
     Run a command as the program of this process, and exit with its status.
 
     Args:
-        argv: what follows the name; by default that of the process.
-        program: its name in messages; by default that of the process.
+        argv: arguments after the name; by default the arguments of the process.
+        program: program's name in messages; by default the name of the process.
     """
     module = _module(name)
     parser = module.argument_parser()
@@ -79,7 +79,7 @@ def run_command(
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command in a program that goes on: errors are raised."""
+    """Run a command without ending the process: errors are raised."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

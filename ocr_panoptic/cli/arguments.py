@@ -1,4 +1,4 @@
-"""Parsers of the commands. They import nothing that takes time, so that ``--help`` takes none."""
+"""Parsers of the commands. This module has no slow imports, so that ``--help`` is fast."""
 
 import argparse
 import os
@@ -16,26 +16,26 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
-    """Return the path of a flag; a shell leaves the ~ of --output=~/x as it is."""
+    """Return the path of a flag, with ~ expanded: a shell does not expand it in --output=~/x."""
     if not text:
-        raise argparse.ArgumentTypeError("is empty; it is a path")
+        raise argparse.ArgumentTypeError("is empty; expected a path")
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
     """Return the number of a flag, at least 1."""
     if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"is {text}; it is a number of at least 1")
+        raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
     return int(text)
 
 
 class CommandParser(argparse.ArgumentParser):
     """
-    A parser whose message about a flag that it does not know names the nearest one.
+    A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: of the command, as it is laid out.
-        fault: says of arguments what is wrong with them together, "" for nothing.
+        description: description of the command, shown as it is laid out.
+        fault: function that returns what is wrong with the arguments together, "" for nothing.
     """
 
     def __init__(self, description: str, fault: Callable[[argparse.Namespace], str] | None = None):
@@ -49,7 +49,7 @@ class CommandParser(argparse.ArgumentParser):
         found = super().parse_args(args, namespace)
         if self._needs_model and not (found.config_file or found.weights):
             self.error(
-                "name a trained model: the folder of its run (--config-file), or its weights "
+                "name a trained model: the folder of its run (--config-file) or its weights "
                 "(--weights)"
             )
         if self._fault and (fault := self._fault(found)):
@@ -79,7 +79,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Add the data files; a KEY that follows them is the first of ``args.opts``."""
+        """Add ``--data``; a KEY after the files begins ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -91,21 +91,21 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add KEY VALUE ... of the config, at the end of the line."""
+        """Add the config's KEY VALUE ... at the end of the line."""
         self.add_argument(
             "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
         )
 
     def add_weights(self) -> None:
-        """The trained model that the command uses."""
+        """Add the trained model that the command uses."""
         self.add_argument(
             "--weights",
-            help="the trained model, which holds its settings and classes (default: the last "
-            "checkpoint of the folder that --config-file names)",
+            help="trained model, which holds its settings and classes (default: the last "
+            "checkpoint in the folder given as --config-file)",
         )
 
     def add_model(self) -> None:
-        """Add the trained model that the command uses, and keys of its config."""
+        """Add the trained model that the command uses, and its config's KEY VALUE ..."""
         self.add_argument(
             "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
         )
@@ -116,11 +116,11 @@ class CommandParser(argparse.ArgumentParser):
 
 class TrainingArguments(CommandParser):
     """
-    Detectron2's flags, and ours. ``args.resume`` is True for ``--resume``, "auto" for ``--resume
-    auto``, else False; ``args.data`` a list of data files.
+    Detectron2's flags and this project's. ``args.resume`` is True for ``--resume``, "auto" for
+    ``--resume auto``, else False; ``args.data`` is a list of data files.
 
-    An optional value of ``--resume`` would take the first KEY of the overrides, so the two words
-    are one to the parser.
+    If ``--resume`` had an optional value, it would take the first KEY of the overrides. So the
+    parser joins the words ``--resume auto`` into a hidden flag.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class TrainingArguments(CommandParser):
             "--config-file",
             default="",
             metavar="CONFIG",
-            help="a file, a name that `ocr-panoptic configs` lists, or the folder of a run",
+            help="file, name listed by `ocr-panoptic configs`, or folder of a run",
         )
         self.add_data()
         self.set_defaults(
@@ -144,14 +144,19 @@ class TrainingArguments(CommandParser):
         if can_train:
             self._add_training()
         self.add_argument(
-            "--num-gpus", type=positive, default=1, help="processes on this machine, of a GPU each"
+            "--num-gpus",
+            type=positive,
+            default=1,
+            help="processes on this machine, each with a GPU",
         )
         self.add_argument("--num-machines", type=positive, default=1)
-        self.add_argument("--machine-rank", type=int, default=0, help="of this machine, from 0 on")
+        self.add_argument(
+            "--machine-rank", type=int, default=0, help="number of this machine, from 0"
+        )
         self.add_argument(
             "--dist-url",
             default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as Detectron2
-            help="where several machines meet: tcp://ADDRESS:PORT",
+            help="address at which several machines meet: tcp://ADDRESS:PORT",
         )
         self.add_opts()
 
@@ -159,8 +164,8 @@ class TrainingArguments(CommandParser):
         self.add_argument(
             "--resume",
             action="store_true",
-            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto: or start, where "
-            "there is none",
+            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto starts a training "
+            "if there is no checkpoint",
         )
         self.add_argument(
             _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
@@ -168,13 +173,13 @@ class TrainingArguments(CommandParser):
         self.add_argument(
             "--overwrite",
             action="store_true",
-            help="start anew in an OUTPUT_DIR that has the checkpoints of another training",
+            help="start a new training in an OUTPUT_DIR that has checkpoints of another training",
         )
-        self.add_argument("--eval-only", action="store_true", help="evaluate, and do not train")
+        self.add_argument("--eval-only", action="store_true", help="evaluate without training")
         self.add_argument(
             "--deterministic",
             action="store_true",
-            help="repeatable results on one machine, from a SEED of the config; slower on a GPU",
+            help="repeatable results on this machine from the config's SEED; slower on a GPU",
         )
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:

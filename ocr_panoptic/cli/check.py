@@ -1,7 +1,7 @@
 """
-Check data files, and print a summary by class; or, with --config-file, what a training would do,
-without training: data and epochs, learning rates, parameters, what --resume finds. It needs no GPU,
-and ends with status 1 if something would stop the run.
+Check data files and print a summary by class. With --config-file, check a training without running
+it: print data and epochs, learning rates, parameters, and what --resume would find. This needs no
+GPU. The exit status is 1 if something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -29,9 +29,9 @@ def argument_parser() -> TrainingArguments:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.config_file:  # then what stands at the end are files
+    if not args.config_file:  # without a config, the words at the end are files, not KEY VALUE
         if flags := [word for word in args.opts if word.startswith("--")]:
-            raise UserError(f"{' '.join(flags)}: flags stand before the files")
+            raise UserError(f"{' '.join(flags)}: put flags before the files")
         args.data, args.opts = [*args.data, *args.opts], []
     found = _checked(args)
     print(found)
@@ -42,7 +42,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
     if args.config_file:
         return _check_run(args)
     if not args.data:
-        raise UserError("There is nothing to check: name data files, or a config.")
+        raise UserError("There is nothing to check: name data files or a config.")
     from ocr_panoptic.data.data_check import check_data
 
     return check_data(args.data)
@@ -52,8 +52,8 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     gpus = args.num_gpus * args.num_machines
     if gpus < 1:
         raise UserError(
-            f"--num-gpus is {args.num_gpus} and --num-machines {args.num_machines}; each is at "
-            "least 1."
+            f"--num-gpus is {args.num_gpus} and --num-machines {args.num_machines}; each must be "
+            "at least 1."
         )
     check_arguments(args)
     from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
@@ -80,23 +80,23 @@ def check(
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
-    Check data files or, with a config, what a training would do, as ``ocr-panoptic check``
-    does. Nothing is written or trained.
+    Check data files or, with a config, a training, as ``ocr-panoptic check`` does. Nothing is
+    written or trained.
 
     Args:
         data: data files.
-        config: a file, or the name of a config of the package.
+        config: file, or name of a config of the package.
         num_gpus: processes of the training.
-        resume: as of :func:`.train`.
-        keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+        resume: see :func:`.train`.
+        keys: keys of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        what ``print`` shows as tables: of data alone the images and classes; of a training its
-        ``tables``, and ``faults``, what would stop it, a sentence each.
+        a summary that ``print`` shows as tables. For a training, ``tables`` holds them, and
+        ``faults`` the sentences about everything that would stop it.
 
     Raises:
-        FileNotFoundError, ValueError: the data have faults, all of which are listed; or what the
-            command would have said.
+        FileNotFoundError, ValueError: the data have faults (the message lists all), or an argument
+            is wrong; the message is the command's.
     """
     args = function_arguments(argument_parser(), config, data, None, keys)
     args.num_gpus, args.resume = num_gpus, resume

@@ -1,8 +1,8 @@
 """
-Compare heads on your data: train a config as it is ("ours"), and with the plain head, with PPM and
-with OCR as published in its place, several times each, and say which wins, with confidence
-intervals. What is finished is not trained again: repeat the command after a stop, or with more
-seeds. Several processes may run it side by side.
+Compare heads on your data. Train a config as it is ("ours"), and with the plain head, PPM and OCR
+as published in its place, several times each, and say which wins, with confidence intervals.
+Finished runs are kept: repeat the command after a stop, or with more seeds. Several processes may
+run it at the same time.
 
     ocr-panoptic compare --config-file CONFIG [--data FILE ...] --output FOLDER [--seeds N]
         [KEY VALUE ...]
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
         run_study(study, TRAIN, args.output)
     runs = read_runs(study, args.output)
     if not runs:
-        raise MissingFileError(f"{args.output}: no finished run of this comparison")
+        raise MissingFileError(f"{args.output}: this comparison has no finished run")
     report = f"{comparison_report(study, runs)}\n{verdict(study, runs)}\n"
     write_text(args.output / "tables.md", report)
     write_json(args.output / "results.json", runs, indent=1)

@@ -1,6 +1,5 @@
 """
-List the configs that come with the package, by the names that --config-file takes, and what each is
-for.
+List the configs of the package with their purposes. --config-file takes their names.
 
     ocr-panoptic configs [PART OF A NAME ...]
 """
@@ -16,12 +15,12 @@ from .arguments import CommandParser
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help="list names with all of these")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="list names with all these parts")
     return parser
 
 
 def _nearest_part(parts: list[str], names: list[str]) -> str:
-    """Return a hint for the first part that no name has: the most alike of the names' words."""
+    """Return a hint with the word of a config's name that is most like the first unknown part."""
     words = {word.lower() for name in names for word in re.split(r"[/_-]", name)}
     unknown = [part for part in parts if not any(part in name.lower() for name in names)]
     return did_you_mean((unknown or parts)[0], words)
@@ -34,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
     for name in found:
         print(f"{name}\n    {config_purpose(name)}")
     if not found:
-        print(f"No config has {' '.join(args.parts)} in its name.{_nearest_part(parts, names)}")
+        print(f"No config's name contains {' '.join(args.parts)}.{_nearest_part(parts, names)}")
     return 0 if found else 1

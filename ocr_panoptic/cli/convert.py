@@ -1,12 +1,12 @@
 """
-Convert published OCR weights of another code base into a checkpoint and its config.
+Convert another code base's published OCR weights into a checkpoint and its config.
 
     ocr-panoptic convert --from hrnet hrnet_ocr_cs_8162_torch11.pth \\
         output/converted/hrnet_cityscapes.pth \\
         --config-file Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8
 
-writes hrnet_cityscapes.yaml, too: the recipe, with what the weights need of a config.
-docs/checkpoints.md lists the published files, and the recipe of each.
+also writes hrnet_cityscapes.yaml: the recipe, with the settings that the weights need.
+docs/checkpoints.md lists the published files and their recipes.
 """
 
 import argparse
@@ -24,20 +24,20 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
     parser.add_argument("input", type=path, help="the published file")
     parser.add_argument("output", type=path, help=".pth or .safetensors")
-    parser.add_argument("--config-file", required=True, help="recipe of its data, see above")
+    parser.add_argument("--config-file", required=True, help="recipe for its data, see above")
     parser.add_argument(
         "--inplace-abn",
         choices=["auto", "yes", "no"],
         default="auto",
-        help="whether the norms are InPlaceABN's; by default the names in the file tell",
+        help="whether the norms are InPlaceABN's; by default derived from names in the file",
     )
     parser.add_argument(
         "--trust-pickle",
         action="store_true",
-        help="read a file that runs code when it is read; only for files that you trust",
+        help="read a file that may run code; only for files that you trust",
     )
     parser.add_argument(
-        "--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ... of the config"
+        "--opts", nargs=argparse.REMAINDER, default=[], help="the config's KEY VALUE ..."
     )
     return parser
 
@@ -45,17 +45,17 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
     if not args.input.is_file():
-        raise MissingFileError(f"{args.input}: no such file")
+        raise MissingFileError(f"{args.input}: file not found")
     from ocr_panoptic.checkpoint import convert_file, differing_values
     from ocr_panoptic.engine import complete_config, load_config
     from ocr_panoptic.formats.config_files import options_of
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)
-        differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another kind of network
+        differing.pop("MODEL.BACKBONE.NAME", None)  # the recipe is for another kind of network
         options = options_of({key: values[0] for key, values in differing.items()})
         cfg = load_config(args.config_file, [*options, *args.opts])
-        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
+        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # otherwise no data are needed
             complete_config(cfg)
         return cfg
 

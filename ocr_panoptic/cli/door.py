@@ -1,4 +1,4 @@
-"""What a command can refuse before it imports PyTorch, which takes seconds."""
+"""Early checks of a command's arguments, before PyTorch is imported, which takes seconds."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
 
 def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
-    Refuse a config, a data file, weights, a key or a value that cannot be used, as far as that
-    shows without PyTorch. The command itself looks at them again.
+    Refuse an unusable config, data file, weights, key or value, as far as it can be found without
+    PyTorch. The command itself checks again.
 
     Args:
-        args: arguments of a command with KEY VALUE ...
+        args: arguments of a command that takes KEY VALUE ...
 
     Returns:
-        the config as it is written
+        the config before it is completed
     """
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options
@@ -29,17 +29,17 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
     cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
     if not weights and hasattr(args, "weights") and config.endswith(WEIGHTS):
-        config, weights = "", config  # the settings are those that the weights hold
+        config, weights = "", config  # the weights hold the settings
     merge_file(cfg, config)
     merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
-    if config or not weights:  # else the rest is in the weights
+    if config or not weights:  # otherwise the weights hold the other settings
         check_values(cfg, registries=False)
     check_weights(weights or "")
     return cfg
 
 
 def check_weights(weights: str) -> None:
-    """Refuse weights that are neither an address nor a file; "" are none."""
+    """Refuse weights that are neither an address nor a file; "" passes."""
     from ocr_panoptic.formats.config_files import check_weights_file
 
     if weights and "://" not in weights:

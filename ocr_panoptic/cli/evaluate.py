@@ -49,18 +49,18 @@ def evaluate(
     Measure a trained model, as ``ocr-panoptic evaluate`` does.
 
     Args:
-        config: the folder of a run, a config, or trained weights.
-        weights: the trained model; by default the last checkpoint of the folder.
-        data: data files, whose validation splits are predicted; by default those of the config.
-        output: folder of the results; by default that of the run.
+        config: folder of a run, config, or trained weights.
+        weights: trained model; by default the last checkpoint in the folder.
+        data: data files whose validation splits are predicted; by default the config's.
+        output: folder of the results; by default the run's.
         num_gpus, keys: see :func:`.train`.
 
     Returns:
-        task -> metric -> value; of several data sets, name -> those.
+        task -> metric -> value; with several data sets, name -> task -> metric -> value
 
     Raises:
-        FileNotFoundError, ValueError: what the command would have said.
-        SystemExit: TEST.EXPECTED_RESULTS are others.
+        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
+        SystemExit: the results are not TEST.EXPECTED_RESULTS.
     """
     args = function_arguments(argument_parser(), config, data, output, keys)
     args.num_gpus, args.weights = num_gpus, weights

@@ -1,11 +1,11 @@
 """
-Write a trained model as an ONNX file, and check that the file computes what the model does.
+Write a trained model as an ONNX file, and check that both give the same results.
 
     ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 
-ocr_panoptic/workbench/exporting/run_onnx.py runs the file, without PyTorch and Detectron2; --page
-also writes a folder with a web page that does, in a browser and without a server. docs/export.md
-says how, and what the file takes and gives. Needs the packages of the extra "export".
+ocr_panoptic/workbench/exporting/run_onnx.py runs the file without PyTorch and Detectron2. --page
+also writes a web page that runs it in a browser, without a server. docs/export.md explains both,
+and describes the file's inputs and outputs. This needs the packages of the extra "export".
 """
 
 import argparse
@@ -45,10 +45,7 @@ def argument_parser() -> CommandParser:
 
 
 def onnx_file(name: str | PathLike) -> Path:
-    """
-    Raises:
-        ArgumentTypeError: it is no name of an ONNX file.
-    """
+    """Return the path of an ONNX file, which must end in .onnx."""
     path = Path(name).expanduser()
     if path.suffix != ".onnx" or path.is_dir():
         raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
@@ -60,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.workbench.exporting import page, run_onnx
 
     if args.page is None and args.onnxruntime_web is not None:
-        raise UserError("--onnxruntime-web: is for a page; name its folder with --page")
+        raise UserError("--onnxruntime-web needs a page; name its folder with --page")
     if args.page is not None:  # before the minutes of an export
         page.check_folder(args.page)
         runtime = page.find_runtime(args.onnxruntime_web)
@@ -81,20 +78,19 @@ def export(
     **keys: Any,
 ) -> Path:
     """
-    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does: the file is there once
-    it computes what the model does.
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does. The file is written only
+    if it gives the model's results.
 
     Args:
-        run, weights, keys: as of :func:`.load`.
-        output: the file, which ends in ``.onnx``.
+        run, weights, keys: see :func:`.load`.
+        output: file to write, which ends in ``.onnx``.
         precision: type of the network's weights, "float32" or "int8".
 
     Returns:
         the file
 
     Raises:
-        FileNotFoundError, ValueError: as of :func:`.load`; ValueError also for a model that cannot
-            be exported.
+        FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
     from ocr_panoptic.formats.config_files import options_of
@@ -104,7 +100,7 @@ def export(
     except argparse.ArgumentTypeError as e:
         raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:
-        raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
+        raise UserError(f"precision is {precision!r}; expected {' or '.join(PRECISIONS)}")
     _export(run, weights, path, options_of(keys), precision)
     return path
 
@@ -116,7 +112,7 @@ def _export(
     opts: Sequence[str],
     precision: str,
 ) -> str:
-    """Returns the table of the comparison."""
+    """Write the ONNX file and return the table of the comparison."""
     from tabulate import tabulate
 
     from ocr_panoptic.engine import build_trained_model
@@ -125,11 +121,11 @@ def _export(
     from ocr_panoptic.engine.task import task_of
     from ocr_panoptic.engine.trained_model import trained_config
 
-    # The model as it is trained, in float32: onnxruntime has optimizations of its own.
+    # Export the unoptimized model in float32, since onnxruntime optimizes it again.
     plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
     cfg = trained_config(run, weights, [*opts, *plain])
     metadata, task = class_metadata(cfg), task_of(cfg)
-    # What it lacks, and the extra's packages, show before a model is built.
+    # Imported before a model is built, so that missing packages show at once.
     from ocr_panoptic.workbench.exporting import describe, export_onnx
 
     model = build_trained_model(cfg)
@@ -139,7 +135,7 @@ def _export(
 
     def logits(network: Any, inputs: list[dict]) -> Any:
         predicted = task.semantic_logits(network, inputs)
-        return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
+        return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     description, resize = describe(model.network, metadata, made), task.test_augmentation(cfg)
     rows = export_onnx(model, cfg.INPUT.FORMAT, resize, description, output, logits, precision)

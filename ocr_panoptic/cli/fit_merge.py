@@ -1,9 +1,8 @@
 """
-Fit the constants by which a panoptic model merges instances and stuff to the truth of
-DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once;
-then thousands of settings are tried without the network. The gain that is reported is of images
-that were not fitted, and nothing is written unless its interval is above 0. Categories without a
-true segment are left out of the PQ.
+Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0], and write them as the
+config OUTPUT_DIR/merge.yaml. The images are predicted once, then thousands of settings are tried
+without the network. The reported gain is cross-validated, and the config is written only if the
+gain's interval is above 0. Categories without a true segment are left out of the PQ.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
@@ -21,7 +20,7 @@ def argument_parser() -> CommandParser:
         "--folds",
         type=int,
         default=5,
-        help="parts of the images, each merged by what was fitted to the others (default 5)",
+        help="folds of the cross-validation (default 5)",
     )
     parser.add_data()
     parser.add_model()
@@ -50,8 +49,8 @@ def run(args: argparse.Namespace) -> None:
     for fit in fits:
         interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
         rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))
-    header = ["rules", "PQ, fitted to all", "PQ of images not fitted", "gain", "95% interval"]
-    print(f"{name}, {len(kept.images)} images, {args.folds} parts\n")
+    header = ["rules", "PQ, fitted to all", "PQ, cross-validated", "gain", "95% interval"]
+    print(f"{name}, {len(kept.images)} images, {args.folds} folds\n")
     print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
     carried = [fit for fit in fits if fit.is_carried]
     if not carried:
@@ -59,13 +58,13 @@ def run(args: argparse.Namespace) -> None:
         return
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
-    merged = load_config(args.config_file, opts)  # as it is for every machine
+    merged = load_config(args.config_file, opts)  # without changes for this machine
     merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
     merged.OUTPUT_DIR = cfg.OUTPUT_DIR
     merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))
     note = (
         f"# Fitted to {len(kept.images)} images of {name}, {best.name}: PQ {before:.2f} -> "
-        f"{best.held_out:.2f} of images that were not fitted.\n"
+        f"{best.held_out:.2f} (cross-validated).\n"
     )
     write_text(file, note + merged.dump())
     print(f"\nWrote {file}, {best.name}; use it with --config-file.")

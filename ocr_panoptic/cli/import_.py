@@ -1,18 +1,18 @@
 """
-Import annotations of another format as a panoptic or a semantic data set. It is then known as
-NAME_train and NAME_val. docs/imports.md tells more of the formats:
+Import annotations of another format as a panoptic or a semantic data set, which is registered as
+NAME_train and NAME_val. docs/imports.md describes the formats:
 
-    coco                 SOURCE: JSON of instances, or the folder of an export of Roboflow;
+    coco                 SOURCE: JSON of instances, or the folder of a Roboflow export;
                          IMAGES: folder of the images
     voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
                          ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
-    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names, in its splits
+    yolo-seg             SOURCE: data.yaml; IMAGES: by default all its folders, in its splits
     supervisely          SOURCE: folder of a project, or of a data set in it
-    cityscapes           SOURCE: folder of *_instanceIds.png, as gtFine/train; IMAGES: folder, as
+    cityscapes           SOURCE: folder of *_instanceIds.png, e.g. gtFine/train; IMAGES: folder,
+                         e.g. leftImg8bit/train
+    cityscapes-polygons  SOURCE: folder of *_polygons.json, e.g. gtFine/train; IMAGES: folder, e.g.
                          leftImg8bit/train
-    cityscapes-polygons  SOURCE: folder of *_polygons.json, as gtFine/train; IMAGES: folder, as
-                         leftImg8bit/train
-    cvat                 SOURCE: XML of "CVAT for images 1.1", or the unpacked export with it;
+    cvat                 SOURCE: XML of "CVAT for images 1.1", or the unpacked export;
                          IMAGES: folder of the images, by default images/ beside the XML
     label-studio         SOURCE: JSON export; IMAGES: folder of the images
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
@@ -49,27 +49,27 @@ def argument_parser() -> CommandParser:
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
             help="SOURCE [IMAGES [LABELS]]: the annotations, the folder of images, and a folder of "
-            "semantic label PNGs to lie under them",
+            "semantic label PNGs that lie under the annotations",
         )
     parser.add_argument("--things", type=path, help="YAML: things, stuff, ignore, colors")
     parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
     parser.add_argument(
         "--crowds",
         choices=("groups", "objects"),
-        help="what segments are that are marked as crowds, if the command asks for it",
+        help="meaning of segments marked as crowds, if the command asks for it",
     )
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
-        help="of coco and yolo-seg, what they go through: edges of pixels (the default), or "
-        "centres of border pixels, as Roboflow, SAHI, supervision, V7 and Label Studio have them",
+        help="whether polygons of coco and yolo-seg go through edges of pixels (the default) or "
+        "centres of border pixels (Roboflow, SAHI, supervision, V7 and Label Studio)",
     )
     parser.add_argument(
-        "--missing", choices=("skip",), help="leave out images that are not there, and count them"
+        "--missing", choices=("skip",), help="leave out missing images, and report their number"
     )
-    parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
+    parser.add_argument("--rest", metavar="CLASS", help="class of stuff for pixels without segment")
     parser.add_argument(
-        "--semantic", action="store_true", help="a semantic data set: no objects, all classes"
+        "--semantic", action="store_true", help="make a semantic data set, without objects"
     )
     parser.add_argument(
         "--split", type=float, metavar="SHARE", help="divide --train: the share for training"

@@ -1,11 +1,11 @@
 """
-Predict every image of a folder, a list or a video, and write what other programs read: panoptic
-and label PNGs, confidences, COCO's JSON files, pictures. docs/prediction.md describes them.
+Predict every image of a folder, a list or a video, and write panoptic and label PNGs, confidences,
+COCO's JSON files and pictures. docs/prediction.md describes the files.
 
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
 
-Repeat the command to go on after a stop. It ends with status 1 where an image has no results.
+Repeat the command to go on after a stop. The exit status is 1 if an image has no results.
 """
 
 import argparse
@@ -21,19 +21,19 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--input", required=True, help="folder with images, list of them (.txt), image, or video"
     )
-    parser.add_argument("--output", required=True, type=path, help="folder of the results")
+    parser.add_argument("--output", required=True, type=path, help="folder for the results")
     parser.add_argument(
         "--labels",
         choices=LABELS,
         default=LABELS[0],
-        help="of the label PNGs: 0..K-1 as in training, or those of the data set's files",
+        help="values in label PNGs: 0..K-1 as in training, or the labels of the data set's files",
     )
     parser.add_argument(
-        "--overlays", action="store_true", help="draw them over the images, and the video, too"
+        "--overlays", action="store_true", help="also draw segments over the images or the video"
     )
     parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
     parser.add_model()
-    # What else engine.launch takes; several machines are torchrun's.
+    # engine.launch needs these; for several machines there is torchrun.
     parser.set_defaults(num_machines=1, machine_rank=0, dist_url="auto")
     return parser
 
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predict_here(args: argparse.Namespace) -> int:
-    """Predict as one of the processes, see :func:`.launch`; return the exit status."""
-    from ocr_panoptic.engine.trained_model import trained_config
+    """Predict in a process of :func:`.launch`; return the exit status."""
+    from ocr_panoptic.engine.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 
-    cfg = trained_config(args.config_file, args.weights, args.opts)
+    cfg = predicting_config(args.config_file, args.weights, args.opts)
     missing = predict_all(cfg, args.inputs, args.output, args.labels, args.overlays)
     return 1 if missing else 0

@@ -1,10 +1,10 @@
 """
-Refine the label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
+Refine label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
 
     ocr-panoptic refine --predictions FOLDER --output FOLDER \\
         --config-file CONFIG --weights FILE --images FOLDER [KEY VALUE ...]
     ocr-panoptic refine ... --offsets FOLDER       offset files of openseg.pytorch
-    ocr-panoptic refine ... --oracle DATA_SET      the truth's offsets: the upper bound
+    ocr-panoptic refine ... --oracle DATA_SET      offsets of the truth, an upper bound
 """
 
 import argparse
@@ -16,16 +16,16 @@ from .door import check_arguments
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__, _fault)
     parser.add_argument("--predictions", required=True, type=path, help="folder of label PNGs")
-    parser.add_argument("--output", required=True, type=path, help="folder of the refined ones")
+    parser.add_argument("--output", required=True, type=path, help="folder for the refined PNGs")
     parser.add_argument("--scale", type=positive, default=2, help="factor on the offsets")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--weights", help="of a trained SegFix")
-    source.add_argument("--offsets", type=path, help="folder of .mat files, named as the images")
-    source.add_argument("--oracle", metavar="DATA_SET", help="whose truth gives the offsets")
-    parser.add_argument("--config-file", help="of the SegFix")
-    parser.add_argument("--images", help="folder, or list, of the images that the SegFix sees")
+    source.add_argument("--weights", help="weights of a trained SegFix")
+    source.add_argument("--offsets", type=path, help="folder of .mat files, named like the images")
+    source.add_argument("--oracle", metavar="DATA_SET", help="take the offsets of its truth")
+    parser.add_argument("--config-file", help="config of the SegFix")
+    parser.add_argument("--images", help="folder or list of images for the SegFix")
     parser.add_argument(
-        "--boundary-distance", type=positive, default=5, help="of --oracle, in pixels"
+        "--boundary-distance", type=positive, default=5, help="distance for --oracle, in pixels"
     )
     parser.add_opts()
     return parser
@@ -35,10 +35,10 @@ def _fault(args: argparse.Namespace) -> str:
     if args.weights and not (args.config_file and args.images):
         return "--weights needs --config-file and --images"
     if not args.weights and (args.config_file or args.images or args.opts):
-        return "--config-file, --images and KEY VALUE ... are of --weights"
+        return "--config-file, --images and KEY VALUE ... need --weights"
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
-            return f"--{flag} {folder}: no such folder"
+            return f"--{flag} {folder}: folder not found"
     return ""
 
 

@@ -1,6 +1,6 @@
 """
-Write one self-contained HTML page about a run that was trained and evaluated: metrics, pictures of
-a few images, the worst and the best ones, classes, loss curves.
+Write a self-contained HTML page about a run that was trained and evaluated: metrics, pictures of a
+few images, the worst and the best images, classes, loss curves.
 
     ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
@@ -21,7 +21,7 @@ def argument_parser() -> CommandParser:
         "--num-ranked",
         type=int,
         default=5,
-        help="worst images to show, and best ones (default 5; 0: none)",
+        help="number of worst images to show, and of best images (default 5)",
     )
     parser.add_model()
     return parser

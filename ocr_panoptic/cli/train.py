@@ -1,5 +1,5 @@
 """
-Train a model, or evaluate one with --eval-only. Detectron2's flags, and torchrun, work.
+Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun work.
 
     ocr-panoptic train --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
         [KEY VALUE ...]
@@ -29,16 +29,15 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Return the metrics of :func:`run_here` in the processes that the arguments ask for, where
-    that is this one."""
+    """Run :func:`run_here` in the processes that the arguments ask for; return its metrics if it
+    ran in this process."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
 
 
 def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate as one of these processes, see :func:`.launch`; return the metrics, in the
-    main one."""
+    """Train or evaluate in a process of :func:`.launch`; return the metrics in the main process."""
     from ocr_panoptic.engine import Trainer, setup
     from ocr_panoptic.engine.setup import claimed
 
@@ -63,27 +62,29 @@ def train(
     **keys: Any,
 ) -> dict[str, dict[str, float]]:
     """
-    Train a model, as ``ocr-panoptic train`` does: messages are shown and files written as by the
-    command, random generators are seeded and logging is set up.
+    Train a model, as ``ocr-panoptic train`` does: with its messages and files, seeded random
+    generators and logging.
 
     Args:
-        config: a file, or the name of a config of the package.
+        config: file, or name of a config of the package.
         data: data files.
-        output: folder of the run; by default OUTPUT_DIR of the config.
-        resume: go on after the last checkpoint; "auto": or start, where there is none.
-        overwrite: start anew in a folder that has the checkpoints of another training.
-        num_gpus: processes of this machine. Several are new ones, which import the caller's
-            program: it needs ``if __name__ == "__main__":``.
-        deterministic: equal results for equal SEEDs on this machine.
-        keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+        output: folder of the run; by default the config's OUTPUT_DIR.
+        resume: whether to go on after the last checkpoint; with "auto", a training starts if there
+            is no checkpoint.
+        overwrite: whether to start a new training in a folder that has another's checkpoints.
+        num_gpus: processes on this machine. If there are several, new processes import the caller's
+            program, which then needs ``if __name__ == "__main__":``.
+        deterministic: whether equal SEEDs give equal results on this machine.
+        keys: keys of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        the metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
-        of several data sets, name -> those. {} where there was none, or in other processes.
+        metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
+        with several data sets, name -> task -> metric -> value; {} without an evaluation, or if
+        other processes trained
 
     Raises:
-        FileNotFoundError, ValueError: what the command would have said.
-        SystemExit: by Ctrl-C or SIGTERM; a checkpoint has been saved.
+        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
+        SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
     args = function_arguments(argument_parser(), config, data, output, keys)
     args.resume, args.overwrite = resume, overwrite
@@ -98,7 +99,7 @@ def function_arguments(
     output: str | PathLike | None,
     keys: Mapping[str, Any],
 ) -> argparse.Namespace:
-    """Return the arguments of a command, as those of its function give them."""
+    """Return a command's arguments from the arguments of its Python function."""
     from ocr_panoptic.formats.config_files import options_of
 
     args = parser.parse_args([])

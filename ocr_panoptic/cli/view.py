@@ -1,6 +1,6 @@
 """
-Write a page about a registered data set, panoptic or semantic: the faults that the check finds, a
-table of the classes, and images with their truth drawn.
+Write a page about a panoptic or semantic data set: faults found by the check, a table of the
+classes, and images with the truth drawn.
 
     ocr-panoptic view --dataset city_train --data city.yaml --output page.html [--num-images N]
 """
@@ -14,22 +14,22 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--dataset", required=True, help="name of the data set")
     parser.add_data()
-    parser.add_argument("--output", required=True, type=path, help="the page, an HTML file")
+    parser.add_argument("--output", required=True, type=path, help="HTML file to write")
     parser.add_argument(
         "--num-images",
         type=positive,
         default=200,
         help="images to show, evenly spread over the data set (default 200)",
     )
-    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    parser.add_argument("--workers", type=int, help="processes (default: cores, at most 8)")
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.data_file import data_options
 
-    data_options(args.data)  # a file that is missing shows before PyTorch is imported
-    import ocr_panoptic.data.published.register  # noqa: F401 - data sets known by name
+    data_options(args.data)  # refuse a missing file before PyTorch is imported
+    import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
     from ocr_panoptic.data.register import register_in_use
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 

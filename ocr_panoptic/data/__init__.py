@@ -1,4 +1,5 @@
-"""Data sets: files that describe them, check, registration with Detectron2, and loading.
+"""
+Data sets: the files that describe them, their check, registration with Detectron2, and loading.
 
-The check of data, and import from other formats, start without PyTorch.
+The check of data and the import from other formats start without PyTorch.
 """

@@ -1,4 +1,4 @@
-"""Classes of both kinds of data: ids, colours, and the ignored label."""
+"""Classes of panoptic and semantic data: ids, names and colours."""
 
 import colorsys
 import re
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 
-_MAX_ID = 2**63 - 1  # of NumPy and PyTorch
+_MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch
 
-# Latin-1's control characters, Unicode's ends of lines and changes of direction, and what is left
-# of bytes that are no UTF-8. Other characters that Python calls unprintable belong to scripts.
+# Latin-1's control characters, Unicode's ends of lines and changes of direction, and the remains
+# of bytes that are not UTF-8. Other characters that Python calls unprintable belong to scripts.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -20,7 +20,7 @@ def is_id(value: object) -> bool:
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a terminal, or a line of a file, would not show the text as it is."""
+    """Return whether a terminal, or a line of a file, would not show the text literally."""
     return _CONTROLS.search(text) is not None
 
 
@@ -30,7 +30,7 @@ def is_color(value: object) -> bool:
 
 
 def faults_of_class(name: object, color: object) -> Iterator[str]:
-    """Yield what is wrong with a class's name and colour, values of JSON or YAML."""
+    """Yield the faults of a class's name and colour, given as values of JSON or YAML."""
     if not isinstance(name, str) or not name:
         # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
         yield f"the name must be a text (in quotes?), found {name!r}."
@@ -41,12 +41,12 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
 
 
 def derived_color(place: int) -> Color:
-    """Return a colour by its place in a list: neighbours differ, and no colour comes twice."""
+    """Return a colour for a place in a list: neighbours differ, and all colours are different."""
     hue = place * 0.618033988749895 % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 0.95 - 0.3 * (place % 3) / 2)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def derived_colors(num_classes: int) -> tuple[Color, ...]:
-    """Return colours for a data set that has none."""
+    """Return colours for the classes of a data set that defines none."""
     return tuple(derived_color(place) for place in range(num_classes))

@@ -1,8 +1,9 @@
-"""The check of data sets before a training, and what they hold.
+"""
+The check of data sets before a training, and a summary of their content.
 
-What was found without fault is remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``): one small file for each split, with a digest of the names, sizes
-and times of its files, and the summary. It may be removed at any time.
+Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
+default ``~/.cache/ocr_panoptic``): a small file for each split, with a digest of the names, sizes
+and times of its files, and the summary. The cache may be removed at any time.
 """
 
 import heapq
@@ -32,12 +33,12 @@ from .panoptic.source import PanopticSource
 from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
-VERSION = 3  # of what is remembered
-# Images of a split up to which a start looks at every file; above that only ``check`` does.
+VERSION = 4  # version of the cache files
+# Largest split of which a training's start looks at every file; larger ones need ``check``.
 MANY = 20_000
-THINNEST = 20  # images of which the size is remembered
+THINNEST = 20  # number of images whose size is remembered
 
-# Detectron2's TEST.DETECTIONS_PER_IMAGE, and its INPUT, as far as it scales images.
+# Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
 DETECTIONS = 100
 DETECTRON2S_SIZES = MappingProxyType(
     {
@@ -52,6 +53,8 @@ DETECTRON2S_SIZES = MappingProxyType(
 @dataclass(frozen=True)
 class ClassSummary:
     """
+    A class, and how much of it a split shows.
+
     Attributes:
         kind: "thing", "stuff" or "class".
         images: number of images that show the class.
@@ -68,16 +71,16 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """The content of a split; its text is a table by class.
+    """
+    The content of a split; its text is a table by class.
 
     Attributes:
         name: name of the data set.
         images: number of images.
-        pixels: pixels of all images, those of no class among them.
-        thinnest: file, height and width of the images with the longest sides, compared with their
-            short ones.
-        most_things: file and number of things of the image that has most.
-        warnings: what a user should know of data that have no fault, a sentence each.
+        pixels: pixels of all images, including pixels without a class.
+        thinnest: file, height and width of the images with the largest ratio of long to short side.
+        most_things: file and number of things of the image with the most things.
+        warnings: sentences about data without faults that a user should know.
     """
 
     name: str
@@ -103,7 +106,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """The content of data files, split by split."""
+    """The content of data files; its text shows each split and the warnings."""
 
     splits: tuple[SplitSummary, ...]
 
@@ -112,7 +115,8 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """Return the warnings, each with the data sets that it concerns.
+        """
+        Return the warnings, each with the data sets that it concerns.
 
         Args:
             detections: TEST.DETECTIONS_PER_IMAGE.
@@ -130,13 +134,13 @@ class DataSummary:
 
 
 def joined_summaries(found: Iterable[DataSummary]) -> DataSummary:
-    """Return the splits of several summaries as one."""
+    """Return a single summary of the splits in several summaries."""
     return DataSummary(tuple(split for summary in found for split in summary.splits))
 
 
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
-    """Check every file of the data sets that data files describe, unless it has been found without
-    fault and has not changed.
+    """
+    Check every file of the data sets that data files describe, unless a check is remembered.
 
     Args:
         files: one data file or several.
@@ -154,11 +158,13 @@ def check_data_sets(
     *,
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
-    """Check registered data sets of this package, if they have at most MANY images. Nothing is read
-    of data sets that other code has registered.
+    """
+    Check registered data sets of this package, if they have at most MANY images.
+
+    Data sets that other code has registered are not read.
 
     Args:
-        inputs: INPUT of a config, whose scaled sizes all images must allow.
+        inputs: INPUT of a config; all images must have a size that it can scale.
     """
     from detectron2.data import DatasetCatalog
 
@@ -173,32 +179,34 @@ def check_sources(
     wholly: bool = False,
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
-    """Check the sources of this package among others.
+    """
+    Check those sources that belong to this package.
 
     Args:
-        wholly: also those of more than MANY images, and panoptic images for Detectron2's sizes.
+        wholly: also check sources of more than MANY images, and panoptic images for Detectron2's
+            sizes.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
     found = []
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
-            # Semantic data are not scaled, unless a config says so.
+            # Semantic data are only scaled if a config says so.
             sizes = DETECTRON2S_SIZES if wholly and isinstance(source, PanopticSource) else inputs
             with gathering(faults):
                 images = source.images()
                 if wholly or len(images) <= MANY:
-                    summary = _checked(source, images, workers)
+                    summary = _check_or_recall(source, images, workers)
                     found.append(summary)
                     raise_if_any(list(_thin_faults(summary, sizes or {})))
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
 
-def _checked(
+def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the summary of a split, remembered or made by a look at every image."""
+    """Return the summary of a split, remembered or made by looking at every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     file = cache_folder() / f"{name}-{digest(place)}.json"
@@ -213,12 +221,12 @@ def _checked(
                 classes = tuple(ClassSummary(**entry) for entry in known.pop("classes"))
                 return SplitSummary(**known, classes=classes)
         raise_if_any(list(source.general_faults(images)))
-        summary = _look(source, images, workers)
+        summary = _check_images(source, images, workers)
         write_json(file, {"state": state, **asdict(summary)})
         return summary
 
 
-def _look(
+def _check_images(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
     shown_in, segments, pixels = Counter(), Counter(), Counter()
@@ -252,7 +260,7 @@ def _look(
 
 
 def state_of(path: str) -> tuple[int, int]:
-    """Return size and time of the last change; (-1, -1) where there is no file."""
+    """Return the size and the time of the last change; (-1, -1) if there is no file."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns
@@ -261,7 +269,7 @@ def state_of(path: str) -> tuple[int, int]:
 
 def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
     """
-    Return :func:`.thin_fault` of an image that is resized as a config says.
+    Return :func:`.thin_fault` for an image that is resized by a config.
 
     Args:
         inputs: INPUT of the config.

@@ -1,4 +1,5 @@
-"""The file that describes a data set: its name, where images and annotations lie, its classes.
+"""
+The file that describes a data set: its name, where images and annotations lie, its classes.
 
     name: city
     panoptic:
@@ -41,13 +42,15 @@ from .faults import DataFaults, raise_if_any
 from .other_formats import check_is_no_annotation, only_data_file
 
 TRAIN, VAL = "train", "val"
-STEM = "{stem}"  # in a path, the name that an image and its labels share
+STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
 DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
 
 
 @dataclass(frozen=True)
 class PanopticSplit:
     """
+    Where the files of a panoptic split lie.
+
     Attributes:
         images: folder.
         annotations: panoptic JSON.
@@ -62,9 +65,11 @@ class PanopticSplit:
 @dataclass(frozen=True)
 class SemanticSplit:
     """
+    Where the files of a semantic split lie.
+
     Attributes:
-        images: folder, or pattern of files, such as "data/{stem}.jpg".
-        labels: folder of label images, or pattern, such as "masks/{stem}_mask.png".
+        images: folder, or pattern of files such as "data/{stem}.jpg".
+        labels: folder of label images, or pattern such as "masks/{stem}_mask.png".
     """
 
     images: Path
@@ -72,19 +77,21 @@ class SemanticSplit:
 
 
 _KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
-CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
+CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # only for semantic data
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 
 
 @dataclass(frozen=True)
 class DataFile:
     """
+    The content of a data file.
+
     Attributes:
         kind: "panoptic" or "semantic".
-        splits: name of each -> where its files lie, absolute.
-        channels: of the images.
-        classes: of semantic data the CLASS_KEYS that the file has; "classes" may be the path of a
-            file of them, absolute.
+        splits: name of each split -> absolute paths of its files.
+        channels: number of channels of the images.
+        classes: for semantic data, the CLASS_KEYS that the file has; "classes" may be the absolute
+            path of a file of classes.
     """
 
     path: Path
@@ -106,7 +113,7 @@ def read_data_file(path: Path | str) -> DataFile:
     if path.is_dir():
         path = only_data_file(path)
     if not path.is_file():
-        raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
+        raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
     content = _content(path)
     check_is_no_annotation(path, content)
     if not isinstance(content, dict):
@@ -125,7 +132,7 @@ def read_data_file(path: Path | str) -> DataFile:
 
 
 def _content(path: Path) -> Any:
-    """Return the value of a YAML or JSON; None of XML."""
+    """Return the value of a YAML or JSON file; None for XML."""
     readers = {".json": read_json, ".xml": lambda path: None}
     try:
         return readers.get(path.suffix.lower(), read_yaml)(path)
@@ -137,12 +144,12 @@ def _content(path: Path) -> Any:
 
 
 def _path(text: str) -> Path:
-    """Return a path that a data file names, on Windows perhaps."""
+    """Return the path that a data file names; it may have been written on Windows."""
     return Path(text.replace("\\", "/")).expanduser()
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder that a pattern with ``{stem}`` searches; of other paths themselves."""
+    """Return the folder that a pattern with ``{stem}`` searches, or another path unchanged."""
     if STEM not in str(path):
         return path
     return next(place for place in path.parents if STEM not in str(place))
@@ -154,11 +161,11 @@ def write_data_file(
     splits: dict[str, PanopticSplit] | dict[str, SemanticSplit],
     **classes: Any,
 ) -> None:
-    """Write a data file; paths below its folder become relative to it, so that the folder can be
-    moved.
+    """
+    Write a data file; paths below its folder become relative, so that the folder can be moved.
 
     Args:
-        classes: of semantic data, CLASS_KEYS.
+        classes: CLASS_KEYS of semantic data.
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     content = {
@@ -181,14 +188,13 @@ def _portable(path: Path, folder: Path) -> str:
 
 def data_options(files: DataFiles) -> list:
     """
-    Return the keys of a config that stand for data files: their paths, and their splits "train" and
-    "val" for training and evaluation.
+    Return the config keys for data files: their paths, training splits and evaluation splits.
 
     Args:
         files: a data file, several, or none.
 
     Returns:
-        KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; none for no file.
+        KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; empty for no file.
     """
     described = list(map(read_data_file, as_list(files)))
     if not described:
@@ -202,23 +208,21 @@ def data_options(files: DataFiles) -> list:
 
 
 def datasets_root() -> Path:
-    """Return Detectron2's folder of data sets: ``$DETECTRON2_DATASETS``, by default ``datasets``.
-    It is absolute, so that messages say where a relative name was looked for."""
+    """Return ``$DETECTRON2_DATASETS``, by default ``datasets``, as an absolute path."""
     return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser().absolute()
 
 
 def cache_folder() -> Path:
-    """Return the folder of what the check of data remembers; it can be written."""
+    """Return the folder in which the check of data remembers results, after a test of writing."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."
-    check_output_folder(folder, "The cache of what is known of data,", fix)
+    check_output_folder(folder, "The cache of the data check,", fix)
     return folder
 
 
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:
-    """Return the data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets
-    ``<name>_<split>``."""
+    """Return the data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of ``<name>_<split>``."""
     found: dict[Path, None] = {}
     for data_set in data_sets:
         name = data_set.rpartition("_")[0]
@@ -228,17 +232,17 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` suggest."""
+    """Return the names that data sets below ``$DETECTRON2_DATASETS`` have by their data files."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 
 
 def check_name(name: object) -> None:
-    """Raise ValueError for a data set's name that is no file name."""
+    """Raise UserError for a data set's name that cannot be a file name."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
-            f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes where there "
-            "are digits alone."
+            f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes if there "
+            "are only digits."
         )
 
 

@@ -1,4 +1,4 @@
-"""Data that files describe, split by split, as they lie; nothing here imports PyTorch."""
+"""Reads the data that files describe, split by split, in place; without PyTorch."""
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
@@ -16,12 +16,13 @@ from .semantic.source import SemanticSource
 
 
 class Described(NamedTuple):
-    """A split of a data file.
+    """
+    A split of a data file.
 
     Attributes:
         file: the data file.
         source: its records.
-        metadata: of the registered data set.
+        metadata: metadata of the registered data set.
     """
 
     file: DataFile
@@ -34,21 +35,22 @@ def read_described(
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
 ) -> tuple[list[str], dict[str, Described]]:
-    """Read data files.
+    """
+    Read data files.
 
     Args:
         files: one data file or several.
-        wanted: names ``<name>_<split>`` in use; other splits are left alone, whatever is wrong with
-            them. By default all are read.
-        classes: metadata of a trained model, whose order data with the same names take over.
+        wanted: names ``<name>_<split>`` in use; other splits are not read, whatever their faults.
+            None reads all.
+        classes: metadata of a trained model; data with the same class names take over its order.
 
     Returns:
-        names of all splits, in use or not; those in use, by name.
+        names of all splits, in use or not; the splits in use, by name
     """
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
     if twice := sorted(name for name, _ in repeated(names)):
-        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
+        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one.")
     found: dict[str, Described] = {}
     faults: list[str] = []
     for file in read:
@@ -72,7 +74,7 @@ def read_described(
 
 
 def label_space(file: DataFile) -> LabelSpace:
-    """Return the classes of semantic data."""
+    """Return the classes of semantic data, from the data file or its file of classes."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))
@@ -82,11 +84,11 @@ def label_space(file: DataFile) -> LabelSpace:
 
 
 def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
-    """Compare the classes of data sets of which one model is to be trained or evaluated; ids and
-    colours may differ.
+    """
+    Check that data sets for the same model have the same classes; ids and colours may differ.
 
     Args:
-        found: name of each -> its data file, and its metadata.
+        found: name of each data set -> its data file, and its metadata.
     """
     faults = []
     first, *others = found or [None]

@@ -8,12 +8,13 @@ from pathlib import Path
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, write_text
 
-_SHOWN = 20  # faults in a message
-_LONGEST = 400  # characters of a fault there
+_SHOWN = 20  # number of faults in a message
+_LONGEST = 400  # number of characters of a fault in a message
 
 
 class DataFaults(UserError):
-    """All faults that were found, each naming the file and id that it concerns.
+    """
+    All faults that were found, each naming the file and id that it concerns.
 
     The message shows the first 20 and how many there are.
 
@@ -64,10 +65,10 @@ def gathering(faults: list[str]) -> Iterator[None]:
 
 
 def repeated(values: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
-    """Yield the values that come more than once, and how often."""
+    """Yield the values that occur more than once, and how often."""
     return ((value, times) for value, times in Counter(values).items() if times > 1)
 
 
 def first_few(names: Sequence[str]) -> str:
-    """Join at most five names, as messages list them."""
+    """Join at most five names for a message."""
     return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")

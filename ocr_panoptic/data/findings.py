@@ -1,5 +1,4 @@
-"""What the check of data finds in each image, and what a user should know of a split besides its
-faults: data that train, but not what they were drawn for."""
+"""What the check of data finds in each image, and its warnings about data without faults."""
 
 import math
 from collections import Counter
@@ -11,21 +10,23 @@ from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# The largest share of white that a photo of 12 bits has among 16, and one of 8 bits read from it.
+# The largest share of white in a 12-bit photo stored in 16 bits, or read from that as 8 bits.
 DARK = 1 / 16
 
 
 class Look(NamedTuple):
-    """A look at an image and its labels.
+    """
+    The result of looking at an image and its labels.
 
     Attributes:
-        faults: what is wrong with them, each with the file and id.
+        faults: faults, each with the file and id.
         size: height and width.
         shown: class -> number of segments (0 for semantic data) and of pixels.
-        photo: what the image file is; None if it cannot be read.
-        things: number of things that are no crowds.
-        ignored: raw label -> pixels that no class has.
-        is_near: the labels are the nearest to the values of their file, which has others.
+        photo: facts about the image file; None if it cannot be read.
+        things: number of things, without crowds.
+        crowds: category of things -> number of its crowds.
+        ignored: raw label -> number of ignored pixels.
+        is_near: the labels are only the nearest to the values of their file.
     """
 
     faults: list[str]
@@ -35,20 +36,22 @@ class Look(NamedTuple):
     things: int = 0
     ignored: Mapping[int, int] = {}
     is_near: bool = False
+    crowds: Mapping[int, int] = {}
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
-    """Yield what is odd about the image files of a split.
+    """
+    Yield warnings about the image files of a split.
 
     Args:
-        files: the image of each look.
+        files: the image file of each look.
     """
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():
         found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
         dark = [value for value in found if value is not None and value <= DARK]
-        # A single photo of 8 bits may be taken at night.
+        # A single 8-bit photo may have been taken at night.
         if dark and (is_deep or len(dark) == len(found)):
             which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
             yield (
@@ -58,25 +61,26 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
             )
     if channels == 1 and len(depths) == 2:
         yield (
-            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and all values are "
-            "taken as they are: convert them to one scale."
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and their "
+            "values are not rescaled: convert them to one scale."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (
             f"EXIF data turn {len(turned)} images without a change of their size "
-            f"({first_few(turned)}), and their labels are taken to be of the turned image. If a "
-            "tool drew them on the pixels as they are stored, remove the EXIF data."
+            f"({first_few(turned)}), and their labels are expected to fit the turned image. If a "
+            "tool drew them on the stored pixels, remove the EXIF data."
         )
 
 
 def label_warnings(
     looks: Sequence[Look], classes: Mapping[int, str], default_ignore: bool
 ) -> Iterator[str]:
-    """Yield what is odd about the labels of a semantic split.
+    """
+    Yield warnings about the labels of a semantic split.
 
     Args:
         classes: training label -> name.
-        default_ignore: nobody has said which raw label is ignored.
+        default_ignore: the data do not say which raw label is ignored.
     """
     ignored, pixels = Counter(), Counter()
     for look in looks:
@@ -110,15 +114,25 @@ def label_warnings(
 def panoptic_warnings(
     looks: Sequence[Look], classes: Mapping[int, tuple[str, str]], left_out: int
 ) -> Iterator[str]:
-    """Yield what is odd about the segments of a panoptic split.
+    """
+    Yield warnings about the segments of a panoptic split.
 
     Args:
         classes: category id -> name and kind, "thing" or "stuff".
-        left_out: number of images that hold nothing but void.
+        left_out: number of images that hold only void.
     """
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
         yield f"no segment is {first_few(lost)}."
+    segments, crowds = Counter(), Counter()
+    for look in looks:
+        segments.update({key: number for key, (number, _) in look.shown.items()})
+        crowds.update(look.crowds)
+    if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
+        yield (
+            f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
+            "objects that are not told apart, and not trained on."
+        )
     if all(kind == "thing" for _, kind in classes.values()):
         total = sum(height * width for height, width in (look.size for look in looks))
         void = total - sum(area for look in looks for _, area in look.shown.values())

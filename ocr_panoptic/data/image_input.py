@@ -1,7 +1,9 @@
-"""Images on their way to a network: their size checked, resized in any number of channels, cropped.
+"""
+Images on their way to a network: checked for size, resized in any number of channels, cropped.
 
-Detectron2 hands images to Pillow whole: of four channels the last one is taken for opacity, by
-which the others are weighted in a resize; five are none. Floats it resizes without antialiasing.
+Detectron2 gives whole images to Pillow. In a resize of four channels, Pillow takes the last one for
+opacity and weights the others by it; it does not know five channels. Detectron2 resizes floats
+without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -19,7 +21,8 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """Check the size of an image as Detectron2 does, or note it if the record has none.
+    """
+    Check the size of an image as Detectron2 does, or set it if the record has none.
 
     Args:
         image: [H, W, C].
@@ -35,7 +38,8 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """Check that the labels of a PNG are as large as the image.
+    """
+    Check that the labels of a PNG are as large as the image.
 
     Args:
         size: H, W of the labels.
@@ -50,8 +54,11 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
 
 
 class ChannelInput(T.AugInput):
-    """Detectron2's ``AugInput``, whose image is uint8 or float32 [H, W, C]. Each channel is resized
-    by itself, in Pillow's arithmetic."""
+    """
+    Detectron2's ``AugInput`` for images that are uint8 or float32 [H, W, C].
+
+    Each channel is resized on its own, in Pillow's arithmetic.
+    """
 
     def transform(self, tfm: Transform) -> None:
         if isinstance(tfm, T.ResizeTransform):
@@ -69,19 +76,20 @@ def resized(
     interpolation: int,
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
-    """Resize each channel of an image by itself.
+    """
+    Resize each channel of an image on its own.
 
     Args:
         image: uint8 or float32 [H, W, C].
-        interpolation: filter of Pillow.
-        box: left, top, right and bottom of the part that is wanted, in pixels; by default all.
+        interpolation: Pillow's filter.
+        box: left, top, right and bottom of the wanted part, in pixels; None for the whole image.
 
     Returns:
         array of the same type, [height, width, C].
     """
     order = 1
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
-        order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which is no copy
+        order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which needs no copy
         colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
         channels = colours.resize((width, height), interpolation, box).split()
     else:
@@ -89,17 +97,20 @@ def resized(
             Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
             for part in image.transpose(2, 0, 1)
         ]
-    # One after the other in memory, as a network takes them: turning pixels round takes longer.
+    # One plane after the other in memory, as a network takes them: interleaving takes longer.
     planes = np.stack([np.asarray(channel) for channel in channels[::order]])
     return planes.transpose(1, 2, 0)
 
 
-SUPPORT = 2  # pixels around a place that the widest of the filters, the bicubic one, reads
+SUPPORT = 2  # pixels that the widest filter, the bicubic, reads on each side of a place
 
 
 class ResizedCrop(T.Augmentation):
-    """A resize, then a crop: what both draw, and the same box of the same size, as if one came
-    after the other. Labels are equal; an image's values differ by 2 at most, through rounding."""
+    """
+    A resize and a crop in one step, with the random numbers and the result of one after the other.
+
+    Labels are equal; an image's values differ by at most 2, through rounding.
+    """
 
     def __init__(
         self, resize: T.Augmentation, crop: T.RandomCrop | T.RandomCrop_CategoryAreaConstraint
@@ -111,7 +122,7 @@ class ResizedCrop(T.Augmentation):
         resize = self.resize.get_transform(image)
         is_resized = isinstance(resize, T.ResizeTransform)
         size = (resize.new_h, resize.new_w) if is_resized else image.shape[:2]
-        shape = np.broadcast_to(np.uint8(0), size)  # all that a crop looks at
+        shape = np.broadcast_to(np.uint8(0), size)  # a crop looks only at the shape
         if isinstance(self.crop, T.RandomCrop):
             crop = self.crop.get_transform(shape)
         elif self.crop.single_category_max_area >= 1:
@@ -122,17 +133,17 @@ class ResizedCrop(T.Augmentation):
 
 
 class ResizedCropTransform(Transform):
-    """The crop of a resized image."""
+    """A resize followed by a crop, in one step."""
 
     def __init__(self, resize: T.ResizeTransform, crop: CropTransform):
         super().__init__()
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """uint8 or float32 [H, W, C], of which only what the crop shows is read."""
+        """Return the crop of an image, uint8 or float32 [H, W, C], reading only what it shows."""
         spans, inner = zip(
-            _part(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
-            _part(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
+            _crop_span(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
+            _crop_span(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
             strict=True,
         )
         (top, bottom), (left, right) = inner
@@ -140,7 +151,7 @@ class ResizedCropTransform(Transform):
         return resized(img[spans], self.crop.h, self.crop.w, self.resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Integers [H, W] or [H, W, C], by nearest neighbour."""
+        """Return the crop of integers [H, W] or [H, W, C], resized by nearest neighbour."""
         rows = _nearest(self.resize.h, self.resize.new_h)[self.crop.y0 :][: self.crop.h]
         columns = _nearest(self.resize.w, self.resize.new_w)[self.crop.x0 :][: self.crop.w]
         return segmentation[rows][:, columns]
@@ -152,20 +163,21 @@ class ResizedCropTransform(Transform):
         return self.crop.apply_polygons(self.resize.apply_polygons(polygons))
 
 
-def _part(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
+def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Returns:
-        the pixels of a side of ``old`` that ``start``..``start + length`` of its ``new`` ones show;
-        where this begins and ends within them.
+    Return the pixels of a side that a crop reads, and where the crop begins and ends within them.
+
+    The side has ``old`` pixels, and ``new`` pixels after the resize. The crop is
+    ``start``..``start + length`` of these.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
-    around = SUPPORT * max(scale, 1) + 1
-    low, high = max(0, math.floor(first - around)), min(old, math.ceil(last + around))
+    margin = SUPPORT * max(scale, 1) + 1
+    low, high = max(0, math.floor(first - margin)), min(old, math.ceil(last + margin))
     return slice(low, high), (first - low, last - low)
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return which of ``old`` pixels Pillow takes for each of ``new`` ones."""
+    """Return for each of ``new`` pixels the one of ``old`` pixels that Pillow takes."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]

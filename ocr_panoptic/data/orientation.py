@@ -1,4 +1,5 @@
-"""Augmentations for images without an up, and for changing light: turns, mirrors, colours.
+"""
+Augmentations for images without an upright direction, and for changing light.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -15,7 +16,7 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return the turns of INPUT.RANDOM_ROTATE_90, which come before a resize."""
+    """Return the turns of INPUT.RANDOM_ROTATE_90, which stand before a resize."""
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 
@@ -24,8 +25,8 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
     Return the flips of INPUT.RANDOM_FLIP, each with probability 0.5.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image. Both flips mirror it: a
-            vertical one is a horizontal one and half a turn.
+        flip_pairs: labels that change places in a mirrored image. Both flips mirror the image: a
+            vertical flip equals a horizontal flip and half a turn.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}
     return [
@@ -35,8 +36,7 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
 
 
 def colours(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return the changes of INPUT.COLOR_JITTER: Detectron2's, of brightness, contrast and
-    saturation."""
+    """Return Detectron2's changes of brightness, contrast and saturation for INPUT.COLOR_JITTER."""
     if not (jitter := inputs.COLOR_JITTER):
         return []
     if inputs.CHANNELS != COLOURS:
@@ -57,21 +57,21 @@ class RandomTurn(T.Augmentation):
 
 
 class TurnTransform(Transform):
-    """A turn by quarters of a circle against the clock, of pixels and labels as they are."""
+    """A turn by quarters of a circle, counterclockwise, which does not resample anything."""
 
     def __init__(self, height: int, width: int, quarters: int):
         super().__init__()
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """[H, W] or [H, W, C]."""
+        """Return the turned image [H, W] or [H, W, C]."""
         return np.rot90(img, self.quarters)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
         return np.rot90(segmentation, self.quarters)
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        """x, y [N, 2], the image being W wide and H high."""
+        """Return the turned points x, y [N, 2] of an image of size H, W."""
         sides = self.height, self.width
         for quarter in range(self.quarters):
             width = sides[(quarter + 1) % 2]
@@ -80,7 +80,7 @@ class TurnTransform(Transform):
 
 
 class RandomMirror(T.RandomFlip):
-    """Detectron2's flip with probability 0.5, and the pairs of labels swapped."""
+    """Detectron2's flip with probability 0.5, which also swaps pairs of labels."""
 
     def __init__(self, flip_pairs: Sequence[tuple[int, int]] = (), *, vertical: bool = False):
         super().__init__(horizontal=not vertical, vertical=vertical)
@@ -96,31 +96,31 @@ class RandomMirror(T.RandomFlip):
 
 
 class MirrorTransform(HFlipTransform):
-    """Horizontal flip that swaps the labels of each pair."""
+    """A horizontal flip that swaps the labels of each pair."""
 
     def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
         super().__init__(width)
         self.flip_pairs = flip_pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Labels uint8 [H, W]."""
+        """Return the flipped labels, uint8 [H, W]."""
         return swapped(self.apply_image(segmentation), self.flip_pairs)
 
 
 class VerticalMirrorTransform(VFlipTransform):
-    """Vertical flip that swaps the labels of each pair."""
+    """A vertical flip that swaps the labels of each pair."""
 
     def __init__(self, height: int, flip_pairs: Sequence[tuple[int, int]]):
         super().__init__(height)
         self.flip_pairs = flip_pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Labels uint8 [H, W]."""
+        """Return the flipped labels, uint8 [H, W]."""
         return swapped(self.apply_image(segmentation), self.flip_pairs)
 
 
 def swapped(labels: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return labels, uint8 where there are pairs, in which those of each have changed places."""
+    """Return labels with the two labels of each pair swapped; they must be uint8 for pairs."""
     if not pairs:
         return labels
     table = np.arange(256, dtype=np.uint8)

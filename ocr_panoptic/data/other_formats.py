@@ -1,4 +1,4 @@
-"""Files of annotations that are given in place of one that describes data: what to type instead."""
+"""Recognises annotation files that are given as data files, and tells how to import them."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from .faults import first_few
 
 
 def only_data_file(folder: Path) -> Path:
-    """Return the YAML of a folder, or else its JSON, if there is one only."""
+    """Return the single YAML file of a folder, or else its single JSON file."""
     found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".yaml", ".yml"))
     found = found or sorted(folder.glob("*.json"))
     if len(found) != 1:
@@ -23,7 +23,8 @@ def only_data_file(folder: Path) -> Path:
 
 
 def check_is_no_annotation(path: Path, content: object) -> None:
-    """Raise UserError with the import to type if a file holds annotations of another format.
+    """
+    Raise UserError with the import to type if a file holds annotations of another format.
 
     Args:
         content: value of the file's YAML or JSON; None of an XML file.

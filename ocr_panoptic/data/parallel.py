@@ -1,4 +1,4 @@
-"""A function over many items, with the machine's cores, and how far it is."""
+"""Computes a function over many items on several cores, and shows the progress."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +20,14 @@ def imap_with_progress(
     description: str,
     workers: int | None = None,
 ) -> Iterator[_Result]:
-    """Yield ``function(item)`` of the items in their order, computed by several processes.
+    """
+    Yield ``function(item)`` for the items in their order, computed by several processes.
 
     Args:
         function: a function that can be pickled.
         description: text before the bar.
-        workers: processes, by default the machine's cores, at most 8. With 1 all runs in this one.
+        workers: number of processes, by default the machine's cores, at most 8. With 1, this
+            process computes everything.
     """
     if workers is not None and workers < 1:
         raise UserError(f"--workers is {workers}, it must be at least 1.")
@@ -35,7 +37,7 @@ def imap_with_progress(
     if workers <= 1:
         yield from map(function, with_progress(items, description))
         return
-    # Not multiprocessing.Pool, which waits for ever for a worker that the system has ended.
+    # multiprocessing.Pool would wait for ever for a worker that the system has killed.
     with ProcessPoolExecutor(workers) as pool:
         chunk = max(1, min(32, len(items) // (4 * workers)))
         results = pool.map(function, items, chunksize=chunk)

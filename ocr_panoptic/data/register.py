@@ -1,4 +1,4 @@
-"""Data sets in Detectron2's catalogs: their names, and what these say of classes."""
+"""Data sets in Detectron2's catalogs: their names, their metadata, and their classes."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ class _Registered(NamedTuple):
     files: tuple[Path, ...]
 
 
-_registered: dict[str, _Registered] = {}  # name -> what this module has registered
+_registered: dict[str, _Registered] = {}  # names that this module has registered
 
-# Data sets that are known by name alone add themselves here (:mod:`.published.register`): a
-# function that registers those among the names in use.
+# Data sets known by name add themselves here (:mod:`.published.register`): functions that register
+# the names in use.
 KNOWN: list[Callable[[Collection[str]], None]] = []
 
 
@@ -37,13 +37,14 @@ def register(
     *,
     replaces: bool = False,
 ) -> None:
-    """Register a data set, in place of one that this function has registered under its name.
+    """
+    Register a data set; it replaces a data set that this function has registered under its name.
 
     Args:
         origin: the data file or folder, for messages.
         load: returns the records.
-        files: and folders that :func:`check_files` looks for.
-        replaces: take the place of one that Detectron2 has registered, too.
+        files: files and folders that :func:`check_files` looks for.
+        replaces: also replace a data set that Detectron2 has registered.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -63,7 +64,8 @@ def register_data_files(
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Register the splits of data files as ``<name>_<split>``, in place of former ones.
+    """
+    Register the splits of data files as ``<name>_<split>``; former ones are replaced.
 
     Args:
         files, wanted, classes: see :func:`.read_described`.
@@ -81,32 +83,32 @@ def register_data_files(
 def register_in_use(
     files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """Register the data sets that are known by name, data files, and for names that they do not
-    describe also ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
+    """
+    Register the data sets in use: those known by name, and those of data files.
+
+    Names without either are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
+    """
     for register_known in KNOWN:
         register_known(wanted)
     names = register_data_files(files, wanted, classes)
-    foreign = DatasetCatalog.keys() - _registered.keys()  # Detectron2's, or other code's
+    foreign = DatasetCatalog.keys() - _registered.keys()  # names of Detectron2 or other code
     rest = [name for name in wanted if name not in names and name not in foreign]
     return [*names, *register_data_files(files_below_root(rest), rest, classes)]
 
 
 def check_same_classes(names: Sequence[str]) -> None:
-    """Compare the classes of registered data sets that data files describe, see
-    :func:`.compare_classes`."""
+    """Check that registered data sets have the same classes, see :func:`.compare_classes`."""
     compare_classes(
         {name: (_registered[name].origin, MetadataCatalog.get(name).as_dict()) for name in names}
     )
 
 
 def check_files(names: Iterable[str]) -> None:
-    """Look for the files and folders of data sets, before hours are spent on some of them. Nothing
-    is read.
-    """
+    """Check that the files and folders of data sets exist, without reading them."""
     for name in names:
         if name in _registered:
             files = map(str, _registered[name].files)
-        else:  # Detectron2's, or of other code that names them as it does
+        else:  # Detectron2's data set, or one with the same metadata
             metadata = MetadataCatalog.get(name)
             files = (metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root"))
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
@@ -124,8 +126,8 @@ def registered_metadata(dataset_name: str) -> Metadata:
 
 
 def class_counts(dataset_name: str) -> tuple[int, int]:
-    """Return the numbers of thing classes and of classes of the semantic head of a registered
-    panoptic data set.
+    """
+    Return the numbers of thing classes and of semantic classes of a registered panoptic data set.
 
     The second is the number of stuff classes plus one, for the label "things".
     """
@@ -148,7 +150,7 @@ def semantic_class_count(dataset_name: str) -> int:
 
 
 def not_registered(name: str) -> str:
-    """Return what to do about a name that no data set has, as a message."""
+    """Return a message about a name that no data set has."""
     stem = printable(name.rpartition("_")[0] or name)
     for path in files_below_root([name]):
         with suppress(OSError, ValueError):

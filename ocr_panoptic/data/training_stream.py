@@ -1,4 +1,4 @@
-"""The images of a training, and the sequence of their batches, which can be entered anywhere."""
+"""The images of a training, and the sequence of their batches, which can start anywhere."""
 
 import multiprocessing.queues
 import os
@@ -34,7 +34,8 @@ _Key = tuple[int, int]  # position in the sequence of all processes, index of th
 
 
 def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
-    """Return the records of DATASETS.TRAIN, as a training draws them.
+    """
+    Return the records of DATASETS.TRAIN that a training draws from.
 
     Args:
         log: log how many instances each class has.
@@ -51,29 +52,29 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
 
 class TrainingStream:
     """
-    An endless sequence of batches that follows from the data, the seed and the number of processes
-    alone. Unlike Detectron2's loader it depends neither on the number of workers nor on what they
-    have prefetched: the random generators are seeded for each image by its position in the
-    sequence. So it can be entered at any batch, without loading the images before it.
+    An endless sequence of batches that can be resumed at any batch.
 
-    Without grouping by aspect ratio the images of each step, and their augmentation, are those of
-    any other number of processes, too.
+    It follows only from the data, the seed and the number of processes. Unlike Detectron2's loader,
+    it depends neither on the number of workers nor on what they have prefetched: the random
+    generators are seeded for each image by its position in the sequence. So earlier images need not
+    be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
+    not depend on the number of processes either.
 
     Args:
         records: records of the data set, map-style.
-        sampler: endless indices of this process's images, the same whenever it is iterated.
+        sampler: endless indices of this process's images, the same in every iteration.
         mapper: makes the model's input from a record.
-        batch_size: images of all processes.
-        group: put images that are wider than high, and the others, into batches of their own.
-        workers: processes that load images; 0 for none.
+        batch_size: number of images in all processes.
+        group: put wide images and other images into separate batches.
+        workers: number of processes that load images; 0 for none.
         seed: nonnegative.
         channels: channels of the images, INPUT.CHANNELS.
-        device: where the tensors of the examples are wanted, MODEL.DEVICE. No copy to a GPU is
-            waited for. Detectron2's ``Instances`` stay where they are: its models move them.
+        device: device of the examples' tensors, MODEL.DEVICE; copies to a GPU are asynchronous.
+            Detectron2's ``Instances`` stay on the CPU, since its models move them.
 
     Attributes:
-        seen: number of images at the start of the sequence that are left out, in all processes;
-            a multiple of the batch size.
+        seen: number of images, in all processes, that are skipped at the start of the sequence; a
+            multiple of the batch size.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class TrainingStream:
         self.wide = [_is_wide(records[k], channels) for k in range(len(records))] if group else None
         self.workers = workers
         self.device = torch.device(device)
-        if isinstance(records, list):  # in one piece of memory, which the workers share
+        if isinstance(records, list):  # one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
         self.examples = _Examples(records, mapper, seed)
         self.seen = 0
@@ -112,13 +113,13 @@ class TrainingStream:
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=_identity,
                 worker_init_fn=begin_worker,
-                generator=torch.Generator(),  # else its seeds are drawn from the training's
+                generator=torch.Generator(),  # else its seeds would change the training's generator
                 pin_memory=self.device.type == "cuda",
             )
         )
         while True:
-            # Not a batch ahead on a stream of its own: two images of COCO, 7.4 MiB, take a GPU 0.3
-            # ms at 25 GB/s, of a step of hundreds. They wait for it in pinned memory.
+            # No copying ahead on a separate stream: two images of COCO, 7.4 MiB, take a GPU 0.3 ms
+            # at 25 GB/s, in a step of hundreds. They wait in pinned memory.
             move = partial(Tensor.to, device=self.device, non_blocking=True)
             yield [tree_map_only(Tensor, move, example) for example in islice(loader, size)]
 
@@ -136,11 +137,12 @@ class TrainingStream:
 def build_training_stream(
     cfg: CfgNode, mapper: Callable[[dict], Any], device: str = "cpu"
 ) -> TrainingStream:
-    """Return the batches of DATASETS.TRAIN, drawn by Detectron2's samplers.
+    """
+    Return the batches of DATASETS.TRAIN, drawn by Detectron2's samplers.
 
     Args:
-        cfg: DATASETS.TRAIN, DATALOADER and SOLVER.IMS_PER_BATCH, as Detectron2 reads them, and the
-            seed of order and augmentation, :func:`run_seed`.
+        cfg: config whose DATASETS.TRAIN, DATALOADER and SOLVER.IMS_PER_BATCH have Detectron2's
+            meaning; :func:`run_seed` is the seed of order and augmentation.
         device: see :class:`TrainingStream`.
     """
     seed = run_seed(cfg)
@@ -148,7 +150,7 @@ def build_training_stream(
     cfg.defrost()
     cfg.SEED = seed
     records = training_records(cfg, log=True)
-    with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
+    with seeded_generators(seed):  # Detectron2's samplers draw their seeds from them
         sampler = _sampler_by_labels(cfg, records)
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records, sampler=sampler)
     if parts["sampler"] is None:
@@ -170,8 +172,11 @@ def build_training_stream(
 
 
 def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
-    """Return the sampler that repeats images with rare classes, for semantic data: Detectron2
-    reads the classes of an image from its instances. None for other data and samplers."""
+    """
+    Return the sampler that repeats semantic images with rare classes; None for other configs.
+
+    Detectron2's own sampler reads the classes of an image from its instances.
+    """
     loader = cfg.DATALOADER
     if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
         return None
@@ -196,7 +201,7 @@ def run_seed(cfg: CfgNode) -> int:
 
 
 class _Examples(Dataset):
-    """Mapped records, the random generators seeded by the position at which each is used."""
+    """Mapped records, for which the random generators are seeded by position in the sequence."""
 
     def __init__(self, records: Dataset, mapper: Callable[[dict], Any], seed: int):
         self.records = records
@@ -225,12 +230,15 @@ def _identity(example: Any) -> Any:
 
 @contextmanager
 def explained_workers() -> Iterator[None]:
-    """Raise the error of a process that loads images as it was there, and say what to do if one has
-    ended, which PyTorch raises by a signal handler, whatever the trainer does then."""
+    """
+    Raise a loading process's error as it was, with advice if the process has ended.
+
+    PyTorch reports an ended process by a signal handler, in any line of the trainer.
+    """
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
-        if _lacks_room(error):  # of a tensor that this process, or that one, cannot open
+        if _lacks_room(error):  # a process cannot open a tensor
             raise UserError(
                 f"A process that loads images has ended, or its images cannot be taken over "
                 f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
@@ -239,14 +247,14 @@ def explained_workers() -> Iterator[None]:
                 "DATALOADER.NUM_WORKERS 0 needs none of them."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # of this process, or a defect whose traceback the message has
+            raise  # this process's error, or a defect whose traceback the message has
         text = _own_words(error)
         system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
         raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
 
 
 def _own_words(error: Exception) -> str:
-    """Return the message of an error without the traceback that PyTorch puts before it."""
+    """Return the message of an error without PyTorch's traceback before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
@@ -263,8 +271,9 @@ def begin_worker(worker: int) -> None:
 
 def end_if_an_image_is_lost(worker: int) -> None:
     """
-    Let a process of a ``DataLoader`` end if it cannot pass on an image, for which /dev/shm has no
-    room. Python would print the error and go on, and the trainer wait for the image for ever.
+    Let a process of a ``DataLoader`` end if it cannot pass on an image because /dev/shm is full.
+
+    Python would print the error and go on, and the trainer would wait for the image for ever.
     """
     multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_without_image)
 
@@ -276,9 +285,10 @@ def _end_without_image(error: Exception, example: Any) -> None:
 
 def leave_signals_to_the_trainer(worker: int) -> None:
     """
-    Let a process that loads images outlive a Ctrl-C and a queue's SIGTERM, which reach all
-    processes of a job: the trainer needs images to finish its iteration. It ends its workers by a
-    SIGTERM of its own. DataLoader's handler would end them at any, and the trainer with an error.
+    Let a process that loads images ignore a Ctrl-C and a SIGTERM that reach all processes.
+
+    The trainer needs images to finish its iteration, and ends its workers by a SIGTERM of its own.
+    DataLoader's handler would end them at any SIGTERM, and the trainer with an error.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,5 @@
-"""Bootstrap confidence intervals: how much a metric varies with the choice of the images.
+"""
+Bootstrap confidence intervals: how much a metric varies with the choice of the images.
 
 As many images as there are, N, are drawn with replacement, 1000 times. The metric is computed for
 each draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
@@ -14,7 +15,7 @@ import numpy as np
 DRAWS = 1000
 SEED = 0
 SHARE = 0.95
-_PART = 100  # of the draws at a time, which bounds the memory
+_CHUNK = 100  # draws at a time, which bounds the memory
 
 
 def bootstrap_interval(
@@ -33,9 +34,9 @@ def bootstrap_interval(
     rng = np.random.default_rng(SEED)
     flat = counts.reshape(images, -1).astype(np.float64)
     values = []
-    for _ in range(0, DRAWS, _PART):
-        times = rng.multinomial(images, np.full(images, 1 / images), size=_PART)
-        values.append(metric((times @ flat).reshape(_PART, *counts.shape[1:])))
+    for _ in range(0, DRAWS, _CHUNK):
+        times = rng.multinomial(images, np.full(images, 1 / images), size=_CHUNK)
+        values.append(metric((times @ flat).reshape(_CHUNK, *counts.shape[1:])))
     tail = (1 - SHARE) / 2
     values = np.concatenate(values)
     values = values[~np.isnan(values)]
@@ -46,7 +47,8 @@ def bootstrap_interval(
 
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
-    """Return mIoU in 0..1 over the classes that the truth holds; NaN for one class.
+    """
+    Return mIoU in 0..1 over the classes that the truth holds; NaN for one class.
 
     Args:
         counts: [..., K, 3], for each class the pixels that are right, true and predicted.
@@ -57,7 +59,8 @@ def mean_iou(counts: np.ndarray) -> np.ndarray:
 
 
 def mean_pq(counts: np.ndarray) -> np.ndarray:
-    """Return PQ in 0..1 over the categories that occur.
+    """
+    Return PQ in 0..1 over the categories that occur.
 
     Args:
         counts: [..., K, 4], for each category the sum of the IoUs of matched segments, and the

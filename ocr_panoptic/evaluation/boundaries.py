@@ -1,14 +1,16 @@
-"""Boundary regions of label maps, and how good a prediction is in them.
+"""
+Boundary regions of label maps, and how good a prediction is inside them.
 
 Distances are Chebyshev's: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart, as in erosion
 and dilation by 3 x 3 squares, which the published code uses.
 
 **Boundary IoU** (Cheng et al., "Boundary IoU: Improving Object-Centric Image Segmentation
-Evaluation", CVPR 2021, arXiv:2103.16562, section 5; https://github.com/bowenc0221/boundary-iou-api):
-IoU of the inner boundary regions of the predicted and of the true mask. The inner boundary region
-of a mask is all its pixels at most d away from a pixel outside the mask. d is 2% of the image's
-diagonal, rounded, at least 1. Beyond the image's border is outside. Pixels without a true class are
-outside every true mask, and are left out of the predicted regions.
+Evaluation", CVPR 2021, arXiv:2103.16562, section 5;
+https://github.com/bowenc0221/boundary-iou-api): IoU of the inner boundary regions of the predicted
+and of the true mask. The inner boundary region of a mask is all its pixels at most d away from a
+pixel outside the mask. d is 2% of the image's diagonal, rounded, at least 1. Beyond the image's
+border is outside. Pixels without a true class are outside every true mask, and are left out of the
+predicted regions.
 
 Pixels are counted by runs (:mod:`.runs`).
 
@@ -20,7 +22,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-DILATION_RATIO = 0.02  # of the diagonal, as published
+DILATION_RATIO = 0.02  # of the image's diagonal, as published
 
 
 def boundary_distance(size: Sequence[int]) -> int:
@@ -29,7 +31,8 @@ def boundary_distance(size: Sequence[int]) -> int:
 
 
 def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
-    """For each distance, find the pixels that have another label at most so far away.
+    """
+    For each distance, find the pixels that have another label at most so far away.
 
     Args:
         labels: integers [H, W], classes or ids of segments.
@@ -51,7 +54,7 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
     corners[1:-1, 1:] |= down
     corners[1:-1, :-1] |= down
     near = {}
-    window = 1  # corners, in both directions, that each element of ``meet`` stands for
+    window = 1  # number of corners, in both directions, that an element of ``meet`` covers
     for distance in distances:
         while window < 2 * distance:
             step = min(window, 2 * distance - window)
@@ -64,7 +67,8 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
 
 
 def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
-    """Find the pixels in the inner boundary region of the mask of their own label.
+    """
+    Find the pixels in the inner boundary region of the mask of their own label.
 
     Args:
         near: bool [H, W] from :func:`near_other_labels`, for this distance.
@@ -87,7 +91,8 @@ def boundary_counts(
     pixels: np.ndarray,
     num_classes: int,
 ) -> np.ndarray:
-    """Count the pixels of the boundary regions of each class.
+    """
+    Count the pixels of the boundary regions of each class.
 
     Args:
         truth, prediction: integers [R], labels of runs.

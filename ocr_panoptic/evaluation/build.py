@@ -1,4 +1,4 @@
-"""The evaluator that the metadata of a data set asks for."""
+"""Builds the evaluator that the metadata of a data set asks for."""
 
 import os
 
@@ -26,10 +26,9 @@ def build_evaluator(
     "sem_seg": semantic segmentation; "coco": AP.
 
     Args:
-        cfg: its MODEL.MASK_ON tells whether there is a mask AP, and TEST.SAVE_PREDICTIONS whether
-            predictions are written.
+        cfg: its MODEL.MASK_ON adds the mask AP, and TEST.SAVE_PREDICTIONS writes predictions.
         dataset_name: a registered data set.
-        output_dir: folder of the predictions and of what the evaluators write beside metrics.
+        output_dir: folder of the predictions and of other files of the evaluators.
     """
     metadata = MetadataCatalog.get(dataset_name)
     kind, saves = metadata.get("evaluator_type"), cfg.TEST.SAVE_PREDICTIONS
@@ -65,11 +64,10 @@ def build_evaluator(
 def _instance_evaluator(
     cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike
 ) -> COCOEvaluator:
-    # Detectron2 would infer the tasks from the predictions, and leave out the masks where nothing
-    # is predicted.
+    # Detectron2 would infer the tasks from the predictions, and omit masks if nothing is predicted.
     tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if not MetadataCatalog.get(dataset_name).get("json_file"):
         return PanopticInstanceEvaluator(dataset_name, tasks, dump_dir)
-    # The fast implementation is compiled, and close to pycocotools, not equal.
+    # The fast implementation is compiled; its results are close to pycocotools', but not equal.
     return COCOEvaluator(dataset_name, tasks, output_dir=dump_dir, use_fast_impl=False)

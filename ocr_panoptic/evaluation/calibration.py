@@ -1,4 +1,5 @@
-"""Do pixels of confidence c have the right label in a share c of the cases?
+"""
+Do pixels of confidence c have the right label in a share c of the cases?
 
 Expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
 arXiv:1706.04599, equation 3): the pixels fall into M = 15 bins by confidence, bin m holding those
@@ -30,7 +31,7 @@ def count_calibration(
     Returns:
         float64 [15, 3]: number of pixels, sum of their confidences, and how many are right.
     """
-    bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; 0 are the pixels to leave out
+    bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is left out
     bins.clip(1, NUM_BINS, out=bins)
     bins *= truth != ignore_label
     key = (2 * bins + (truth == prediction)).reshape(-1)
@@ -42,8 +43,7 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """Return the error in 0..1, of the sums of :func:`count_calibration` over images; NaN without a
-    pixel."""
+    """Return the error in 0..1 for summed :func:`count_calibration`; NaN without a pixel."""
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

@@ -1,7 +1,8 @@
-"""The confusion matrix of semantic segmentation, the metrics that follow from it, and its files.
+"""
+The confusion matrix of semantic segmentation, the metrics that follow from it, and its files.
 
 Shape letters: H, W size of the image; R runs of pixels; K classes. Rows of a confusion matrix are
-true classes, columns predicted ones.
+true classes, columns predicted classes.
 """
 
 import csv
@@ -26,14 +27,15 @@ def confusion_matrix(
     ignore_label: int,
     pixels: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Count the pixels of every pair of true and predicted class.
+    """
+    Count the pixels of every pair of true and predicted class.
 
     Args:
         truth: unsigned integers [H, W] or, for runs, [R]; labels 0..K-1 or ``ignore_label``.
         prediction: integers of the same shape, labels 0..K-1.
         num_classes: K.
         ignore_label: true label of the pixels that are left out, not negative.
-        pixels: integers [R], pixels of each run; by default 1.
+        pixels: integers [R], number of pixels of each run; 1 by default.
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
@@ -64,7 +66,8 @@ def confusion_matrix(
 
 
 def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
-    """Return the scores of a confusion matrix, equal to those of Detectron2's SemSegEvaluator.
+    """
+    Return the scores of a confusion matrix, equal to those that Detectron2's SemSegEvaluator gives.
 
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
@@ -75,7 +78,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
       prediction holds, so that a class which is predicted but never true counts as 0. Other
       toolboxes report this metric. It equals "mIoU" if the truth holds every class.
-      A mean of one class says nothing about telling classes apart: it is NaN.
+      A mean of a single class says nothing about telling classes apart: it is NaN.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     All are NaN for an empty matrix.
@@ -92,10 +95,10 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
         overall = {
-            "mIoU": np.sum(iou[occurs]) / several(occurs),
-            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / several(union > 0),
+            "mIoU": np.sum(iou[occurs]) / count_several(occurs),
+            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / count_several(union > 0),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
-            "mACC": np.sum(acc[occurs]) / several(occurs),
+            "mACC": np.sum(acc[occurs]) / count_several(occurs),
             "pACC": np.sum(tp) / total,
         }
     overall = {name: float(100 * value) for name, value in overall.items()}
@@ -105,17 +108,19 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     return overall
 
 
-def several(classes: np.ndarray) -> np.ndarray:
-    """Return how many classes are counted, bool [..., K] -> float [...]; NaN for less than two."""
+def count_several(classes: np.ndarray) -> np.ndarray:
+    """Return the number of True in bool [..., K] as float [...]; NaN for less than two."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
-    """Return the IoU of groups of classes, equal to cityscapesscripts'.
+    """
+    Return the IoU of groups of classes, equal to cityscapesscripts'.
 
-    "IoU_category" of a category is the IoU if its classes are one class. It is NaN if neither truth
-    nor prediction holds the category. "mIoU_categories" is the mean over the other categories.
+    "IoU_category" of a category is the IoU of its classes taken as one class. It is NaN if neither
+    truth nor prediction holds the category. "mIoU_categories" is the mean over the other
+    categories.
 
     cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_scores`.
 
@@ -141,7 +146,8 @@ MAX_CLASSES_WITH_NUMBERS = 40
 def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
-    """Write ``confusion_matrix.csv`` and ``confusion_matrix.png``.
+    """
+    Write ``confusion_matrix.csv`` and ``confusion_matrix.png``.
 
     Args:
         confusion: int64 [K, K], numbers of pixels, rows = truth.
@@ -159,8 +165,11 @@ def write_confusion(
 
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
-    """Draw the shares of each true class's pixels, in percent. Classes that the truth lacks are
-    grey. Small matrices show their numbers, rounded, except 0."""
+    """
+    Draw the shares of each true class's pixels, in percent.
+
+    Classes that the truth lacks are grey. Small matrices show their numbers, rounded, except 0.
+    """
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)
     np.divide(100.0 * confusion, totals, out=percent, where=totals > 0)

@@ -1,4 +1,5 @@
-"""The scores of single images, and their losses by kinds of errors.
+"""
+The scores of single images, and their losses by kinds of errors.
 
 The score of an image is its own PQ or mIoU, in percent. Its losses add up to 100 - score.
 
@@ -98,6 +99,8 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 
 class ImageScore(NamedTuple):
     """
+    The score of one image, with its losses and the counts behind it.
+
     Attributes:
         file_name: path of the image.
         losses: loss by kind, in percent.
@@ -112,19 +115,18 @@ class ImageScore(NamedTuple):
 
     @classmethod
     def of(cls, file_name: str, losses: dict[str, float], counts: np.ndarray) -> "ImageScore":
-        """Keep the counts [K, S] of the classes that have some."""
+        """Create a score; only classes whose counts [K, S] are not all 0 are kept."""
         classes = np.flatnonzero(counts.any(axis=1))
         return cls(file_name, losses, classes, counts[classes].astype(np.float64))
 
     @property
     def score(self) -> float:
-        """Return the score in percent; NaN for an image without segments or classes."""
+        """The score in percent; NaN for an image without segments or classes."""
         return 100 - sum(self.losses.values())
 
 
 def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
-    """Return the counts of images [N, K, S], sorted by file name: their order does not depend on
-    the processes."""
+    """Return the counts of images [N, K, S], sorted by file name, for any number of processes."""
     scores = sorted(scores, key=lambda score: score.file_name)
     width = scores[0].counts.shape[1] if scores else 0
     counts = np.zeros((len(scores), num_classes, width))
@@ -134,7 +136,7 @@ def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a row for each image, worst first: "file_name", the metric, the losses."""
+    """Write a row for each image, the worst first: "file_name", the metric, the losses."""
     rows = [{"file_name": s.file_name, metric: s.score, **s.losses} for s in scores]
     rows.sort(key=lambda row: (math.isnan(row[metric]), row[metric], row["file_name"]))
     write_table(rows, image_scores_file(folder, task))

@@ -17,13 +17,14 @@ logger = logging.getLogger(__name__)
 
 class PanopticInstanceEvaluator(COCOEvaluator):
     """
-    Detectron2's ``COCOEvaluator``, which takes its truth from an instance JSON, for a data set that
-    has panoptic PNGs only. The truth is their things, in the images that are evaluated.
+    Detectron2's ``COCOEvaluator`` for a data set that has panoptic PNGs and no instance JSON.
+
+    The truth is the things in the PNGs of the evaluated images.
 
     Args:
         dataset_name: a registered panoptic data set.
         tasks: "bbox", or "bbox" and "segm".
-        output_dir: folder of the predictions; by default they are not written.
+        output_dir: folder of the predictions; None does not write them.
     """
 
     def __init__(self, dataset_name: str, tasks: tuple[str, ...], output_dir: str | None = None):
@@ -42,7 +43,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Take a batch, as ``COCOEvaluator`` does, and read its panoptic PNGs."""
+        """Process a batch by ``COCOEvaluator``, and read its panoptic PNGs."""
         super().process(inputs, outputs)
         for input_ in inputs:
             self.add_truth(input_["image_id"])
@@ -75,17 +76,17 @@ class PanopticInstanceEvaluator(COCOEvaluator):
     def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
         """Return the results of ``COCOEvaluator`` (main process only)."""
         self._coco_api = COCO()
-        self._coco_api.dataset = self.gathered()
+        self._coco_api.dataset = self.gather_truth()
         self._coco_api.createIndex()
         return super().evaluate(img_ids)
 
-    def gathered(self) -> dict:
-        """Return the truth of all processes as an instance JSON has it (main process only)."""
+    def gather_truth(self) -> dict:
+        """Return the truth of all processes in the form of an instance JSON (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {
             "images": [image for images, _ in gathered for image in images],
-            # pycocotools takes id 0 for "no match".
+            # pycocotools reads id 0 as "no match".
             "annotations": [{**a, "id": number} for number, a in enumerate(annotations, 1)],
             "categories": self._things,
         }

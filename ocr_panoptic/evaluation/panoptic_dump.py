@@ -23,10 +23,11 @@ NAME = "panoptic_predictions"
 
 
 class DatasetCategories:
-    """The data set's category ids of the model's classes.
+    """
+    A map from the model's classes to the data set's category ids.
 
     Args:
-        metadata: with ``{thing,stuff}_dataset_id_to_contiguous_id``.
+        metadata: metadata with ``{thing,stuff}_dataset_id_to_contiguous_id``.
     """
 
     def __init__(self, metadata: Metadata):
@@ -35,8 +36,8 @@ class DatasetCategories:
             False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
         }
 
-    def of_data_set(self, segment: dict) -> dict:
-        """Return a segment with the data set's category id. A segment without "isthing" has it."""
+    def with_dataset_id(self, segment: dict) -> dict:
+        """Return a segment with the data set's category id; without "isthing" it has this id."""
         category_id = segment["category_id"]
         if segment.get("isthing") is not None:
             isthing = bool(segment["isthing"])
@@ -51,17 +52,20 @@ class DatasetCategories:
 
 
 class PanopticDump(DatasetEvaluator):
-    """Write ``panoptic_predictions/<stem of the image's file>.png`` and
+    """
+    An evaluator that writes panoptic predictions for panopticapi.
+
+    It writes ``panoptic_predictions/<stem of the image's file>.png`` and
     ``panoptic_predictions.json`` into a folder, which processes on several machines must share.
 
-    panopticapi reads them:
+    panopticapi reads the files:
 
         python -m panopticapi.evaluation --gt_json_file panoptic_val2017.json \\
             --gt_folder panoptic_val2017 --pred_json_file FOLDER/panoptic_predictions.json
 
     Args:
-        dataset_name: a registered panoptic data set; no truth is read.
-        folder: where the predictions go.
+        dataset_name: a registered panoptic data set; its truth is not read.
+        folder: folder of the predictions.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
@@ -74,13 +78,13 @@ class PanopticDump(DatasetEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a batch; its arguments are those of :class:`.PanopticEvaluator`."""
+        """Write a batch; the arguments are the same as in :class:`.PanopticEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
             ids, segments = output["panoptic_seg"]
             ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]
             write_panoptic_png(self._folder / NAME / png, ids)
             shown = set(np.unique(ids).tolist())  # panopticapi refuses segments without a pixel
-            segments = [self._categories.of_data_set(s) for s in segments if s["id"] in shown]
+            segments = [self._categories.with_dataset_id(s) for s in segments if s["id"] in shown]
             annotation = {"image_id": input_["image_id"], "file_name": png}
             self._annotations.append({**annotation, "segments_info": segments})
 

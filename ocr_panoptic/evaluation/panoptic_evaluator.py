@@ -24,17 +24,17 @@ logger = logging.getLogger(__name__)
 
 class PanopticEvaluator(DatasetEvaluator):
     """
-    Compute PQ, SQ, RQ and Boundary PQ of all categories, of things, of stuff and of every class, in
-    percent, and the interval of PQ over images (:mod:`.bootstrap`).
+    An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with the interval of PQ over images.
 
+    It covers all categories, things, stuff and every class; for the interval see :mod:`.bootstrap`.
     The values equal those of Detectron2's COCOPanopticEvaluator, which calls panopticapi, except
-    that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`. The truth is
-    found by ``panoptic_json`` and ``panoptic_root`` of the metadata. Only images that are processed
-    count, and their PNGs are read then.
+    that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`.
+    ``panoptic_json`` and ``panoptic_root`` of the metadata name the truth. Only processed images
+    count; their PNGs are read at that moment.
 
     Args:
         dataset_name: a registered panoptic data set.
-        output_dir: folder for ``panoptic_seg_per_image.csv``; by default nothing is written.
+        output_dir: folder for ``panoptic_seg_per_image.csv``; None writes nothing.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -52,7 +52,8 @@ class PanopticEvaluator(DatasetEvaluator):
         self._images: list[ImageScore] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Count the segments of a batch.
+        """
+        Count the segments of a batch.
 
         Args:
             inputs: mappings with "file_name" and "image_id".
@@ -69,7 +70,7 @@ class PanopticEvaluator(DatasetEvaluator):
             ids, segments_info = output["panoptic_seg"]
             ids = ids.cpu().numpy()
             try:
-                segments = list(map(self._categories.of_data_set, segments_info))
+                segments = list(map(self._categories.with_dataset_id, segments_info))
                 overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise UserError(
@@ -131,8 +132,7 @@ class PanopticEvaluator(DatasetEvaluator):
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:
-    """Return the names that the metadata gives the classes, as the other metrics use them. If a
-    thing and a stuff class have the same name, their kinds are appended."""
+    """Return the metadata's class names, with the kind if a thing and a stuff share a name."""
     kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
     names = []
     for category, kind in zip(categories, kinds, strict=True):

@@ -1,14 +1,15 @@
-"""Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1801.00868).
+"""
+Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1801.00868).
 
     PQ = sum of IoU over TP / (|TP| + |FP| / 2 + |FN| / 2) = SQ * RQ,
     SQ = sum of IoU over TP / |TP|,    RQ = |TP| / (|TP| + |FP| / 2 + |FN| / 2),
 
-per category, then averaged over the categories that occur (equations 1 and 2); which segments
-match is said in :mod:`.segment_matching`.
+per category, then averaged over the categories that occur (equations 1 and 2). For which segments
+match, see :mod:`.segment_matching`.
 
-The numbers equal those of ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are
-added in the same order. One difference is deliberate: areas of true segments are counted in the
-PNG instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
+The numbers equal those of ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added
+in the same order. One difference is deliberate: areas of true segments are counted in the PNG
+instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
 
 Shape letters: C categories.
 """
@@ -23,7 +24,8 @@ from .segment_matching import ImageMatches, SegmentOverlaps, some_ids
 
 
 class PanopticQuality:
-    """Counters of panoptic quality per category, and the metrics that they give.
+    """
+    Counters of panoptic quality per category, and the metrics that they give.
 
     Args:
         categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic
@@ -50,7 +52,8 @@ class PanopticQuality:
         predicted_ids: np.ndarray,
         predicted_segments: Sequence[Mapping],
     ) -> SegmentOverlaps:
-        """Count the segments of an image and return their overlaps.
+        """
+        Count the segments of an image and return their overlaps.
 
         Args:
             true_ids, true_segments, predicted_ids, predicted_segments: see
@@ -69,9 +72,9 @@ class PanopticQuality:
         return overlaps
 
     def add(self, matches: ImageMatches) -> None:
-        """Count the segments of one image, of known categories."""
+        """Count the segments of an image, whose categories have to be known."""
         for category, iou in matches.true_positives:
-            # One by one, as panopticapi does: a sum per image would be rounded differently.
+            # One at a time, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou
         matched = [category for category, _ in matches.true_positives]
         found = (matched, matches.false_positives, matches.false_negatives)
@@ -80,7 +83,7 @@ class PanopticQuality:
                 self.counts[self._row[category], column] += 1
 
     def __iadd__(self, other: "PanopticQuality") -> "PanopticQuality":
-        """Join the counters of other images, of the same categories."""
+        """Add the counters of other images with the same categories."""
         self.iou += other.iou
         self.counts += other.counts
         return self
@@ -98,7 +101,8 @@ class PanopticQuality:
         return confused
 
     def per_class(self) -> dict[str, np.ndarray]:
-        """Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
+        """
+        Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
         If a category occurs neither in the truth nor in the predictions, its values are NaN.
         panopticapi reports 0 for it, and leaves it out of the averages, too.
@@ -111,7 +115,8 @@ class PanopticQuality:
         return {"PQ": pq, "SQ": sq, "RQ": rq}
 
     def averages(self) -> dict[str, float]:
-        """Return PQ, SQ, RQ in 0..1, averaged over the categories that occur.
+        """
+        Return PQ, SQ, RQ in 0..1, averaged over the categories that occur.
 
         The keys are Detectron2's: "PQ" for all categories, "PQ_th" for things, "PQ_st" for stuff,
         and so on. A value is NaN if no category of its group occurs.

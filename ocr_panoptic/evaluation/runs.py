@@ -1,7 +1,8 @@
-"""Runs of equal pixels. Neighbouring pixels mostly have the same label, so counting runs is several
-times faster than counting pixels.
+"""
+Runs of equal pixels.
 
-Shape letters: H, W size of the image; R runs.
+Neighbouring pixels mostly have the same label, so counting runs is several times faster than
+counting pixels. Shape letters: H, W size of the image; R runs.
 """
 
 import numpy as np
@@ -14,10 +15,10 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     Find the runs along the rows in which no map changes.
 
     Args:
-        maps: [H, W] each.
+        maps: arrays [H, W].
 
     Returns:
-        The values of the runs in each map [R], and their numbers of pixels, int64 [R].
+        values of the runs in each map [R], and their numbers of pixels, int64 [R]
     """
     flat = [values.reshape(-1) for values in maps]
     size = flat[0].size

@@ -1,4 +1,5 @@
-"""Which segments of an image match, by their masks, or by their masks and boundaries.
+"""
+Which segments of an image match, by their masks, or by their masks and boundaries.
 
 A predicted and a true segment of one category match when their IoU is greater than 0.5, which makes
 the match unique. Void pixels of the truth do not count. A predicted segment does not count if void
@@ -33,12 +34,13 @@ class ImageMatches(NamedTuple):
     true_positives: list[tuple[int, float]]  # (category id, IoU), by the id of the true segment
     false_positives: list[int]
     false_negatives: list[int]
-    # (true, predicted): among the unmatched ones, pairs that match except for their categories.
+    # (true, predicted): pairs of unmatched segments that match except for their categories.
     confusions: list[tuple[int, int]]
 
 
 class SegmentOverlaps:
-    """The overlaps of the true and the predicted segments of an image.
+    """
+    The overlaps of the true and the predicted segments of an image.
 
     Args:
         true_ids: integers [H, W], segment id of each pixel. 0 is void. Ids that ``true_segments``
@@ -58,7 +60,7 @@ class SegmentOverlaps:
     ):
         check_sizes(true_ids, predicted_ids)
         self._true_ids, self._predicted_ids = true_ids, predicted_ids
-        # By id: this is the order in which panopticapi adds IoUs.
+        # Sorted by id: panopticapi adds IoUs in this order.
         rows = sorted(true_segments, key=lambda segment: segment["id"])
         columns = sorted(predicted_segments, key=lambda segment: segment["id"])
         self._known = _segment_ids(rows, "true"), _segment_ids(columns, "predicted")
@@ -121,10 +123,10 @@ def match(
     categories: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Match the segments of an image with the segments of one prediction, or of several.
+    Match the true segments of an image with one or several predictions.
 
     Args:
-        joint: pixels of the pairs, [..., G + 2, P + 1], see :func:`_joint_histogram`.
+        joint: pixels of each pair, [..., G + 2, P + 1], see :func:`_joint_histogram`.
         iou: float64 [..., G, P].
         true_categories, is_crowd: [G].
         crowds: int64 [P], for each predicted segment the true segment that is the crowd of its
@@ -149,15 +151,18 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return the place of each category's crowd among the ascending ids of the true segments. The
-    last crowd in the JSON counts, as in panopticapi."""
+    """Return each category's crowd as its place among ``ids``, the sorted ids of true segments."""
+    # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
 
 
 def ious(joint: np.ndarray) -> np.ndarray:
-    """Return the IoU of each pair, float64 [..., G, P], from a joint histogram [..., G + 2, P + 1].
-    Void is left out of the union; the IoU of two empty segments is 0."""
+    """
+    Return the IoU of each pair, float64 [..., G, P], from a joint histogram [..., G + 2, P + 1].
+
+    Void is left out of the union; the IoU of two empty segments is 0.
+    """
     inside, area = joint[..., 2:, 1:], joint[..., :, 1:].sum(axis=-2)
     union = joint[..., 2:, :].sum(axis=-1)[..., None] + (area - joint[..., 1, 1:])[..., None, :]
     union = union - inside
@@ -197,8 +202,7 @@ def _joint_histogram(
 
 
 def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Return 2 + the position of each id in the sorted ``segment_ids``, 1 for void, or 0 for other
-    ids: int64 of the shape of ``ids``."""
+    """Return 2 + each id's position in the sorted ``segment_ids``; void is 1, an unknown id 0."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)

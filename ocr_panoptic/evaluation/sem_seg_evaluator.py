@@ -1,4 +1,5 @@
-"""Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept.
+"""
+Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept.
 
 Shape letters: H, W size of an image; K classes.
 """
@@ -25,8 +26,8 @@ from .calibration import NUM_BINS, count_calibration, expected_calibration_error
 from .confusion import (
     category_scores,
     confusion_matrix,
+    count_several,
     semantic_scores,
-    several,
     write_confusion,
 )
 from .image_scores import (
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 class SemSegCounts(NamedTuple):
     """
+    The counts of pixels behind all scores of semantic segmentation.
+
     Attributes:
         confusion: int64 [K, K], rows = truth.
         boundaries: int64 [K, 2], see :func:`boundary_counts`.
@@ -58,7 +61,7 @@ class SemSegCounts(NamedTuple):
     calibration: np.ndarray
 
     @classmethod
-    def none(cls, num_classes: int) -> "SemSegCounts":
+    def zeros(cls, num_classes: int) -> "SemSegCounts":
         matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
         return cls(
             matrix,
@@ -120,7 +123,7 @@ class SemSegCounts(NamedTuple):
 
     def scores(self, class_names: Sequence[str]) -> dict[str, float]:
         """
-        Return the scores of boundaries and of confidence by Detectron2's names.
+        Return the scores of boundaries and of confidence, with names in Detectron2's style.
 
         - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth (NaN for
           one class).
@@ -130,7 +133,7 @@ class SemSegCounts(NamedTuple):
         occurs = self.confusion.any(axis=1)
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
-        mean = float(np.sum(iou[occurs]) / several(occurs))
+        mean = float(np.sum(iou[occurs]) / count_several(occurs))
         scores = {"mBoundaryIoU": mean, **named("BoundaryIoU", class_names, iou.tolist())}
         if self.calibration.any():
             scores["ECE"] = 100 * expected_calibration_error(self.calibration)
@@ -144,23 +147,22 @@ def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
 
 class SemSegEvaluator(DatasetEvaluator):
     """
-    Compute the metrics of :func:`semantic_scores` and of :meth:`.SemSegCounts.scores`, and the
-    interval of mIoU over images (:mod:`.bootstrap`).
+    An evaluator of semantic segmentation, with an interval of mIoU (:mod:`.bootstrap`).
 
-    The record of an image names its true labels, see :func:`.read_true_labels`. Classes and ignored
-    label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2. If the
-    metadata has ``label_map``, it is applied to the labels of the file. If the metadata has
-    ``class_categories``, the category of each class, :func:`category_scores` are computed, too, and
-    the results equal cityscapesscripts'.
+    It computes :func:`semantic_scores` and :meth:`.SemSegCounts.scores`. An image's record names
+    its true labels, see :func:`.read_true_labels`. As in Detectron2, the metadata has
+    ``stuff_classes`` and ``ignore_label``. If it has ``label_map``, this map is applied to the
+    labels of the file. If it has ``class_categories``, the category of each class,
+    :func:`category_scores` are computed, too, and the results equal cityscapesscripts'.
 
     Args:
         dataset_name: a registered data set.
-        output_dir: folder for ``confusion_matrix.csv`` and ``.png`` and
-            ``sem_seg_per_image.csv``; by default nothing is written.
+        output_dir: folder for ``confusion_matrix.csv`` and ``.png`` and ``sem_seg_per_image.csv``;
+            None writes nothing.
 
     Attributes:
         counts: counts of this process.
-        total: counts of all processes; set by :meth:`evaluate` in the main process.
+        total: counts of all processes; :meth:`evaluate` sets it in the main process.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -181,12 +183,13 @@ class SemSegEvaluator(DatasetEvaluator):
         self.reset()
 
     def reset(self) -> None:
-        self.counts = SemSegCounts.none(len(self._class_names))
+        self.counts = SemSegCounts.zeros(len(self._class_names))
         self.total: SemSegCounts | None = None
         self._images: list[ImageScore] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Count the pixels of a batch.
+        """
+        Count the pixels of a batch.
 
         Args:
             inputs: mappings with "file_name".

@@ -15,7 +15,8 @@ from ocr_panoptic.formats.labels import COLOURED, write_label_png
 
 
 def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.ndarray:
-    """Return the labels that a model predicts for an image, integers [H, W] in 0..K-1.
+    """
+    Return the labels that a model predicts for an image, integers [H, W] in 0..K-1.
 
     Args:
         output: mapping with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
@@ -23,7 +24,7 @@ def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.nd
         file_name: path of the image, for messages.
     """
     if "labels" in output:
-        # int16 is a quarter of what there is to copy.
+        # int16 copies a quarter of the bytes.
         labels = output["labels"].to(torch.int16).cpu().numpy()
         lowest, highest = labels.min(initial=0), labels.max(initial=0)
         found = f"labels {lowest}..{highest}" if lowest < 0 or highest >= num_classes else None
@@ -41,8 +42,8 @@ def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.nd
             f"classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
         )
     if "labels" not in output:
-        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the first of equal ones
-    # Narrow integers compare several times faster.
+        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the first if equal
+    # Narrow integers are several times faster to compare.
     return labels.astype(np.min_scalar_type(num_classes - 1), copy=False)
 
 
@@ -52,11 +53,12 @@ NAME = "sem_seg_predictions"
 
 
 class SemSegDump(DatasetEvaluator):
-    """Write ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
+    """
+    An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
     The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
-    Cityscapes these are label ids, and the names are as its server and cityscapesscripts expect. No
-    truth is read, so a test split will do.
+    Cityscapes these are label ids, with the names that its server and cityscapesscripts expect. The
+    truth is not read, so a test split works, too.
 
     Args:
         dataset_name: a registered data set.
@@ -70,7 +72,7 @@ class SemSegDump(DatasetEvaluator):
         self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a batch; its arguments are those of :class:`.SemSegEvaluator`."""
+        """Write a batch; the arguments are the same as in :class:`.SemSegEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
             png = self._png_of[input_["file_name"]]
@@ -81,7 +83,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """Return the name of each image's prediction by the image's ``file_name``."""
+    """Return the name of each image's prediction, by the image's ``file_name``."""
     names: dict[str, str] = {}
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
@@ -97,8 +99,10 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Return the number that the files have for each class, the lowest of several: unsigned [K].
-    If they have colours only, these are the training labels.
+    """
+    Return the number that the files have for each class, the lowest of several: unsigned [K].
+
+    If the files have only colours, these are the training labels.
 
     Args:
         class_names: K names.

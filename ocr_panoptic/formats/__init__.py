@@ -1,1 +1,1 @@
-"""Files: each format has one owner that reads, checks and writes it."""
+"""File formats: each format has one owner that reads, checks and writes it."""

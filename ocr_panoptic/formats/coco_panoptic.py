@@ -1,9 +1,10 @@
-"""Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
+"""
+Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
 
 A PNG stores the segment id of each pixel in the three bytes of its colour,
 ``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
-``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. What
-others made is checked by :mod:`ocr_panoptic.data.panoptic.check`; it is trusted here.
+``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. Foreign
+files are checked by :mod:`ocr_panoptic.data.panoptic.check`; here they are trusted.
 
 [1] https://cocodataset.org/#format-data, "Panoptic Segmentation"
 
@@ -32,15 +33,17 @@ MAX_ID = 256**3 - 1
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
-    """Return the data set's ids of the model's "thing" or "stuff" classes, in their order; [] if
-    the data set has none."""
+    """Return the data set's ids of the model's "thing" or "stuff" classes, in the model's order."""
     contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.get)
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
-    """Return the categories of a data set as Panoptic-FPN has them, without the stuff class
-    "things", for a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
+    """
+    Return the categories of a data set for a panoptic JSON, by ascending id.
+
+    Each has "id", "name", "isthing" and "color". Panoptic-FPN's stuff class "things" is left out.
+    """
     listed = [
         (number, name, isthing, color)
         for isthing, ids, names, colors in (
@@ -61,7 +64,8 @@ def categories_of(metadata: "Metadata") -> list[dict]:
 
 
 def rgb2id(rgb: np.ndarray) -> np.ndarray:
-    """Return the segment ids of a panoptic PNG's colours.
+    """
+    Return the segment ids of a panoptic PNG's colours.
 
     Args:
         rgb: uint8 [H, W, 3].
@@ -78,7 +82,8 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
 
 
 def id2rgb(ids: np.ndarray) -> np.ndarray:
-    """Return the colours that store segment ids; the inverse of :func:`rgb2id`.
+    """
+    Return the colours that store segment ids; the inverse of :func:`rgb2id`.
 
     Args:
         ids: integers [H, W] in 0..2**24 - 1.
@@ -95,12 +100,15 @@ def id2rgb(ids: np.ndarray) -> np.ndarray:
 
 
 def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
-    """Read the segment ids of a panoptic PNG.
+    """
+    Read the segment ids of a panoptic PNG.
 
     Returns:
         int32 [H, W]; 0 is void.
     """
     image = load_labels(path, "panoptic PNG")
+    if image.mode == "RGBA" and image.getchannel("A").getextrema() == (255, 255):
+        image = image.convert("RGB")
     if image.mode != "RGB":
         raise UserError(
             f"{printable(path)}: expected an RGB image that stores segment ids "
@@ -111,17 +119,19 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
 
 
 def read_segment_ids(record: Mapping) -> np.ndarray:
-    """Read the segment ids of an image, see :func:`read_panoptic_png`.
+    """
+    Read the segment ids of an image, see :func:`read_panoptic_png`.
 
     Args:
-        record: with pan_seg_file_name, and with read_segments, which reads it, where that is no
-            panoptic PNG.
+        record: record with pan_seg_file_name. If that is not a panoptic PNG, the record has
+            read_segments, the function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
 
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
-    """Write a panoptic PNG, whole or not at all. Folders are made as needed.
+    """
+    Write a panoptic PNG, whole or not at all, and its folders if needed.
 
     Args:
         ids: integers [H, W] in 0..2**24 - 1.
@@ -134,12 +144,13 @@ def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
 def write_panoptic_json(
     path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
 ) -> None:
-    """Write a panoptic JSON, whole or not at all.
+    """
+    Write a panoptic JSON, whole or not at all.
 
     Args:
-        entries: of each image, those of "images" and of "annotations".
+        entries: for each image, its entry in "images" and its entry in "annotations".
     """
-    # As texts, which take a fifth of the memory.
+    # Texts take a fifth of the memory that dicts do.
     texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for start, place in (('{"images": [', 0), ('], "annotations": [', 1)):
@@ -150,10 +161,12 @@ def write_panoptic_json(
 
 class TrueSegments(NamedTuple):
     """
+    The true segments of one image.
+
     Attributes:
-        png: name of the PNG, relative to the folder of all.
+        png: name of the PNG, relative to the folder of all PNGs.
         ids: int32 [H, W]; 0 is void.
-        segments: "id", "category_id" (the data set's) and "iscrowd" of each.
+        segments: mappings with "id", "category_id" (the data set's) and "iscrowd".
     """
 
     png: str
@@ -162,19 +175,23 @@ class TrueSegments(NamedTuple):
 
 
 class PanopticTruth:
-    """The true segments of a registered data set's images, by ``image_id``; a PNG is read when its
-    image is asked for.
+    """
+    The true segments of a registered data set's images, by ``image_id``.
+
+    A PNG is read when its image is asked for.
 
     Attributes:
-        categories: as in the JSON.
+        categories: the categories in the JSON's form.
     """
 
     def __init__(self, metadata: "Metadata"):
         """
+        Read the list of images.
+
         Args:
-            metadata: of a registered data set whose records name their panoptic PNGs; or with
-                panoptic_json and panoptic_root, as Detectron2's
-                ``coco_2017_val_panoptic_separated`` has them.
+            metadata: metadata of a registered data set whose records name their panoptic PNGs; or
+                metadata with panoptic_json and panoptic_root, such as Detectron2's
+                ``coco_2017_val_panoptic_separated``.
         """
         from detectron2.data import DatasetCatalog
 
@@ -243,7 +260,7 @@ class PanopticTruth:
             )
         png, segments = self._images[image_id]
         ids = self._read_segments(self._folder / png)
-        if self._hides:  # a segment that others hide wholly is none
+        if self._hides:  # a segment without visible pixels does not count
             shown = set(SegmentRuns(ids).ids.tolist())
             segments = [segment for segment in segments if segment["id"] in shown]
         return TrueSegments(png, ids, segments)

@@ -37,8 +37,7 @@ class _ConfigFile(CfgNode):
 
 
 def default_config() -> CfgNode:
-    """Return the default config from Detectron2's file of defaults. Importing Detectron2 itself
-    takes the seconds of PyTorch."""
+    """Return the default config from Detectron2's file, without waiting for Detectron2 itself."""
     spec = importlib.util.find_spec("detectron2")
     if spec is None:
         raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
@@ -87,9 +86,9 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 
 def check_weights_file(path: str) -> None:
-    """Refuse weights that are no file of this machine."""
+    """Refuse weights that are not a file on this machine."""
     if not os.path.isfile(path):
-        what = "are no file" if os.path.exists(path) else "do not exist"
+        what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
             f"The weights {path} {what}. Name a checkpoint file (--weights or MODEL.WEIGHTS; a "
             'training with MODEL.WEIGHTS "" starts from random ones).'
@@ -143,7 +142,7 @@ def find_config(config: str) -> str:
     if os.path.isfile(config):
         if config.endswith(WEIGHTS):
             raise UserError(
-                f"--config-file {config} are weights, and no config. Name them with --weights, or "
+                f"--config-file {config} are weights, not a config. Name them with --weights, or "
                 "the folder of their run with --config-file."
             )
         return config
@@ -155,16 +154,14 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return KEY VALUE ... of the command line that set the keys to these very values, texts among
-    them that look like numbers."""
+    """Return KEY VALUE ... for a command line; a text that looks like a number stays a text."""
     plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
     return [part for key, value in plain.items() for part in (key, repr(value))]
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
-    Return the values of a config, or of a config's file, by the full names of their keys; tuples as
-    lists, which YAML has instead.
+    Return the values of a config or its file by the full names of the keys, tuples as lists.
 
     Args:
         prefix: what the names begin with, such as "SOLVER." for that section.

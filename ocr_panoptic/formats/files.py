@@ -1,4 +1,4 @@
-"""Files: written whole or not at all."""
+"""Reading and writing files; a file is written whole or not at all."""
 
 import gc
 import hashlib
@@ -17,23 +17,23 @@ from ocr_panoptic.errors import UserError
 
 
 def printable(text: object) -> str:
-    """Return a name or message for a terminal: control characters, which could rewrite what it
-    shows, and bytes that are no text, as escapes."""
+    """Return text that is safe in a terminal: control characters and invalid bytes are escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
+    """
+    Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
     Folders are made as needed. After an error nothing stays behind.
 
     Args:
-        durable: wait until the disk has the content before the name changes, and then the name:
-            whole or absent also after a machine has lost its power. Takes time.
+        durable: wait until the disk has the content, then the name, so that the file is whole or
+            absent even after a power failure. Takes time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # No process id: those of two containers are equal.
+    # Without the process id, which two containers may share.
     start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
     temporary = path.with_name(f".{start}.{secrets.token_hex(4)}.tmp")
     try:
@@ -50,7 +50,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Name the file in errors of writing to it: a full disk does not say which file it was."""
+    """Add the file's name to errors of writing: a full disk does not say which file it was."""
     try:
         yield
     except OSError as error:
@@ -60,7 +60,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
-    """Make a folder, and see that files can be made in it and listed."""
+    """Create a folder, and check that files can be created in it and listed."""
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
@@ -72,17 +72,17 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
 
 
 def digest(value: object) -> str:
-    """Return a hash of what JSON can hold."""
+    """Return a hash of a value that JSON can hold."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
-    """Return several paths as a list, and one as a list of it: a text would give its letters."""
+    """Return paths as a list; a single path gives a list of one path, not of its letters."""
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def local_path(path: str | os.PathLike) -> str:
-    """Return where a file lies on this machine: of an address, the copy that Detectron2 fetches."""
+    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
     path = os.fspath(path)
     if "://" not in path:
         return path
@@ -100,7 +100,7 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file in UTF-8, whole or not at all; ``durable`` as in :func:`replacing`."""
+    """Write a text file in UTF-8, whole or not at all; see :func:`replacing` for ``durable``."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -112,8 +112,12 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause the search for cycles of garbage, which JSON does not have: it takes most of the time
-    while millions of objects are made. Also a decorator."""
+    """
+    Pause the garbage collector, also as a decorator.
+
+    JSON has no cycles of garbage, and searching for them takes most of the time while millions of
+    objects are created.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -128,12 +132,12 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:
-        reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
+        reason = str(error).partition(";")[0]  # the rest tells how to lift Python's limit of digits
         raise UserError(f"{path}: is not JSON ({reason}).") from error
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """Refuse a key that a mapping has twice: YAML keeps the last one, and a user sees the first."""
+    """A loader that refuses repeated keys: YAML keeps the last value, but a user sees the first."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         seen = set()
@@ -151,7 +155,7 @@ def read_yaml(path: str | os.PathLike) -> Any:
     with open(path, encoding="utf-8") as file:
         try:
             return yaml.load(file, _UniqueKeys)
-        except (yaml.YAMLError, ValueError) as e:  # ValueError: no UTF-8, or the date 2020-99-99
+        except (yaml.YAMLError, ValueError) as e:  # ValueError: not UTF-8, or the date 2020-99-99
             raise UserError(f"{path} is not valid YAML: {' '.join(str(e).split())}") from e
         except RecursionError as e:
             raise UserError(f"{path} is not valid YAML: it is nested too deeply") from e

@@ -1,4 +1,4 @@
-"""The images that a command line names: a folder, a list, an image or a video."""
+"""Finds and reads the images that a command line names: a folder, a list, an image or a video."""
 
 import logging
 import os
@@ -31,10 +31,10 @@ class Item:
     An image of the input.
 
     Attributes:
-        name: name of its results without suffix, a path relative to a folder; no two are alike.
+        name: name of its results without suffix, a path relative to a folder; names are unique.
         file_name: path of the image relative to the folder of all images.
         source: file of the image.
-        frame: number of a video's frame, from 0; None for an image file.
+        frame: number of the frame in a video, from 0; None for an image file.
     """
 
     name: str
@@ -46,8 +46,10 @@ class Item:
 @dataclass(frozen=True)
 class Inputs:
     """
+    All images of an input.
+
     Attributes:
-        entry: what was named, an absolute path.
+        entry: absolute path that the user named.
         items: all images in order.
         left_out: other files of a folder -> what they are.
     """
@@ -62,11 +64,11 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
     Find the images of an input.
 
     Args:
-        entry: a folder, whose images and those of all folders below are taken; a text file with a
-            path on each line, relative to its own folder; an image; or a video.
-        output: folder of results; it is left out where it lies in a folder of images.
+        entry: a folder, whose images are taken with all subfolders'; a text file with a path on
+            each line, relative to its own folder; an image; or a video.
+        output: folder of results, which is left out if it lies in a folder of images.
     """
-    if not os.fspath(entry):  # which is the current folder to Python
+    if not os.fspath(entry):  # Python takes "" for the current folder
         raise UserError("The input is empty; expected a folder, a list, an image or a video.")
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
@@ -88,7 +90,7 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: is no text file with a path on each line") from error
+        raise UserError(f"{path}: is not a text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
     if not files:
         raise MissingFileError(f"{path}: the list names no image")
@@ -97,8 +99,11 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
-    """Names have no suffix, except where the result of one image would replace that of another:
-    "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" keeps its own."""
+    """
+    Return the items of files, named without suffix unless two results would have the same name.
+
+    For example, "a.jpg" and "a.png" keep their suffixes, and then "a.jpg.bmp" keeps its own, too.
+    """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
     while found != before:
@@ -109,8 +114,12 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
 
 
 def _frames(path: Path) -> list[Item]:
-    """Count the frames by reading them. A video that is cut off has a last item without a frame,
-    so that its fault is reported with those of the images."""
+    """
+    Return the frames of a video, counted by reading them.
+
+    A truncated video has an additional last item without a frame, so that its fault is reported
+    with the images' faults.
+    """
     count = 0
     try:
         for _ in VideoReader(path):
@@ -127,14 +136,14 @@ def read_items(
     items: Iterable[Item], image_format: str, channels: int = COLOURS
 ) -> Iterator[tuple[Item, np.ndarray | Exception]]:
     """
-    Yield items of one input with their images, which are read ahead of their use.
+    Yield the items of one input with their images, which are read in advance.
 
     Args:
         image_format: channel order, "BGR" or "RGB".
         channels: number of channels C; frames of a video have 3.
 
     Yields:
-        (item, image [H,W,C], see :func:`.read_picture`, or the exception that reading it raised)
+        (item, image [H,W,C] of :func:`.read_picture`, or the exception raised while reading it)
     """
     items = list(items)
     if items and items[0].frame is not None:
@@ -164,8 +173,8 @@ def read_items(
 def ahead(
     function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
 ) -> Iterator[_Result]:
-    """Yield ``map(function, items)``, computed in threads while the caller uses earlier results;
-    twice as many results as threads are held."""
+    """Yield ``map(function, items)``, computed in threads while the caller uses earlier results."""
+    # At most twice as many results as threads are held.
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
@@ -183,28 +192,27 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Find the images of a folder and of all folders below; links to folders are followed.
+    Find the images of a folder and its subfolders; links to folders are followed.
 
     Args:
-        output: folder of results; where it lies in the folder, it is not looked at. Nor are hidden
-            files and folders.
+        output: folder of results, which is skipped, as are hidden files and folders.
 
     Returns:
-        the images, sorted; and every other file, with what it is instead.
+        the images, sorted; and every other file -> what it is
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
         raise UserError(
-            f"--output {output}: is the folder of the images, whose files it would hold, too. Give "
-            f"another one, such as {printable(folder / 'results')}."
+            f"--output {output}: is the folder of the images, which would mix with the results. "
+            f"Give another folder, such as {printable(folder / 'results')}."
         )
     images, others = [], {}
     for path in _files_below(folder, results):
         suffix = path.suffix.lower()
         if not path.is_file():
-            others[path] = "no file but a pipe or device" if path.exists() else "a link to nothing"
+            others[path] = "a pipe or device" if path.exists() else "a link to nothing"
         elif suffix not in image_suffixes():
-            others[path] = f"no image, by its name ({suffix or 'no suffix'})"
+            others[path] = f"not an image, by its name ({suffix or 'no suffix'})"
         else:
             images.append(path)
     if not images:
@@ -214,7 +222,7 @@ def images_below(
 
 
 def summary(left_out: Mapping[Path, str]) -> str:
-    """Return how many files are left out, and why."""
+    """Return how many files are left out, and why, as text."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []
@@ -230,5 +238,5 @@ def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
+        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # links last
         yield from (Path(root, name) for name in names if name[0] != ".")

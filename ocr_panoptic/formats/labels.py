@@ -1,6 +1,5 @@
-"""Semantic labels: image files whose values, or colours, are labels; the map from the labels of a
-data set's files to those of training; and the true labels of an image, whichever file its record
-names.
+"""
+Semantic labels: image files, the map from their labels to training labels, and true labels.
 
 A raw label is a number 0..65535, or a colour as :func:`color_label` numbers it.
 
@@ -23,9 +22,9 @@ from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_labels
 from .pictures import Color, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
-THINGS_LABEL, VOID_LABEL = 0, 255  # of Panoptic-FPN
+THINGS_LABEL, VOID_LABEL = 0, 255  # Panoptic-FPN's values
 MAX_NUMBER = 65535  # the highest label that is a number
-COLOURED = 1 << 24  # marks labels that are colours
+COLOURED = 1 << 24  # bit of labels that are colours
 
 
 def color_label(color: Sequence[int]) -> int:
@@ -34,23 +33,25 @@ def color_label(color: Sequence[int]) -> int:
 
 
 def label_text(label: int) -> str:
-    """Return a raw label for people."""
+    """Return a raw label as text for users."""
     return str(_value(label) if label >= COLOURED else label)
 
 
 def read_label_image(
     path: str | os.PathLike, known: Mapping[int, int] | None = None, kind: str = "label image"
 ) -> np.ndarray:
-    """Read raw labels.
+    """
+    Read raw labels.
 
-    An image of one channel, or with a palette, has numbers (of a palette the indices; of a GIF the
-    greys, as its writer may sort the indices); an image with several channels has colours, or
-    numbers if its channels are equal. What the data set does not know is read the other way, if it
-    is known so, or else as the nearest labels, see :func:`.nearest_labels`.
+    An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
+    whose writer may reorder the indices. An image with several channels has colours, or numbers if
+    its channels are equal. If the data set does not know these labels, the image is read in the
+    other way,
+    or else as the nearest labels, see :func:`.nearest_labels`.
 
     Args:
         known: the raw labels of the data set; by default all numbers.
-        kind: what the file is, for messages.
+        kind: kind of the file, for messages.
 
     Returns:
         unsigned integers [H, W]; uint32 for colours.
@@ -61,8 +62,11 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of a decoded file, see :func:`read_label_image`, and whether they are
-    the nearest to its values, as no others fit."""
+    """
+    Return the raw labels of a decoded file, and whether they are only the nearest that fit.
+
+    See :func:`read_label_image`.
+    """
     is_lossy = image.format == "JPEG"
     if not is_lossy:
         readings, fault = _readings(image, known)
@@ -76,7 +80,7 @@ def decoded_labels(
     shown = set() if is_lossy else label_areas(readings[0]).keys() & known.keys()
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
-            continue  # other labels of the data set
+            continue  # the image shows other labels of the data set
         values = [_value(label) for label in meant]
         places = nearest_labels(image, values, LOSSY if is_lossy else noise)
         if places is not None:
@@ -90,7 +94,7 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return the ways to read a file without loss, the most likely first; and why there is none."""
+    """Return the ways to read a lossless file, the most likely first, and why there is none."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -100,8 +104,11 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """Yield the raw labels that values near to them may mean, and how near: the colours of the data
-    set, its numbers, or black and white."""
+    """
+    Yield possible raw labels of values that are only near to them, and how near they lie.
+
+    The candidates are the data set's colours, its numbers, and black and white.
+    """
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
@@ -114,8 +121,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return the colours of a label image, the most frequent first; [] if it has numbers, or more
-    than 256 colours."""
+    """Return a label image's colours, the most frequent first; [] for numbers or above 256."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
@@ -150,17 +156,18 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
         pixels = colours[..., 0]
     if pixels.dtype == bool:
         return pixels.astype(np.uint8), ""
-    if pixels.dtype != np.uint8:  # 32-bit integers, floats, or bytes in another order
+    if pixels.dtype != np.uint8:  # 32-bit integers, floats, or another byte order
         with np.errstate(invalid="ignore"):
             whole = pixels.astype(np.uint16)
         if (whole != pixels).any():
-            return None, f"has values that are no integers 0..{MAX_NUMBER} ({pixels.dtype})."
+            return None, f"has values that are not integers 0..{MAX_NUMBER} ({pixels.dtype})."
         return whole, ""
     return pixels, ""
 
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
-    """Write a label PNG, whole or not at all. Folders are made as needed.
+    """
+    Write a label PNG, whole or not at all, and its folders if needed.
 
     Args:
         labels: uint8 or uint16 [H, W].
@@ -182,18 +189,16 @@ def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) ->
 
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Return the training labels of raw ones.
+    """
+    Return the training labels of raw labels; labels that the map lacks are an error.
 
     Args:
         raw: unsigned integers [H, W], labels as the file has them.
-        label_map: raw label -> label of training or the ignored one, for every label that files
-            may hold; not negative. None = identity.
+        label_map: raw label -> training label or ignored label, for every label that files may
+            hold; not negative. None is the identity.
 
     Returns:
         unsigned integers [H, W], of the smallest type that holds every label of the map.
-
-    Raises:
-        ValueError: labels that the map lacks: which, and on how many pixels.
     """
     if label_map is None:
         return raw
@@ -213,14 +218,14 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
 
 
 def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
-    """Raise UserError for labels that the map lacks, with their pixels."""
+    """Raise UserError if the map lacks labels, with their numbers of pixels."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
         found += ", ..." if len(foreign) > 10 else ""
-        hint = "Give each a class, or list it in ignore; or is it another file than was meant?"
+        hint = "Give each a class, or list it in ignore; or is it the wrong file?"
         if len(foreign) > 20:
-            hint = "Are its borders smoothed (antialiased, resized)? Save it with its labels alone."
+            hint = "Are its borders smoothed (antialiased, resized)? Save it without smoothing."
         raise UserError(
             f"found labels that the data set's label map lacks: {found}; expected "
             f"{_ranges(label_map)}. {hint}"
@@ -228,7 +233,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
 
 
 def label_areas(raw: np.ndarray) -> dict[int, int]:
-    """Return the pixels of each raw label that occurs in [H, W]."""
+    """Return the number of pixels of each raw label that occurs in [H, W]."""
     if raw.dtype == np.uint32:
         flat = raw.ravel()
         starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] ^ 1))
@@ -240,7 +245,7 @@ def label_areas(raw: np.ndarray) -> dict[int, int]:
 
 
 def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return ``table[labels]``, of at most 256 bytes for bytes in a quarter of NumPy's time."""
+    """Return ``table[labels]``; bytes with a table of bytes take a quarter of NumPy's time."""
     if not labels.dtype == table.dtype == np.uint8:
         return table[labels]
     whole = [*table.tolist(), *[0] * (256 - len(table))]
@@ -248,9 +253,8 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return how often each value of 0 or more comes in unsigned integers [H, W]; int64 [256] of
-    bytes, else as many as the largest value wants."""
-    if labels.dtype == np.uint8:  # which Pillow does in a fifth of NumPy's time
+    """Return the count of each value in [H, W]: [256] for bytes, else up to the largest value."""
+    if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))
 
@@ -271,11 +275,12 @@ def has_labels(record: Mapping) -> bool:
 
 
 def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None) -> np.ndarray:
-    """Return the training labels of an image.
+    """
+    Return the training labels of an image.
 
     Args:
-        record: with sem_seg_file_name, or with pan_seg_file_name and segments_info.
-        label_map: of a label PNG, see :func:`.apply_label_map`.
+        record: record with sem_seg_file_name, or with pan_seg_file_name and segments_info.
+        label_map: label map of a label PNG, see :func:`.apply_label_map`.
 
     Returns:
         uint8 or uint16 [H, W].
@@ -287,11 +292,13 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
 
 
 def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
-    """Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for
-    void, as Detectron2's ``datasets/prepare_panoptic_fpn.py`` has them.
+    """
+    Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void.
+
+    Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
 
     Args:
-        segments: ``segments_info`` of a record: id, isthing, category_id of 1..S for stuff.
+        segments: ``segments_info`` of a record, with id, isthing, category_id (1..S for stuff).
     """
     labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
     return {0: VOID_LABEL, **labels}

@@ -15,8 +15,8 @@ def read_variable(path: Path, name: str) -> np.ndarray:
         raise MissingFileError(f"{path}: file not found.")
     try:
         content = loadmat(path)
-    except Exception as error:  # SciPy raises what the broken bytes lead to
-        raise UserError(f"{path}: is broken or no MATLAB file ({error}).") from error
+    except Exception as error:  # SciPy raises various errors for broken bytes
+        raise UserError(f"{path}: is broken or not a MATLAB file ({error}).") from error
     if name not in content:
         found = ", ".join(sorted(name for name in content if not name.startswith("__")))
         raise UserError(f"{path}: has no variable {name!r}; found {found or 'none'}.")

@@ -1,5 +1,5 @@
-"""Label images whose values are only near those that were meant: JPEG files, and masks with
-smoothed borders.
+"""
+Label images whose values are only near the intended labels: JPEG files, and smoothed borders.
 
 Shape letters: H, W size of the image, K labels, C channels.
 """
@@ -9,25 +9,25 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-CLOSEST = 32  # distance of two labels that can still be told apart
-# Distances from a label that values may have inside of an area: of JPEG files, of files that were
-# JPEG files once, and of others, in which only borders are smoothed.
+CLOSEST = 32  # least distance at which two labels can be told apart
+# Distances from a label that values may have inside an area: in JPEG files, in files converted from
+# JPEG, and in others, where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
-_FEWEST = 3  # values that are no labels: fewer are classes that were forgotten
+_FEWEST = 3  # unknown values; if there are fewer, they are forgotten classes
 
 
 def nearest_labels(
     image: Image.Image, values: Sequence[Sequence[int]], noise: float
 ) -> np.ndarray | None:
-    """Return the place of the nearest value for each pixel of an image, or None if that would be
-    guessing.
+    """
+    Return the place of the nearest value for each pixel of an image, or None if that is a guess.
 
-    A pixel that is far from all of several values lies on a border, and gets the place of the
-    nearest pixel that is near to one. An area far from all values is of a class that was forgotten.
+    A pixel far from all of several values lies on a border, and takes the place of the nearest
+    pixel that is close to a value. An area far from all values belongs to a forgotten class.
 
     Args:
         image: decoded file.
-        values: the values that were meant, K greys (C 1) or colours (C 3).
+        values: the intended values, K greys (C 1) or colours (C 3).
         noise: LOSSY, NOISY or SMOOTHED.
 
     Returns:

@@ -1,13 +1,14 @@
-"""Offsets: the step from a pixel near a boundary into the region that it belongs to (SegFix [1]).
+"""
+Offsets: the step from a pixel near a boundary into the region that it belongs to (SegFix [1]).
 
-A *direction* is one of eight, 45 degrees apart. An *offset label* says of a pixel whether it lies
-near a boundary, and in which direction its region lies: the target of a network. An *offset* is the
-step itself, (0, 0) away from boundaries; moving a prediction by offsets is the refinement.
+A *direction* is one of eight, 45 degrees apart. An *offset label* tells whether a pixel lies near a
+boundary, and in which direction its region lies: the target of a network. An *offset* is the step
+itself, (0, 0) away from boundaries; moving a prediction by offsets is the refinement.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
 https://arxiv.org/abs/2007.04269; numbering and steps are those of openseg.pytorch.
 
-Shape letters: H, W size of the image. Functions that name no library take NumPy arrays and tensors.
+Shape letters: H, W size of the image. ``Array`` stands for NumPy arrays and tensors.
 """
 
 import os
@@ -20,7 +21,7 @@ from ocr_panoptic.errors import UserError
 
 from .matlab import read_variable
 
-Array = TypeVar("Array")  # of NumPy or of PyTorch
+Array = TypeVar("Array")  # a NumPy array or a tensor
 
 # (down, right) of each direction: left, up-left, up, up-right, right, down-right, down, down-left.
 # A diagonal step is one row and one column.
@@ -29,12 +30,13 @@ DIRECTIONS = np.array(
 )
 # Directions that change places in an image mirrored left to right.
 MIRRORED = ((0, 4), (1, 3), (5, 7))
-UNDEFINED = len(DIRECTIONS)  # a direction where a region has none: in its middle
-IGNORED = 255  # offset label, and each of its parts, of a pixel that no loss or metric counts
+UNDEFINED = len(DIRECTIONS)  # the direction in the middle of a region, where it has none
+IGNORED = 255  # offset label (and both its parts) of a pixel that no loss or metric counts
 
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the offset labels of pixels.
+    """
+    Return the offset labels of pixels.
 
     Args:
         near_boundary: bool [H, W]
@@ -46,15 +48,16 @@ def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarra
     return ((UNDEFINED + 1) * near_boundary + direction).astype(np.uint8)
 
 
-def parts_of(labels: Array) -> tuple[Array, Array]:
-    """Return what offset labels say.
+def split_offset_labels(labels: Array) -> tuple[Array, Array]:
+    """
+    Return the two parts of offset labels: near a boundary or not, and the direction.
 
     Args:
         labels: offset labels, integers [..., H, W]
 
     Returns:
-        (1 near a boundary, else 0; the direction, 0..7), both IGNORED where the label is, the
-        direction also where it is undefined
+        (1 near a boundary, else 0; the direction, 0..7). Both are IGNORED at ignored labels; the
+        direction is IGNORED also where it is undefined.
     """
     near_boundary, direction = labels // (UNDEFINED + 1), labels % (UNDEFINED + 1)
     ignored = labels == IGNORED
@@ -64,11 +67,12 @@ def parts_of(labels: Array) -> tuple[Array, Array]:
 
 
 def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the offsets of pixels.
+    """
+    Return the offsets of pixels.
 
     Args:
         near_boundary: bool [H, W]
-        direction: integers [H, W]; those that are not 0..7 have no offset
+        direction: integers [H, W]; values outside 0..7 have no offset
 
     Returns:
         int8 [H, W, 2], (down, right) in pixels
@@ -79,15 +83,14 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return where each pixel's new value comes from: ``scale`` offsets away, at most at the image's
-    border.
+    Return the source of each pixel's new value: ``scale`` offsets away, within the image.
 
     Args:
         offsets: integers [H, W, 2], (down, right)
         scale: at least 0
 
     Returns:
-        int64 [H, W], place in the image's pixels, row after row
+        int64 [H, W], index into the image's pixels, row after row
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)
@@ -97,11 +100,11 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    Refine values: each pixel takes the value of its source, all of them from the values given.
+    Refine values: each pixel takes the value that its source had before.
 
     Args:
         values: [..., H, W] of any type
-        sources: of :func:`source_pixels`, of the same library
+        sources: result of :func:`source_pixels`, of the same library as the values
 
     Returns:
         [..., H, W]
@@ -112,7 +115,7 @@ def moved(values: Array, sources: Array) -> Array:
             f"the prediction has {width}x{height} pixels, the offsets {columns}x{rows} "
             "(width x height)"
         )
-    # The number of pixels, not -1: of no masks at all there is none to be found.
+    # The number of pixels, not -1: for an empty list of masks, -1 would be ambiguous.
     return values.reshape(*values.shape[:-2], sources.shape[0] * sources.shape[1])[..., sources]
 
 

@@ -1,5 +1,7 @@
-"""Image files: one reader for preparation, training, evaluation and drawing. Label and panoptic
-PNGs are opened here, too, so that all keep the same limits and name the file at fault.
+"""
+Image files: one reader for preparation, training, evaluation and drawing.
+
+Label and panoptic PNGs are opened here, too, so that all readers have the same limits and errors.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -16,8 +18,8 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .files import local_path, printable
 
-# Millions of pixels up to which Pillow reads a file, by default 179: a few bytes can state a size
-# that fills any memory. It refuses twice MAX_IMAGE_PIXELS, and warns of half of what it refuses.
+# Millions of pixels up to which Pillow reads a file, 179 by default: a few bytes can claim a size
+# that fills any memory. Pillow refuses twice MAX_IMAGE_PIXELS, and warns at half of that.
 MAX_MEGAPIXELS = "OCR_PANOPTIC_MAX_MEGAPIXELS"
 if MAX_MEGAPIXELS in os.environ:
     Image.MAX_IMAGE_PIXELS = int(float(os.environ[MAX_MEGAPIXELS]) * 1e6 / 2)
@@ -26,18 +28,18 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 COLOURS = 3  # channels of a picture
 CHANNELS = (1, 3, 4)  # numbers of channels that can be read: grey, RGB, RGB with opacity
 QUARTER_TURNS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
-# Formats of Pillow that are no pictures of pixels, or need another program to become one.
+# Pillow's formats without pixels, or that need another program.
 WITHOUT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-# Photos that Pillow does not read, or whose preview it takes for the photo.
+# Photos that Pillow does not read, or whose preview it would take for the photo.
 UNREAD_SUFFIXES = {
     *(".heic", ".heif", ".hif", ".jxl", ".exr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf"),
     *(".pef", ".raf", ".rw2", ".srw"),
 }
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
-# They change the values of pixels, of which labels must have exact ones.
+# Formats that change the values of pixels, which labels need exactly.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
-_DEEP = "16 bits in the file"  # what is noted of an image of Pillow's
+_DEEP = "16 bits in the file"  # key of a note in Pillow's ``image.info``
 
 Color = tuple[int, int, int]  # RGB in 0..255
 
@@ -47,27 +49,32 @@ class TooThin(UserError):
 
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
-    """Return the fault of an image whose short side has less than half a pixel, which
-    ``ResizeShortestEdge`` rounds to none, when its long side has ``longest``; else None.
+    """
+    Return the fault of an image that is too thin for ``ResizeShortestEdge``, else None.
+
+    When the long side has ``longest`` pixels, its short side would have less than half a pixel,
+    which Detectron2 rounds to 0.
 
     Args:
-        key: key of a config that gives ``longest``.
+        key: config key that gives ``longest``.
     """
     if max(height, width) <= 2 * longest * min(height, width):
         return None
     return (
-        f"the image of {width}x{height} pixels (width x height) is too thin: where its long side "
+        f"the image of {width}x{height} pixels (width x height) is too thin: when its long side "
         f"has the {longest} pixels of {key}, the other has less than one. Crop it, or leave it out"
     )
 
 
 class PictureSize(NamedTuple):
     """
+    The size of a picture and facts about its file.
+
     Attributes:
-        note: how the image was turned, for messages; "" for most.
+        note: how the image was turned, for messages; mostly "".
         bits: bits of a channel in the file, 8 or more.
-        brightness: the highest value as a share of white; None if it was not looked at.
-        is_turned: EXIF data turn the image, and width and height stay as they were.
+        brightness: the highest value as a share of white; None if it was not read.
+        is_turned: the EXIF data turn the image, but width and height stay the same.
     """
 
     width: int
@@ -81,25 +88,22 @@ class PictureSize(NamedTuple):
 def read_picture(
     path: str | os.PathLike, format: str = "BGR", channels: int = COLOURS
 ) -> np.ndarray:
-    """Return the pixels of an image file, turned as its EXIF data say.
+    """
+    Return the pixels of an image file, turned by its EXIF orientation.
 
-    With 3 channels, files of 8 bits give what Detectron2's ``read_image`` gives, in colour whatever
-    the file is; of 16 bits the upper 8 are taken, as Pillow does for colours, where its conversion
-    of grey ones cuts them off at 255. With 1 or 4 channels, the file must have as many.
+    With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
+    the file is. Of 16 bits the upper 8 are taken, as Pillow does for colours; its conversion of
+    grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
+    truncated file, or values without a known white, are errors.
 
     Args:
-        format: "BGR", "RGB", "L", or another of Detectron2's; with 4 channels, "BGR" has the first
-            three of the file in reverse.
+        format: "BGR", "RGB", "L", or another of Detectron2's; with 4 channels, "BGR" reverses the
+            first three.
         channels: C, one of CHANNELS.
 
     Returns:
-        uint8 [H, W, C], [H, W, 1] for "L"; float32 [H, W, 1] of a grey file of 16 bits that is read
-        as one channel.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is broken or truncated, has more than OCR_PANOPTIC_MAX_MEGAPIXELS, has
-            another number of channels, or values without a known white.
+        uint8 [H, W, C], [H, W, 1] for "L"; float32 [H, W, 1] for a grey 16-bit file that is read as
+        one channel.
     """
     image = _load(path, "image")
     try:
@@ -109,8 +113,11 @@ def read_picture(
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
-    """Return the pixels of an image that Pillow has opened, as :func:`read_picture` does; the
-    message of an error is the reason only, without the name."""
+    """
+    Return the pixels of an image that Pillow has opened, see :func:`read_picture`.
+
+    The message of an error has only the reason, without the name.
+    """
     _check(image, channels)
     image = _upright(image)
     if channels != COLOURS:
@@ -118,7 +125,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
         return reordered(pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32), format)
     if (bits := _bits(image)) > 8:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
-    if image.mode == "RGB" and format in ("RGB", "BGR"):  # which Detectron2 copies once more
+    if image.mode == "RGB" and format in ("RGB", "BGR"):  # Detectron2 would copy it once more
         return reordered(np.asarray(image), format)
     from detectron2.data.detection_utils import convert_PIL_to_numpy
 
@@ -126,8 +133,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Return [H, W, C] from RGB in a format, "RGB" or "BGR", or back: the first three channels, if
-    there are as many."""
+    """Swap RGB [H, W, C] to "BGR" or back in the first three channels; fewer channels stay."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
@@ -136,8 +142,11 @@ def reordered(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
-    """Return what people see of an image as a network gets it: the first three channels, or a
-    single one in grey. Numbers that are not uint8 are spread from the smallest to the largest.
+    """
+    Return an RGB picture of an image as a network gets it.
+
+    It shows the first three channels, or a single channel in grey. Values that are not uint8 are
+    spread from the smallest to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -154,12 +163,12 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) -> Image.Image:
-    """Return a file whose values mean something, decoded and turned as its EXIF data say, in
-    Pillow's mode for it.
+    """
+    Return a file with meaningful values, decoded and turned by its EXIF data, in Pillow's mode.
 
     Args:
-        kind: what it should be, for messages.
-        allow_jpeg: return JPEG files, too, whose values are only near those that were written.
+        kind: expected kind of the file, for messages.
+        allow_jpeg: accept JPEG files, whose values are only near the written values.
     """
     image = _load(path, kind)
     kept, image = image.format, _upright(image)
@@ -170,10 +179,10 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 
 
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
-    """Return the message for a file of a format that changes the values of pixels."""
+    """Return the message for a file in a format that changes the values of pixels."""
     return (
-        f"{printable(path)}: {kind} is a {format} file, whatever its name is. Its values are no "
-        "longer those that were written: export a PNG."
+        f"{printable(path)}: {kind} is a {format} file, whatever its name is. The format has "
+        "changed the values: export a PNG."
     )
 
 
@@ -187,10 +196,10 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Decode an image wholly and return its size, turned as its EXIF data say.
+    """
+    Return the size of an image after decoding all of it, turned by its EXIF data.
 
-    Raises:
-        ValueError: :func:`read_picture` would not read it; the reason only, without the name.
+    A file that :func:`read_picture` would not read raises an error with only the reason.
     """
     image = _open(path)
     _check(image, channels)
@@ -198,7 +207,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return :func:`read_size` from the header, which is quick and finds no damage after it."""
+    """Return :func:`read_size` from the header, which is quick and does not see later damage."""
     image = _open(path, decode=False)
     _check(image, channels)
     return _turned_size(image, decoded=False)
@@ -211,7 +220,7 @@ def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
         size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
         note += "; remove the EXIF data if it was annotated as stored"
     brightness = None
-    if decoded and image.format != "JPEG":  # of which none has more bits than are read
+    if decoded and image.format != "JPEG":  # a JPEG never has more bits than are read
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
     bits = 16 if image.info.get(_DEEP) else bits
@@ -221,10 +230,10 @@ def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
 def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
     if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
-        raise UserError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
+        raise UserError(f"has a format that cannot be read ({suffix}); convert it to PNG or JPEG")
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
-            image.info[_DEEP] = ";16" in str(image.tile)  # of colours Pillow keeps the upper 8 bits
+            image.info[_DEEP] = ";16" in str(image.tile)  # Pillow keeps the upper 8 bits of colours
             if decode:
                 image.load()
             return image
@@ -232,23 +241,23 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         raise UserError("was not found") from error
     except Image.DecompressionBombError as error:
         raise UserError(
-            f"has more than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.6g} megapixels; where such images "
-            f"are wanted, set the environment variable {MAX_MEGAPIXELS} to a larger number"
+            f"has more than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.6g} megapixels; to allow them, "
+            f"set the environment variable {MAX_MEGAPIXELS} to a larger number"
         ) from error
-    except Exception as error:  # Pillow raises what the broken bytes lead to
+    except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)
-        reason = "no known format" if unknown else printable(error) or type(error).__name__
+        reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
 
 
 def _orientation(image: Image.Image, decoded: bool = True) -> int | None:
-    if image.format == "TIFF":  # which Pillow turns itself
+    if image.format == "TIFF":  # Pillow turns it itself
         return None
     try:
-        # A PNG's own method decodes the file to look behind its pixels.
+        # The method of a PNG would decode the file to look behind its pixels.
         exif = image.getexif() if decoded else Image.Image.getexif(image)
         return exif.get(ExifTags.Base.Orientation)
-    except Exception:  # broken EXIF data of a whole image
+    except Exception:  # broken EXIF data in an intact image
         return None
 
 
@@ -257,7 +266,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise ValueError, without the name, for an image that cannot be read as so many channels."""
+    """Raise UserError, without the name, if an image cannot be read with so many channels."""
     bits = _bits(image)
     if channels != COLOURS:
         if image.mode not in ("L", "RGB", "RGBA", "LA") and bits == 8:
@@ -275,13 +284,13 @@ def _bits(image: Image.Image) -> int:
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
-        raise UserError(f"holds {kind} and does not say which is white; convert it to 8 bits")
+        raise UserError(f"holds {kind} and does not tell its white; convert it to 8 bits")
     return 8
 
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """Return how names of files end that are read, or are known to be images that are not."""
+    """Return the suffixes of image files, including those that cannot be read."""
     known = Image.registered_extensions().items()
     found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
     return frozenset({*found, *UNREAD_SUFFIXES})
@@ -289,6 +298,6 @@ def image_suffixes() -> frozenset[str]:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Return Pillow's formats that hold pixels. (PostScript it would have Ghostscript run.)"""
+    """Return Pillow's formats that hold pixels, without PostScript, which would run Ghostscript."""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

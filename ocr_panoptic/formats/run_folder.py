@@ -1,14 +1,15 @@
-"""The files of a run, below its ``OUTPUT_DIR``.
+"""
+The files of a run, below its ``OUTPUT_DIR``.
 
-config.yaml                              of the training; config.1.yaml ... of ones before it
-classes.json                             of the training data, as in each checkpoint
+config.yaml                              config of the training; config.1.yaml ... of earlier ones
+classes.json                             classes of the training data, as in each checkpoint
 metrics.json                             Detectron2's log of the training, JSON lines
 inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
-inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
-inference/<data set>/per_class.csv       the same for each class
+inference/<data set>/config.yaml         config of the evaluation, with the evaluated weights
+inference/<data set>/per_class.csv       the same metrics for each class
 inference/<data set>/<task>_per_image.csv  score of each image and the kinds of its errors
-inference/<data set>/region_quality.json of `ocr-panoptic regions`
-inference/<data set>/...                 predictions and confusion matrix, of the evaluators
+inference/<data set>/region_quality.json result of `ocr-panoptic regions`
+inference/<data set>/...                 predictions and confusion matrix, by the evaluators
 """
 
 import csv
@@ -38,16 +39,18 @@ CLASSES = "classes.json"
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
-    """Return where the evaluation on a data set has its files."""
+    """Return the folder of an evaluation on a data set."""
     return Path(output_dir) / "inference" / dataset_name
 
 
 @dataclass(frozen=True)
 class StoredEvaluation:
     """
+    A stored evaluation.
+
     Attributes:
-        results: task -> metric -> value by Detectron2's names, None where it is undefined.
-        run: what the run says about itself (seed, versions, ...).
+        results: task -> metric -> value by Detectron2's names, None if undefined.
+        run: facts about the run (seed, versions, ...).
     """
 
     results: dict[str, dict[str, float | None]]
@@ -57,12 +60,13 @@ class StoredEvaluation:
 def write_evaluation(
     results: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
 ) -> None:
-    """Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
+    """
+    Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
 
     Args:
         results: task -> metric -> value by Detectron2's names, as the evaluators return it.
-        folder: made if it does not exist.
-        run_info: what the run was (weights, seed, versions ...), JSON-serialisable.
+        folder: created if it does not exist.
+        run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
     """
     _write_json(folder / "metrics.json", {"run": run_info, **results})
     rows = per_class_rows(results)
@@ -79,7 +83,7 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path) -> StoredEvaluation:
-    """Return what :func:`write_evaluation` wrote."""
+    """Read an evaluation that :func:`write_evaluation` wrote."""
     path = folder / "metrics.json"
     if not path.is_file():
         raise MissingFileError(
@@ -92,18 +96,19 @@ def read_evaluation(folder: Path) -> StoredEvaluation:
 
 
 def image_scores_file(folder: Path, task: str) -> Path:
-    """Return the table of an evaluation's images, for "panoptic_seg" or "sem_seg"."""
+    """Return the path of an evaluation's table of images, for "panoptic_seg" or "sem_seg"."""
     return folder / f"{task}_per_image.csv"
 
 
 def write_table(
     rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str] | None = None
 ) -> None:
-    """Write a CSV file, whole or not at all; None and NaN become empty.
+    """
+    Write a CSV file, whole or not at all; None and NaN become empty.
 
     Args:
         rows: column -> value.
-        columns: in their order; those of the first row by default.
+        columns: names of the columns in order; the keys of the first row by default.
     """
     table = io.StringIO()
     writer = csv.DictWriter(table, columns or list(rows[0] if rows else ()), lineterminator="\n")
@@ -115,8 +120,7 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Return what :func:`write_table` wrote, by row; [] where there is no such file. Empty values
-    are left out."""
+    """Read a table of :func:`write_table` by row, without empty values; [] if there is no file."""
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="") as file:
@@ -126,7 +130,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def write_region_quality(
     classes: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
 ) -> Path:
-    """Write ``region_quality.json`` of :meth:`.RegionQuality.results`; returns its path."""
+    """Write ``region_quality.json`` with :meth:`.RegionQuality.results`, and return its path."""
     path = folder / "region_quality.json"
     _write_json(path, {"run": run_info, "classes": classes})
     return path
@@ -138,7 +142,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
     Args:
         text: YAML.
-        keep_former: the config that is there is of another training, and stays as the next free
+        keep_former: an existing config belongs to another training, and is kept as the next free
             ``config.<number>.yaml``.
     """
     path = Path(output_dir) / CONFIG
@@ -146,13 +150,12 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
         free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
         former = next(other for other in free if not other.exists())
         path.rename(former)
-        logger.warning("%s is of a training before this one: it is now %s", path, former.name)
+        logger.warning("%s belongs to an earlier training: it is now %s", path, former.name)
     write_text(path, text)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
-    """Write the classes of a training, for other programs; the package reads them from the
-    checkpoints."""
+    """Write the classes of a training for other programs; the package reads its checkpoints."""
     _write_json(Path(output_dir) / CLASSES, classes or {})
 
 
@@ -160,9 +163,9 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     """
     Return Detectron2's log, a dict for each iteration; empty for a run that only evaluates.
 
-    Every run in the folder appends to it; where the training steps back (a resumed or a second
-    run), the later lines replace the earlier ones from there on. The lines of an evaluation come
-    after those of later iterations. A line that a kill has cut is left out.
+    Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
+    the earlier lines from there on. The lines of an evaluation come after those of later
+    iterations. A line that a kill has cut is left out.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}
@@ -186,7 +189,7 @@ def _is_undefined(value: Any) -> bool:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """NumPy's numbers become Python's; NaN and infinity, which JSON lacks, become null."""
+    """Write JSON: NumPy's numbers become Python's; NaN and infinity, which JSON lacks, null."""
     text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
     write_text(path, text + "\n")
 

@@ -1,8 +1,9 @@
-"""The segments of a panoptic map: their areas, boxes, masks and labels, all from its runs.
+"""
+The segments of a panoptic map: their areas, boxes, masks and labels, computed from its runs.
 
-A run is a stretch of equal ids, column after column as COCO's RLE goes. A map of a photograph has
-some thousand runs in hundred thousands of pixels, so that whatever is sorted or counted by runs
-costs little beside the decoding of its PNG.
+A run is a stretch of equal ids in column order, as in COCO's RLE. A map of a photograph has some
+thousand runs in hundreds of thousands of pixels, so sorting or counting runs costs little compared
+to decoding the PNG.
 
 Shape letters: H, W size of the image; R runs; S different ids.
 """
@@ -16,7 +17,7 @@ import pycocotools.mask as mask_util
 
 
 class SegmentStatistics(NamedTuple):
-    """The facts that COCO's ``segments_info`` has about a segment's pixels."""
+    """The facts about a segment's pixels in COCO's ``segments_info``."""
 
     area: int  # pixels
     bbox: list[int]  # [x, y, width, height] in pixels
@@ -24,11 +25,13 @@ class SegmentStatistics(NamedTuple):
 
 class SegmentRuns:
     """
+    The runs of a panoptic map, from which facts about its segments follow.
+
     Args:
         ids: non-negative integers [H, W], as :func:`read_panoptic_png` returns them.
 
     Attributes:
-        ids: int [S], the map's ids in ascending order, void (0) among them.
+        ids: int [S], the map's ids in ascending order, including void (0).
     """
 
     def __init__(self, ids: np.ndarray):
@@ -39,20 +42,20 @@ class SegmentRuns:
         self.ids, place = np.unique(columns[starts], return_inverse=True)
         self._place = place  # [R], place of a run's id
         self._lengths = np.diff(starts, append=columns.size)
-        # The runs of each id, one id after the other, each in the order of the columns.
+        # The runs sorted by id, and in column order within an id.
         order = np.argsort(place, kind="stable")
         self._starts, self._ends = starts[order], (starts + self._lengths)[order]
         self._first = np.searchsorted(place[order], np.arange(len(self.ids) + 1))
 
     @cached_property
     def statistics(self) -> dict[int, SegmentStatistics]:
-        """Area and tight box of every segment, void (0) left out, in ascending order of ids."""
+        """The area and tight box of every segment except void (0), in ascending order of ids."""
         if not len(self.ids):
             return {}
         height, first = self.size[0], self._first[:-1]
         last = self._ends - 1
         top, bottom = self._starts % height, last % height
-        # A run that goes on in the next column ends one at the bottom and begins the next on top.
+        # A run over several columns touches both the bottom and the top.
         several = self._starts // height != last // height
         top[several], bottom[several] = 0, height - 1
         areas = np.add.reduceat(self._ends - self._starts, first)
@@ -63,11 +66,12 @@ class SegmentRuns:
         return {number: SegmentStatistics(area, box) for number, area, box in found if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
-        """Return the label of each pixel.
+        """
+        Return the label of each pixel.
 
         Args:
             label_of: segment id -> label, 0..255.
-            other: the label of ids that it lacks.
+            other: label of the ids that ``label_of`` lacks.
 
         Returns:
             uint8 [H, W].
@@ -77,14 +81,13 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """Return the place in ``ids`` of each pixel's id: uint8 [H, W], or uint16 for more than
-        256."""
+        """Return the index in ``ids`` of each pixel's id: uint8 [H, W], uint16 above 256 ids."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return COCO's compressed RLE of a segment's mask, as JSON can hold it."""
+        """Return COCO's compressed RLE of a segment's mask in its JSON form."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         starts, ends = self._starts[mine], self._ends[mine]
@@ -93,7 +96,7 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    Return COCO's compressed RLE of a mask in a larger image, which is not made.
+    Return COCO's compressed RLE of a mask in a larger image, without creating that image's mask.
 
     Args:
         mask: bool [h, w].
@@ -109,14 +112,14 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
         (place[1] + x + columns) * size[0] + place[0] + y + rows
         for columns, rows in (np.nonzero(edges == kind) for kind in (1, -1))
     )
-    # Runs meet where a column is full to its end and the next one from its beginning.
+    # Runs touch if a column is full to its end and the next is full from its start.
     return _run_lengths(np.setdiff1d(starts, ends), np.setdiff1d(ends, starts), size)
 
 
 def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) -> dict:
-    """Return the RLE of runs of ones, ascending places in columns."""
+    """Return the RLE of runs of ones, given by ascending positions in column order."""
     borders = np.stack([starts, ends], axis=1).reshape(-1)
-    counts = np.diff(borders, prepend=0, append=size[0] * size[1])  # of zeros, ones, zeros ...
+    counts = np.diff(borders, prepend=0, append=size[0] * size[1])  # zeros, ones, zeros ...
     if counts[-1] == 0:
         counts = counts[:-1]
     encoded = mask_util.frPyObjects({"size": size, "counts": counts.tolist()}, *size)

@@ -1,4 +1,4 @@
-"""Frames of video files in and out, through OpenCV."""
+"""Reads and writes the frames of video files with OpenCV."""
 
 import secrets
 from collections.abc import Iterable, Iterator
@@ -10,15 +10,16 @@ import numpy as np
 from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-CODEC = "mp4v"  # which OpenCV's own wheels can write
-SHARE_LOST = 0.01  # some formats do not state the number of their frames, OpenCV estimates it
-FALLBACK_FPS = 25.0  # of streams that do not tell their frame rate
+CODEC = "mp4v"  # the wheels of OpenCV can write it
+SHARE_LOST = 0.01  # tolerance, since OpenCV estimates the number of frames in some formats
+FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 
 class VideoReader:
     """
-    Iterate over the frames (uint8 [H,W,3] BGR) of a video file, once. At the end of a file that has
-    lost more than SHARE_LOST of its frames, ValueError is raised.
+    An iterator over the frames (uint8 [H,W,3] BGR) of a video file, once.
+
+    If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
 
     Attributes:
         fps: frames per second.

@@ -1,6 +1,7 @@
 """
-Atrous spatial pyramid pooling of DeepLabv3, one of the multi-scale schemes that :paper:`OCR`
-compares with, and OCR as one branch of it.
+Atrous spatial pyramid pooling (DeepLabv3), and OCR as one of its branches.
+
+ASPP is one of the multi-scale schemes that :paper:`OCR` compares with.
 
 Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
 features, C of each branch, O channels of the output.
@@ -19,16 +20,18 @@ from .ocr import OCR, gather_regions
 
 class ASPP(ContextScheme):
     """
-    A 1x1 convolution, dilated 3x3 convolutions, and the pooled image, fused by g, a 1x1
-    convolution of all. The pooled branch is the same for all pixels, so g's part for it is
-    computed once, and the branches are added up instead of being concatenated.
+    A 1x1 convolution, dilated 3x3 convolutions and the pooled image, fused by a 1x1 convolution g.
+
+    All pixels share the pooled branch, so g's part for this branch is computed once per image. The
+    branches are added up instead of being concatenated.
 
     Args:
-        in_channels: I.
-        channels: C. The published code uses 256.
-        out_channels: O. The published code uses 256.
-        dilations: of the dilated branches; (12, 24, 36) is for stride 8.
-        dropout, options: of :class:`.ContextScheme`. The published code drops with probability 0.1.
+        in_channels: number of input channels I.
+        channels: number of channels C of each branch. The published code uses 256.
+        out_channels: number of output channels O. The published code uses 256.
+        dilations: dilations of the 3x3 branches; (12, 24, 36) is for stride 8.
+        dropout, options: see :class:`.ContextScheme`. The published code drops with probability
+            0.1.
     """
 
     takes_features = True
@@ -63,24 +66,25 @@ class ASPP(ContextScheme):
 def atrous_branches(
     conv: Callable[..., ConvNormReLU], in_channels: int, channels: int, dilations: Sequence[int]
 ) -> nn.ModuleList:
-    """A 1x1 convolution and dilated 3x3 convolutions of I to C channels, all made by ``conv``."""
+    """Return a 1x1 and dilated 3x3 convolutions from I to C channels, made by ``conv``."""
     dilated = (conv(in_channels, channels, kernel_size=3, dilation=d) for d in dilations)
     return nn.ModuleList([conv(in_channels, channels), *dilated])
 
 
 class ASPOCR(OCR):
     """
-    A variant of the published code (``asp_ocrnet`` of openseg.pytorch), not of the paper. Five
-    branches see the features: a 1x1 convolution, three dilated 3x3 convolutions, and OCR's
-    object contextual representations y after a 3x3 convolution, which stand where ASPP has the
-    pooled image. g fuses all five.
+    ASPP with OCR in the place of the pooled image: a variant of the code, not of the paper.
+
+    This is ``asp_ocrnet`` of openseg.pytorch. Five branches see the features: a 1x1 convolution,
+    three dilated 3x3 convolutions, and OCR's object contextual representations y after a 3x3
+    convolution. g fuses all five.
 
     Args:
-        in_channels: I.
-        channels: C; phi, psi and delta have half of them. The published code uses 256.
-        out_channels: O. The published code uses 256.
-        dilations: of the dilated branches; (12, 24, 36) is for stride 8.
-        dropout, options: of :class:`OCR`. The published code drops with probability 0.1 here.
+        in_channels: number of input channels I.
+        channels: C; phi, psi and delta have half as many channels. The published code uses 256.
+        out_channels: number of output channels O. The published code uses 256.
+        dilations: dilations of the 3x3 branches; (12, 24, 36) is for stride 8.
+        dropout, options: see :class:`OCR`. The published code drops with probability 0.1 here.
     """
 
     takes_features = True
@@ -99,7 +103,7 @@ class ASPOCR(OCR):
         self.out_channels = out_channels
         self.bottleneck = self.conv_norm_relu(in_channels, channels, kernel_size=3)
         self.branches = atrous_branches(self.conv_norm_relu, in_channels, channels, dilations)
-        # In the place of OCR's own g, which would see [x; y].
+        # Replaces OCR's own g, which would see [x; y].
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """
-Losses of logits that are enlarged to the size of the labels, a few rows at a time.
+Losses on logits that are enlarged to the size of the labels, a few rows at a time.
 
-The full-size logits of all images take more memory than the network that predicts them. Here they
-are made by bands of rows, in both passes; for the backward pass only the logits and the labels are
-kept.
+The full-size logits of all images take more memory than the network that predicts them. Here both
+passes compute them one band of rows at a time. Only the small logits and the labels are kept for
+the backward pass.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
 """
@@ -18,13 +18,13 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of the logits of a band of rows: on a CPU what its cache holds, on a GPU little of its
-# memory for few kernels, see band_bytes.
+# Bytes of the logits of one band of rows. On a CPU, a band fits into the cache. On a GPU, it takes
+# little memory and yet keeps the number of kernels low.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:
-    """Return BAND_BYTES of a device; of a small GPU at most 1/128 of its memory."""
+    """Return the bytes of a band on a device: at most 1/128 of the memory of a small GPU."""
     bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
     if device.type == "cuda" and torch.cuda.is_available():
         bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
@@ -32,29 +32,29 @@ def band_bytes(device: torch.device) -> int:
 
 
 def full_size(logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-    """Return logits [N, K, h, w] at the size of the labels, for a loss that needs all at once."""
+    """Return logits [N, K, h, w] at the size of the labels, for a loss that needs all rows."""
     return resize(logits.to(_precision(logits)), targets.shape[1:], align_corners)
 
 
-def in_bands(
-    of_band: Callable[[Tensor, Tensor], Tensor],
+def compute_in_bands(
+    compute: Callable[[Tensor, Tensor], Tensor],
     logits: Tensor,
     targets: Tensor,
     align_corners: bool = False,
     summed: bool = False,
 ) -> Tensor:
     """
-    Compute a result by bands of rows; its gradients reach ``logits``.
+    Compute a result one band of rows at a time; its gradients reach ``logits``.
 
     Args:
-        of_band: computes the result of a band from its full-size logits [N, K, rows, W], float32
-            or better, in autocast too, and its labels [N, rows, W].
+        compute: function that computes a band's result from its full-size logits [N, K, rows, W]
+            and its labels [N, rows, W]. The logits are float32 or better, under autocast too.
         logits: [N, K, h, w].
         targets: int64 labels [N, H, W].
         align_corners: see :func:`.resize`.
-        summed: whether the results of the bands are summed, or else, [N, rows, W], joined.
+        summed: sum the results of the bands instead of joining them to [N, H, W].
     """
-    return _InBands.apply(logits, targets, of_band, align_corners, summed)
+    return _InBands.apply(logits, targets, compute, align_corners, summed)
 
 
 class _InBands(torch.autograd.Function):
@@ -62,9 +62,9 @@ class _InBands(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, targets: Tensor, *options: Any) -> Tensor:
         ctx.save_for_backward(logits, targets)
         ctx.options = options
-        of_band, align_corners, summed = options
+        compute, align_corners, summed = options
         results = [
-            of_band(*_enlarge(logits[:, :, band.source], targets, band, align_corners))
+            compute(*_enlarge(logits[:, :, band.source], targets, band, align_corners))
             for band in _bands(logits, targets, align_corners)
         ]
         return torch.stack(results).sum(dim=0) if summed else torch.cat(results, dim=1)
@@ -73,12 +73,12 @@ class _InBands(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         logits, targets = ctx.saved_tensors
-        of_band, align_corners, summed = ctx.options
+        compute, align_corners, summed = ctx.options
         result = torch.zeros_like(logits, dtype=_precision(logits))
         for band in _bands(logits, targets, align_corners):
             with torch.enable_grad():
                 source = logits[:, :, band.source].detach().requires_grad_()
-                found = of_band(*_enlarge(source, targets, band, align_corners))
+                found = compute(*_enlarge(source, targets, band, align_corners))
             result[:, :, band.source] += torch.autograd.grad(
                 found, source, gradient if summed else gradient[:, band.rows]
             )[0]
@@ -87,8 +87,10 @@ class _InBands(torch.autograd.Function):
 
 class _Band(NamedTuple):
     """
-    A band of ``rows`` of the labels, which depend on the rows ``source`` of the logits: each lies
-    between two of these, ``lower`` and ``upper``, at a ``fraction`` from the lower one.
+    A band of ``rows`` of the labels, and the rows ``source`` of the logits that it depends on.
+
+    Each row of labels lies between the rows ``lower`` and ``upper`` of ``source``, at ``fraction``
+    of the way from the lower row to the upper.
     """
 
     rows: slice
@@ -104,14 +106,14 @@ def _bands(logits: Tensor, targets: Tensor, align_corners: bool) -> Iterator[_Ba
     dtype = _precision(logits)
     step = max(1, band_bytes(logits.device) // (images * classes * width * dtype.itemsize))
 
-    def position(row):  # in rows of the logits, as PyTorch's bilinear interpolation has it
+    def position(row):  # in rows of the logits, as in PyTorch's bilinear interpolation
         if align_corners:
             return row * ((h - 1) / max(height - 1, 1))
         return (row + 0.5) * (h / height) - 0.5
 
     for start in range(0, height, step):
         stop = min(start + step, height)
-        # One row more on both sides, for positions that are rounded in another way.
+        # One more row on both sides, in case PyTorch rounds a position differently.
         first = max(int(position(start)) - 1, 0)
         last = min(int(position(stop - 1)) + 2, h - 1)
         rows = torch.arange(start, stop, device=logits.device, dtype=dtype)
@@ -127,8 +129,9 @@ def _enlarge(
     source: Tensor, targets: Tensor, band: _Band, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    Return full-size logits [N, K, H', W] and labels [N, H', W] of a band, from its rows of the
-    logits [N, K, h', w] and the labels of all rows [N, H, W].
+    Return the full-size logits [N, K, H', W] and the labels [N, H', W] of a band.
+
+    ``source`` is the band's rows of the logits [N, K, h', w]; ``targets`` are all rows [N, H, W].
     """
     source = source.to(_precision(source))
     rows = torch.lerp(

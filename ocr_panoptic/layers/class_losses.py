@@ -1,16 +1,16 @@
 """
-Losses of each class against the rest, from logits that are resized to the size of the labels.
+Losses of each class against all others, on logits that are resized to the size of the labels.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. Labels are
-int64 [N, H, W] in 0..K - 1 or the value that is ignored. Computed in float32 or better, in autocast
-too; the GPU is not waited for.
+int64 [N, H, W] in 0..K - 1 or the ignored value. The losses are computed in float32 or better,
+under autocast too, and never make the CPU wait for the GPU.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bands import full_size, in_bands
+from .bands import compute_in_bands, full_size
 from .resize import one_hot_labels
 
 
@@ -22,18 +22,20 @@ def binary_cross_entropy(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Cross-entropy of the sigmoid of each class, summed over classes and valid pixels and divided by
-    the valid pixels plus 1, as in the published code of hierarchical multi-scale attention.
+    Return the sigmoid cross-entropy of each class, summed over classes and valid pixels.
+
+    The sum is divided by the number of valid pixels plus 1, as in the published code of
+    hierarchical multi-scale attention.
 
     Args:
         logits: [N, K, h, w]
         targets: [N, H, W]
         ignore_value: label of the pixels that do not count
-        class_weights: [K], each a factor of its class's part; None for 1
-        align_corners: of the resizing, see :func:`.resize`
+        class_weights: [K], a factor for each class; None means 1
+        align_corners: see :func:`.resize`
 
     Returns:
-        scalar; 0 where all pixels are ignored
+        scalar; 0 if all pixels are ignored
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:
@@ -41,7 +43,7 @@ def binary_cross_entropy(
         losses = F.binary_cross_entropy_with_logits(full, truth, reduction="none")
         return (losses * valid).sum(dim=(0, 2, 3))
 
-    sums = in_bands(losses, logits, targets, align_corners, summed=True)
+    sums = compute_in_bands(losses, logits, targets, align_corners, summed=True)
     if class_weights is not None:
         sums = sums * class_weights
     return sums.sum() / ((targets != ignore_value).sum() + 1)
@@ -55,11 +57,12 @@ def dice_loss(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et al., V-Net,
-    2016), sums over the valid pixels of all images; averaged over the classes that they show.
+    Return the dice loss, averaged over the classes that the images show.
 
-    Arguments are those of :func:`binary_cross_entropy`, but class_weights [K] weigh the average
-    over classes. The result is a scalar in [0, 1], 0 where all pixels are ignored.
+    A class has 1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et
+    al., V-Net, 2016), summed over the valid pixels of all images. ``class_weights`` [K] weigh the
+    average over classes; the other arguments are the same as in :func:`binary_cross_entropy`.
+    The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -67,7 +70,7 @@ def dice_loss(
         p = full.softmax(dim=1) * valid
         return torch.stack([x.sum(dim=(0, 2, 3)) for x in (p * truth, p.square(), truth)])
 
-    overlap, squares, pixels = in_bands(sums, logits, targets, align_corners, summed=True)
+    overlap, squares, pixels = compute_in_bands(sums, logits, targets, align_corners, summed=True)
     losses = 1 - 2 * overlap / torch.where(pixels > 0, squares + pixels, 1)
     return _mean_of_present(losses, pixels > 0, class_weights)
 
@@ -80,16 +83,16 @@ def lovasz_softmax(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    The Lovász extension of each class's Jaccard loss 1 - IoU at the errors of its softmax
-    probabilities (Berman et al., 2018), over the valid pixels of all images; averaged over the
-    classes that they show.
+    Return the Lovász-softmax loss, averaged over the classes that the images show.
 
-    Arguments are those of :func:`binary_cross_entropy`, but class_weights [K] weigh the average
-    over classes. The result is a scalar in [0, 1], 0 where all pixels are ignored.
+    A class has the Lovász extension of its Jaccard loss 1 - IoU at the errors of its softmax
+    probabilities (Berman et al., 2018), over the valid pixels of all images. ``class_weights`` [K]
+    weigh the average over classes; the other arguments are the same as in
+    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)
-    # An ignored pixel is an error of 0 outside the class: it changes no step of another pixel.
+    # An ignored pixel has error 0 and lies outside the class, so it changes no other pixel's step.
     errors = (truth - logits.softmax(dim=1)).abs() * valid
     per_class = zip(errors.transpose(0, 1), truth.transpose(0, 1))
     losses = torch.stack([(e * _jaccard_steps(e, y)).sum() for e, y in per_class])
@@ -99,17 +102,13 @@ def lovasz_softmax(
 @torch.no_grad()
 def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
     """
-    The gradient of the Lovász extension: how much 1 - IoU grows when a pixel is taken for wrong,
-    beside those of larger errors.
+    Return the gradient of the Lovász extension for one class, in the shape and dtype of ``errors``.
 
-    Args:
-        errors, truth: of one class, [N, H, W]
-
-    Returns:
-        the same shape and dtype
+    A pixel's gradient is the growth of 1 - IoU when this pixel becomes wrong after all pixels with
+    larger errors. ``errors`` and ``truth`` are [N, H, W].
     """
     order = errors.flatten().argsort(descending=True)
-    # In float64: the steps are differences of nearly equal numbers.
+    # In float64: the steps are differences between nearly equal numbers.
     inside = truth.flatten()[order].double()
     total = inside.sum()
     jaccard = 1 - (total - inside.cumsum(0)) / (total + (1 - inside).cumsum(0))
@@ -119,13 +118,13 @@ def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
 
 
 def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, Tensor]:
-    """One-hot truth [N, K, H, W], 0 where ignored, and valid pixels [N, 1, H, W]."""
+    """Return the one-hot truth [N, K, H, W], 0 where ignored, and the valid pixels [N, 1, H, W]."""
     truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:]).to(logits)
     return truth, (targets != ignore_value)[:, None]
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
-    """The (weighted) mean of those losses [K] whose class is present; 0 where none is."""
+    """Return the (weighted) mean of the losses [K] of present classes; 0 if no class is present."""
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)

@@ -15,26 +15,26 @@ from .conv import ConvNormReLU
 
 class ContextScheme(nn.Module):
     """
-    Augments pixel representations by their context.
+    A module that augments pixel representations by their context.
 
     Args:
-        out_channels: O, also an attribute.
-        norm: of every convolution: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training; a scheme
-            applies the module ``dropout`` to its output.
-        negative_slope: of every ReLU, see :class:`.ConvNormReLU`.
+        out_channels: number of output channels O, also an attribute.
+        norm: norm of every convolution: any name that Detectron2's ``get_norm`` knows, "" for no
+            norm.
+        dropout: probability of dropping an output channel in training; a scheme applies the module
+            ``dropout`` to its output.
+        negative_slope: slope of every ReLU for negative values, see :class:`.ConvNormReLU`.
 
     Attributes:
-        conv_norm_relu: makes a :class:`.ConvNormReLU` with the norm and the slope of the scheme.
-        takes_features: whether the scheme takes the features of the backbone as they are, with a
-            reduction of its own (PPM, ASPP, DANet, ...), instead of the pixel representations
-            after the head's 3x3 convolution (OCR). ``in_channels`` is then their number.
-        uses_regions: whether the scheme depends on m (OCR and its variants).
-        needs_truth: whether m are the one-hot labels instead of the coarse logits, at inference
-            too (GT-OCR).
-        adds_logits: whether a scheme that needs the truth gets the coarse logits after it, as
-            channels K to 2K.
-        recompute: of :func:`.run_part`; a head sets it.
+        conv_norm_relu: makes a :class:`.ConvNormReLU` with the scheme's norm and slope.
+        takes_features: the scheme takes the backbone's features and reduces them itself (PPM, ASPP,
+            DANet, ...), instead of taking the pixel representations after the head's 3x3
+            convolution (OCR). ``in_channels`` is then the number of feature channels.
+        uses_regions: the scheme depends on m (OCR and its variants).
+        needs_truth: m are the one-hot labels instead of the coarse logits, at inference too
+            (GT-OCR).
+        adds_logits: a scheme that needs the truth also gets the coarse logits, as channels K to 2K.
+        recompute: see :func:`.run_part`; a head sets it.
     """
 
     takes_features = False
@@ -61,10 +61,10 @@ class ContextScheme(nn.Module):
         Augment pixel representations.
 
         Args:
-            x: pixel representations [N, C, h, w], or features of the backbone [N, I, h, w] where
-                the scheme takes them
-            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; None does
-                where the scheme does not use them
+            x: pixel representations [N, C, h, w], or the backbone's features [N, I, h, w] if
+                ``takes_features``
+            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; may be None
+                unless ``uses_regions``
 
         Returns:
             z: augmented representations [N, O, h, w]
@@ -73,24 +73,26 @@ class ContextScheme(nn.Module):
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
         """
-        The z of :meth:`forward` for layers that see a pixel at a time: in bands of rows from top to
-        bottom, so that a scheme need not hold all of z. Here it is one band.
+        Yield the z of :meth:`forward` in bands of rows, from top to bottom.
+
+        For layers that see one pixel at a time: a scheme then need not hold all of z. The default
+        is a single band.
         """
         yield self(x, m)
 
 
 class NoContext(ContextScheme):
     """
-    Pixel representations as they are.
+    The identity with dropout: pixel representations without context.
 
     Args:
-        channels: of input and output.
-        dropout: of :class:`.ContextScheme`. The published baselines use 0.1.
+        channels: number of input and output channels.
+        dropout: probability of dropping a channel. The published baselines use 0.1.
     """
 
     def __init__(self, channels: int = 512, *, dropout: float = 0.1):
         super().__init__(channels, dropout=dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """x, with dropout; see :meth:`.ContextScheme.forward`."""
+        """Return x with dropout; see :meth:`.ContextScheme.forward`."""
         return self.dropout(x)

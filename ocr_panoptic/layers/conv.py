@@ -1,5 +1,5 @@
 """
-Convolution -> norm -> ReLU, with the norm folded into the convolution wherever it is affine.
+Convolution -> norm -> ReLU, with the norm folded into the convolution whenever it is affine.
 
 Shape shorthand: N images, I input channels, O output channels, h w feature size.
 """
@@ -20,11 +20,11 @@ SYNCHRONISED = (nn.SyncBatchNorm, NaiveSyncBatchNorm)
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     """
-    The per-channel map ``scale * x + shift`` that a norm computes, if it computes one: (scale [O],
-    shift [O]) in float32 or better, or None.
+    Return the map ``scale * x + shift`` that a norm computes, or None if it depends on its input.
 
-    Batch norms do once they use their running statistics (evaluation mode, or frozen). Norms
-    that depend on their input (GN, LN, batch norms in training mode) do not.
+    Batch norms are such maps when they use their running statistics (evaluation mode, or frozen).
+    GN, LN and batch norms in training mode depend on their input. Scale and shift are [O], in
+    float32 or better.
     """
     if not _is_affine(norm):
         return None
@@ -45,10 +45,12 @@ def _is_affine(norm: nn.Module | None) -> bool:
 
 def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
-    Apply a norm to [N, O, h, w]. A batch norm in training mode that sees a single value per channel
-    uses its running statistics and leaves them unchanged: one value has no variance, and PyTorch
-    raises an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one
-    class, and to pooled images for one image. Synchronised norms of several processes see more.
+    Apply a norm to x [N, O, h, w].
+
+    If a batch norm in training mode sees a single value per channel, it uses its running statistics
+    and leaves them unchanged: one value has no variance, and PyTorch raises an error. This happens
+    to the keys of OCR, N x O x K x 1, with one image and one class, and to pooled images with one
+    image. A synchronised norm of several processes sees more values.
     """
     if norm is None:
         return x
@@ -65,14 +67,14 @@ def pixelwise(
     weight: Tensor, x: Tensor, bias: Tensor | None = None, add_to: Tensor | None = None
 ) -> Tensor:
     """
-    A 1x1 convolution of x [N, I, P] with weight [O, I], or [N, O, I] for each image its own, and
-    bias [O]. The result [N, O, P] is added in place to ``add_to``, if that is given.
+    Return a 1x1 convolution of x as [N, O, P], added in place to ``add_to`` if that is given.
 
-    It has the memory order of x: channel after channel, or pixel after pixel (channels last). On a
-    CPU it takes two thirds of the time of ``conv2d`` in the former.
+    The result has the memory order of x: channel after channel, or pixel after pixel (channels
+    last). On a CPU the former takes two thirds of the time of ``conv2d``. On a GPU this is a
+    convolution if the images share the weights, to have the precision of all others: by default
+    cuDNN's convolutions use TF32, and matrix products do not.
 
-    On a GPU it is a convolution where the images share the weights, so that it has the precision of
-    all others: by PyTorch's defaults cuDNN's convolutions use TF32, and matrix products do not.
+    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
     """
     if x.is_cuda and weight.dim() == 2:
         y = F.conv1d(x, weight[:, :, None], bias)
@@ -83,7 +85,7 @@ def pixelwise(
         y = y if add_to is None else add_to.add_(y)
     elif add_to is None:
         y = torch.bmm(weight, x)
-    else:  # autocast leaves operations in place alone
+    else:  # autocast does not cast the inputs of in-place operations
         y = add_to.baddbmm_(weight.to(add_to.dtype), x.to(add_to.dtype))
     return y if bias is None else y.add_(bias[:, None])
 
@@ -94,36 +96,35 @@ def is_pixel_major(x: Tensor) -> bool:
 
 
 def as_map(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """[N, C, P] as [N, C, h, w], in its memory order."""
+    """Return pixels [N, C, P] as a map [N, C, h, w], in the same memory order."""
     if is_pixel_major(pixels):
-        # unflatten alone would give a single image a stride by which PyTorch takes its memory for
-        # channel after channel, and copies it before a convolution.
+        # A plain unflatten would give a single image a stride that PyTorch takes for channel after
+        # channel, so that it copies the map before a convolution.
         return pixels.transpose(1, 2).unflatten(1, size).permute(0, 3, 1, 2)
     return pixels.unflatten(2, size)
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Return whether a 1x1 convolution of x is one in channels-last memory. In the training on a
-    CPU the products of :func:`pixelwise` take less time, in that memory too."""
+    """Return whether to keep x in channels-last memory; training on a CPU is faster without."""
     is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
     return is_channels_last and (x.is_cuda or not training)
 
 
 class ConvNormReLU(Conv2d):
     """
-    ``conv -> norm -> ReLU``, each transform function of the paper (phi, psi, delta, rho, g).
+    A convolution, a norm and a ReLU: each transform of the paper (phi, psi, delta, rho, g).
 
     The parameters are named as in Detectron2's ``Conv2d``: ``weight``, ``bias`` (only without a
-    norm) and ``norm.*``. Weight and bias start as PyTorch's convolutions do, U(-b, b) with
-    b = 1 / sqrt(I k k), as in openseg.pytorch and HRNet-OCR. Detectron2's heads start larger
-    (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/architecture.md measures what that costs.
+    norm) and ``norm.*``. Weight and bias start as in PyTorch's convolutions, U(-b, b) with
+    b = 1 / sqrt(I k k), as in openseg.pytorch and HRNet-OCR. Detectron2's heads start with larger
+    weights (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/architecture.md measures their cost.
 
     Args:
         in_channels, out_channels: I and O.
         kernel_size: odd; the input is padded so that its size is kept.
-        dilation: of the kernel.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        negative_slope: of the ReLU for negative values, 0.01 for InPlaceABN's leaky one.
+        dilation: dilation of the kernel.
+        norm: any name that Detectron2's ``get_norm`` knows, "" for no norm.
+        negative_slope: slope of the ReLU for negative values; InPlaceABN's leaky ReLU has 0.01.
     """
 
     def __init__(
@@ -150,14 +151,15 @@ class ConvNormReLU(Conv2d):
 
     @property
     def is_affine(self) -> bool:
-        """Return whether the norm folds into the convolution, or there is none."""
+        """Whether the norm folds into the convolution, or there is no norm."""
         return self.norm is None or _is_affine(self.norm)
 
     def linear_part(self) -> tuple[Tensor, Tensor | None]:
         """
-        The convolution, for schemes that apply it in another way than :meth:`forward` does, before
-        :meth:`finish`: (weight [O, I, k, k], bias [O] or None), with the norm in them where it
-        folds (see :func:`affine_of_norm`).
+        Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
+
+        For schemes that apply the convolution in another way than :meth:`forward`, before
+        :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)
         if affine is None:
@@ -167,10 +169,13 @@ class ConvNormReLU(Conv2d):
         return weight.to(self.weight.dtype), shift.to(self.weight.dtype)
 
     def finish(self, y: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
-        """The norm, where it is not folded, and the ReLU, of y [N, O, h, w], the result of
-        :meth:`linear_part`, which may be overwritten. Dropout of the result is applied before the
-        ReLU, with which a factor of 0 or more can change places: one map less is kept for the
-        backward pass."""
+        """
+        Apply the norm (unless folded) and the ReLU to y [N, O, h, w], which may be overwritten.
+
+        y is a result of :meth:`linear_part`. Dropout is applied before the ReLU, which gives the
+        same result, since its factor is never negative, and keeps one map less for the backward
+        pass.
+        """
         if not _is_affine(self.norm):
             y = apply_norm(self.norm, y)
         if dropout is not None:
@@ -179,9 +184,10 @@ class ConvNormReLU(Conv2d):
 
     def forward(self, *maps: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
-        Compute [N, O, h, w] of maps [N, I_j, h, w], which are taken as if they were concatenated:
-        the I_j add up to I. A 1x1 convolution of them is a sum of products. ``dropout`` is for the
-        result, see :meth:`finish`.
+        Return [N, O, h, w] for maps [N, I_j, h, w], taken as if they were concatenated.
+
+        The I_j add up to I. A 1x1 convolution is computed as a sum of products. ``dropout`` is
+        applied to the result, see :meth:`finish`.
         """
         weight, bias = self.linear_part()
         if self.kernel_size != (1, 1):
@@ -198,9 +204,12 @@ class ConvNormReLU(Conv2d):
 
     @staticmethod
     def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:
-        """The sum of products of :meth:`forward` of maps in channels-last memory, which oneDNN and
-        tensor cores take as they are, as convolutions. Small maps do not go to oneDNN, and come
-        back channel after channel."""
+        """
+        Return the sum of products of :meth:`forward` for maps in channels-last memory.
+
+        oneDNN and tensor cores take such maps without a copy, as convolutions. PyTorch does not
+        give small maps to oneDNN and returns them channel after channel, hence ``contiguous``.
+        """
         parts = weight.split([t.shape[1] for t in maps], dim=1)
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)
         for part, t in zip(parts[1:], maps[1:]):

@@ -1,6 +1,7 @@
 """
-Criss-cross attention (CCNet) by matrix products alone, one of the relational schemes that
-:paper:`OCR` compares with.
+Criss-cross attention (CCNet) by matrix products.
+
+CCNet is one of the relational schemes that :paper:`OCR` compares with.
 
 Shape shorthand: N images, h w feature size, I channels of the features, C of the attention and of
 the output, D of queries and keys.
@@ -18,51 +19,53 @@ from .dual_attention import PositionAttention
 
 def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
-    Each pixel attends to the w + h - 1 pixels of its row and its column, with one softmax over
-    them: y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled, of queries and keys [N, D, h, w] and
-    values [N, C, h, w]; [N, C, h, w].
+    Return [N, C, h, w], where each pixel attends to the w + h - 1 pixels of its row and column.
+
+    y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled, with one softmax over row and column.
+    Queries and keys are [N, D, h, w], values [N, C, h, w].
     """
     h, w = queries.shape[2:]
-    # A row is a sequence of w pixels; a column, a row of the transposed maps.
+    # A row is a sequence of w pixels; a column is a row of the transposed maps.
     # In float32 or better: products that are not scaled leave the range of float16.
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(device_type=queries.device.type, enabled=False):
         queries, keys = queries.to(dtype), keys.to(dtype)
         rows = _rows(queries).mT @ _rows(keys)  # [N, h, w, w]
         columns = _rows(queries.mT).mT @ _rows(keys.mT)  # [N, w, h, h]
-    # The pixel itself is in its row and in its column, and counts once.
+    # A pixel lies both in its row and in its column, but counts once.
     itself = torch.eye(h, dtype=torch.bool, device=columns.device)
     columns = columns.masked_fill(itself, float("-inf"))
     energy = torch.cat([rows, columns.transpose(1, 2)], dim=3)  # [N, h, w, w + h]
     weights = energy.softmax(dim=3).to(values.dtype)
-    of_row, of_column = weights.split([w, h], dim=3)
-    y = _rows(values) @ of_row.mT  # [N, h, C, w]
-    z = _rows(values.mT) @ of_column.transpose(1, 2).mT  # [N, w, C, h]
+    row_weights, column_weights = weights.split([w, h], dim=3)
+    y = _rows(values) @ row_weights.mT  # [N, h, C, w]
+    z = _rows(values.mT) @ column_weights.transpose(1, 2).mT  # [N, w, C, h]
     return y.transpose(1, 2) + z.permute(0, 2, 3, 1)
 
 
 def _rows(t: Tensor) -> Tensor:
-    """[N, C, h, w] -> [N, h, C, w], contiguous: on a CPU the products are eight times as fast."""
+    """Return [N, h, C, w], contiguous: the products are then eight times as fast on a CPU."""
     return t.transpose(1, 2).contiguous()
 
 
 class CrissCrossAttention(PositionAttention):
-    """:class:`.PositionAttention`, over the pixels of the row and the column alone."""
+    """:class:`.PositionAttention` that sees only the pixels of the same row and column."""
 
     attend = staticmethod(attend_criss_cross)
 
 
 class CrissCross(ContextScheme):
     """
-    One criss-cross attention, applied again and again with the same weights, between two 3x3
-    convolutions; g, a 3x3 convolution, fuses the result with the features, as in the official
-    head. Two passes connect each pixel with all others.
+    One criss-cross attention, applied several times between two 3x3 convolutions.
+
+    The passes share their weights; two passes connect each pixel with all others. g, a 3x3
+    convolution, fuses the result with the features, as in the official head.
 
     Args:
-        in_channels: I.
+        in_channels: number of input channels I.
         channels: C. The official head has a quarter of I.
         recurrences: passes of the attention. The official head has 2.
-        dropout, options: of :class:`.ContextScheme`. The official head drops with probability 0.1.
+        dropout, options: see :class:`.ContextScheme`. The official head drops with probability 0.1.
     """
 
     takes_features = True

@@ -20,11 +20,15 @@ from .transformer import pixel_tokens
 
 
 def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Each pixel attends to all: y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled, of queries and
-    keys [N, D, h, w] and values [N, C, h, w], C a multiple of D; [N, C, h, w]."""
-    # Kernels whose memory does not grow with P^2 ask for values as wide as the keys. So the values
-    # are split into C / D heads, which share queries and keys: with C = 8 D that is 1.8 times the
-    # operations of the plain form, in a twentieth of its memory at 128 x 128 pixels.
+    """
+    Return [N, C, h, w], where each pixel attends to all: y_i = sum_j softmax_j(q_i^T k_j) v_j.
+
+    The products are not scaled. Queries and keys are [N, D, h, w], values [N, C, h, w], with C a
+    multiple of D.
+    """
+    # Kernels whose memory does not grow with P^2 need values as wide as the keys. So the values are
+    # split into C / D heads, which share queries and keys. With C = 8 D that takes 1.8 times the
+    # operations of the plain form, and a twentieth of its memory at 128 x 128 pixels.
     d = keys.shape[1]
     heads = values.shape[1] // d
     queries, keys = (pixel_tokens(t)[:, None].expand(-1, heads, -1, -1) for t in (queries, keys))
@@ -35,10 +39,10 @@ def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 class PositionAttention(nn.Module):
     """
-    x + gamma y, with y the values attended over all pixels; gamma starts at zero.
+    The residual attention x + gamma y, with y attended over all pixels; gamma starts at zero.
 
     Args:
-        channels: C, a multiple of 8; the queries and keys have an eighth of them.
+        channels: C, a multiple of 8; queries and keys have an eighth as many channels.
     """
 
     attend = staticmethod(attend_everywhere)
@@ -56,14 +60,15 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, h, w] -> [N, C, h, w]"""
+        """Return x plus its attended values: [N, C, h, w] -> [N, C, h, w]."""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
 class ChannelAttention(nn.Module):
     """
-    x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d, the attention among channels; gamma starts at
-    zero. The official code subtracts the products from their maximum, which the softmax undoes.
+    The attention among channels, x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d; gamma starts at zero.
+
+    The official code subtracts the products from their maximum; the softmax cancels the maximum.
     """
 
     def __init__(self):
@@ -71,7 +76,7 @@ class ChannelAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, h, w] -> [N, C, h, w]"""
+        """Return x plus its attended channels: [N, C, h, w] -> [N, C, h, w]."""
         # In float32 or better: a sum of P products leaves the range of float16.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(device_type=x.device.type, enabled=False):
@@ -83,13 +88,14 @@ class ChannelAttention(nn.Module):
 
 class DualAttention(ContextScheme):
     """
-    The sum of a branch with position attention and one with channel attention, each between two
-    3x3 convolutions, as in the official head.
+    The sum of a branch with position attention and a branch with channel attention.
+
+    Each attention stands between two 3x3 convolutions, as in the official head.
 
     Args:
-        in_channels: I.
+        in_channels: number of input channels I.
         channels: C. The official head has a quarter of I.
-        dropout, options: of :class:`.ContextScheme`. The official head drops with probability 0.1.
+        dropout, options: see :class:`.ContextScheme`. The official head drops with probability 0.1.
     """
 
     takes_features = True

@@ -1,4 +1,4 @@
-"""Convolutions as inference wants them: with their norms in them, and in channels-last memory."""
+"""Convolutions prepared for inference: norms folded into them, weights in channels-last memory."""
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +10,13 @@ from .conv import affine_of_norm
 
 def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
     """
-    Let the convolution compute its norm too, if that is affine, see :func:`.affine_of_norm`: the
-    product is formed in float32 or better. Its former parameters, which another module may hold,
-    are left as they are.
+    Fold a norm into a convolution, if it is affine (see :func:`affine_of_norm`).
+
+    The product is formed in float32 or better. The former parameters are left unchanged, since
+    another module may hold them.
 
     Returns:
-        whether it does, and the norm has to go
+        whether it was folded, so that the caller has to remove the norm
     """
     affine = affine_of_norm(norm)
     if affine is None:
@@ -32,22 +33,25 @@ def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
 
 def fold_norms(module: nn.Module) -> None:
     """
-    Fold the norm of every ``Conv2d`` of Detectron2 in the module into it, in place. GN and LN stay,
-    as do batch norms that are in training mode.
+    Fold the norm of every Detectron2 ``Conv2d`` in the module into its convolution, in place.
+
+    GN, LN and batch norms in training mode stay.
     """
     for conv in module.modules():
         if isinstance(conv, Conv2d):
             if fold_into(conv, conv.norm):
                 conv.norm = None
-            if conv.activation is F.relu:  # of a map that nobody else sees
+            if conv.activation is F.relu:  # no other module sees the map
                 conv.activation = F.relu_
 
 
 def to_channels_last(module: nn.Module) -> None:
     """
-    Put the weights of every convolution into channels-last memory, in place, the former ones being
-    left as they are. A convolution with such weights gives such maps, whatever it sees, and the
-    layers after it keep them: oneDNN and tensor cores then work without copies in other layouts.
+    Put the weights of every convolution into channels-last memory, in place.
+
+    The former tensors are left unchanged. A convolution with such weights returns channels-last
+    maps for any input, and the layers after it keep them: oneDNN and tensor cores then work without
+    copies.
     """
     for conv in module.modules():
         if isinstance(conv, nn.Conv2d | nn.ConvTranspose2d):

@@ -1,7 +1,7 @@
 """
 GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
 
-Shape shorthand: that of :mod:`.ocr`, with K classes.
+Shape shorthand: as in :mod:`.ocr`, with K classes.
 """
 
 from typing import Any
@@ -24,19 +24,18 @@ PARTS = ("both", "gather", "relation")
 
 class GroundTruthOCR(RegionContext):
     """
-    OCR whose regions and relation are the truth (paragraph "Ground-truth OCR" of the paper's
-    empirical analysis): m_ki = 1 and w_ik = 1 where pixel i has label k, else 0. phi and psi
-    have no part in it.
+    OCR with its regions and its relation taken from the truth.
 
-    A region representation is the mean of its pixels, and 0 for a class without pixels. The
-    pixels without a label form a region of their own, as in the published code, so that every
-    pixel belongs to one.
+    See "Ground-truth OCR" in the paper's empirical analysis: m_ki = 1 and w_ik = 1 if pixel i has
+    label k, else 0, without phi and psi. A region representation is the mean of its pixels, and 0
+    for a class without pixels. The pixels without a label form an additional region, as in the
+    published code, so that every pixel belongs to a region.
 
     Args:
-        part: "both", or "gather" or "relation" for one of them, the other being OCR's. Published
-            variants of the code (``ideal_gather_ocrnet``, ``ideal_distribute_ocrnet`` of
-            openseg.pytorch): they tell which of the two holds OCR back.
-        in_channels, key_channels, out_channels, options: of :class:`.OCR`.
+        part: what is taken from the truth: "both", "gather" or "relation"; OCR computes the rest.
+            The last two are variants of openseg.pytorch (``ideal_gather_ocrnet``,
+            ``ideal_distribute_ocrnet``) and show which step limits OCR.
+        in_channels, key_channels, out_channels, options: see :class:`.OCR`.
     """
 
     needs_truth = True
@@ -52,7 +51,7 @@ class GroundTruthOCR(RegionContext):
     ):
         super().__init__(in_channels, key_channels, out_channels, **options)
         if part not in PARTS:
-            raise UserError(f"part is {part}; it is {' or '.join(PARTS)}")
+            raise UserError(f"part is {part}; it has to be {' or '.join(PARTS)}")
         self.part = part
         self.adds_logits = part == "relation"
         if part == "gather":
@@ -60,9 +59,11 @@ class GroundTruthOCR(RegionContext):
         self.scale = key_channels**-0.5
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment x with m the one-hot truth, all 0 where a pixel has no label, instead of logits;
-        with part "relation" the logits after it, [N, 2K, h, w]. See
-        :meth:`.ContextScheme.forward`."""
+        """
+        Augment x with the one-hot truth m [N, K, h, w], which is 0 at pixels without a label.
+
+        With part "relation", m is [N, 2K, h, w]: the truth, then the coarse logits.
+        """
         if self.part == "relation":
             m, logits = m.chunk(2, dim=1)
             f = gather_regions(x, logits)

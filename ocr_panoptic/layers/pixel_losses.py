@@ -1,5 +1,5 @@
 """
-The cross-entropy of each pixel, and one that makes rare classes count more.
+The cross-entropy of each pixel, and a cross-entropy that gives rare classes more weight.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
 """
@@ -8,15 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .bands import in_bands
+from .bands import compute_in_bands
 
 
 def pixel_cross_entropy(
     logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool = False
 ) -> Tensor:
     """
-    The cross-entropy of each pixel after :func:`.resize` of the logits to the size of the labels,
-    by :func:`.in_bands`.
+    Return the cross-entropy of each pixel after resizing the logits to the size of the labels.
 
     Args:
         logits: [N, K, h, w]
@@ -31,14 +30,15 @@ def pixel_cross_entropy(
     def losses(full: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(full, labels, ignore_index=ignore_value, reduction="none")
 
-    return in_bands(losses, logits, targets, align_corners)
+    return compute_in_bands(losses, logits, targets, align_corners)
 
 
 def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:
     """
-    The mean cross-entropy in which a class has the weight 1 - its share of the batch's pixels, as
-    SegFix's published code has it. It is 0, and so are its gradients, where all pixels are ignored
-    or of one class (the published code's is NaN there).
+    Return the mean cross-entropy, where a class weighs 1 - its share of the batch's pixels.
+
+    SegFix's published code uses these weights. If all pixels are ignored or have the same class,
+    the loss and its gradients are 0 (NaN in the published code).
 
     Args:
         logits: [N, K, H, W]

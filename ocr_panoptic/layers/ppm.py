@@ -1,6 +1,7 @@
 """
-The pyramid pooling module of PSPNet, one of the multi-scale schemes that :paper:`OCR` compares
-with, and OCR beside it.
+PSPNet's pyramid pooling module, and OCR beside it.
+
+PPM is one of the multi-scale schemes that :paper:`OCR` compares with.
 
 Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
 features, O of the output, s cells of a pooled map along each side. PPM: O of each pooled branch.
@@ -16,24 +17,26 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import as_map, pixelwise
-from .ocr import OCR, Surroundings
+from .ocr import OCR, ExtraTerm
 
 
 class PPM(ContextScheme):
     """
-    z = g([x; up(t_1(pool_1(x))); ...]): the features pooled to a few sizes, a 1x1 transform of
-    each, upsampled, and a 3x3 convolution g of all.
+    The pyramid pooling module, z = g([x; up(t_1(pool_1(x))); ...]).
 
-    An upsampled map of s * s cells has rank s * s over the pixels, and so has its convolution.
-    g's part for it is therefore a product of the weights with the s * s cells, and then of the
-    result with 9 * s * s patterns, each a cell's upsampled weight as seen at one of the 9 taps.
-    That is the same function, in training too, for half of the operations of the whole module.
+    The features are pooled to a few sizes, transformed by a 1x1 convolution each, upsampled, and
+    fused with x by a 3x3 convolution g. An upsampled map of s * s cells has rank s * s over the
+    pixels, and so has its convolution. g's part for it is therefore a product of the weights with
+    the s * s cells, and then of the result with 9 * s * s patterns: each cell's upsampled weight as
+    seen by one of the 9 taps. This computes the same function, in training too, with half of the
+    operations.
 
     Args:
-        in_channels: I.
-        out_channels: O. The published code has 512, for features of 2048 channels.
+        in_channels: number of input channels I.
+        out_channels: O. The published code has 512, for features with 2048 channels.
         sizes: s of each pooled map.
-        dropout, options: of :class:`.ContextScheme`. The published code drops with probability 0.1.
+        dropout, options: see :class:`.ContextScheme`. The published code drops with probability
+            0.1.
     """
 
     takes_features = True
@@ -52,11 +55,11 @@ class PPM(ContextScheme):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, out_channels) for _ in self.sizes
         )
-        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # that g sees
+        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # of g's inputs
         self.g = self.conv_norm_relu(sum(self.channels), out_channels, kernel_size=3)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """The transformed pooled maps of the features, [N, O, s, s] for each size."""
+        """Return the transformed pooled maps of the features, [N, O, s, s] for each size."""
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
@@ -72,32 +75,33 @@ class PPM(ContextScheme):
         pixelwise(
             torch.cat(responses, dim=2),
             torch.cat(patterns).expand(x.shape[0], -1, -1),
-            add_to=z.view(*z.shape[:2], -1),  # raises where it would be a copy
+            add_to=z.view(*z.shape[:2], -1),  # raises an error instead of copying z
         )
         return self.dropout(self.g.finish(z))
 
 
 def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
-    Return what each cell of an s x s map contributes, after bilinear upsampling, to the 3x3
-    neighbourhood of each pixel of ``like``: [s * s * 9, P], the cells first, then the taps; zero
-    where a tap is outside.
+    Return the bilinear weight of each cell of an s x s map in the 3x3 neighbourhood of each pixel.
+
+    The result is [s * s * 9, P], in the order cell, tap; weights of taps outside of ``like`` are
+    zero.
     """
     return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
 
 
 class PPMOCR(OCR):
     """
-    z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]): the pixel representations pooled to a few sizes,
-    a 1x1 transform of each, upsampled, stand beside the object contextual representations. Pyramid
-    pooling brings what is around a pixel, OCR what is of its class. It is not of the paper.
+    OCR with pyramid pooling beside it, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    g is linear before its norm, so its part for the upsampled maps is a product of its weights with
-    the S cells, and then of the result with the cells' bilinear weights at each pixel.
+    The pixel representations are pooled to a few sizes, transformed by a 1x1 convolution each, and
+    upsampled. Pyramid pooling brings the surroundings of a pixel, OCR its class. The paper has no
+    such scheme. g is linear before its norm, so its part for the upsampled maps is a product of its
+    weights with the S cells, and then of the result with the cells' bilinear weights at each pixel.
 
     Args:
-        in_channels: C; each pooled branch has a quarter of them, B.
-        key_channels, out_channels, options: of :class:`OCR`.
+        in_channels: C; each pooled branch has a quarter as many channels, B.
+        key_channels, out_channels, options: see :class:`OCR`.
         sizes: s of each pooled map.
     """
 
@@ -116,11 +120,11 @@ class PPMOCR(OCR):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, branch) for _ in self.sizes
         )
-        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)  # that g sees
+        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)  # of g's inputs
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
-    def surroundings(self, x: Tensor) -> Surroundings:
-        """The part of g for the pooled maps, see :meth:`.RegionContext.surroundings`."""
+    def extra_term(self, x: Tensor) -> ExtraTerm:
+        """Return g's part for the pooled maps, as two factors."""
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -128,19 +132,18 @@ class PPMOCR(OCR):
         ]
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
-    def fuse(self, x: Tensor, y: Tensor, around: Surroundings) -> Tensor:
-        """See :meth:`.RegionContext.fuse`."""
+    def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm) -> Tensor:
+        """Return g([x; y; pooled maps]); see :meth:`.RegionContext.fuse`."""
         weight, bias = self.g.linear_part()
-        of_x, of_y, *_ = weight.flatten(1).split(self.channels, dim=1)
-        values, cells = around
-        z = pixelwise(of_x, x.flatten(2), bias)
-        z = pixelwise(of_y, y.flatten(2), add_to=z)
+        weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
+        values, cells = extra
+        z = pixelwise(weight_x, x.flatten(2), bias)
+        z = pixelwise(weight_y, y.flatten(2), add_to=z)
         z = pixelwise(values, cells.flatten(1).expand(len(x), -1, -1), add_to=z)
         return self.g.finish(as_map(z, x.shape[2:]), self.dropout)
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """Return the weight of each cell of an s x s map at each pixel of ``like`` after bilinear
-    upsampling: [s * s, h, w]."""
+    """Return the bilinear weights [s * s, h, w] of the cells of an s x s map at all pixels."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -1,4 +1,4 @@
-"""Parts of a network that are computed again in the backward pass, for less memory."""
+"""Parts of a network that are computed again in the backward pass, to save memory."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,18 +12,19 @@ from torch.utils.checkpoint import checkpoint
 
 def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> Any:
     """
-    ``function(*inputs)``, a part of the module with large intermediate results. In training with
-    ``module.recompute`` the inputs alone are kept for the backward pass, which computes the rest
-    again, with the same random numbers (dropout). Norms update their running statistics once.
+    Return ``function(*inputs)``, a part of the module with large intermediate results.
+
+    If ``module.recompute`` is set, training keeps only the inputs. The backward pass computes the
+    rest again, with the same random numbers (dropout). Norms update their running statistics once.
 
     Args:
-        module: holds every layer of the function.
-        function, inputs: what is computed, from tensors or dicts of them. It may have parts
-            itself, which are then not all there at once.
+        module: module that holds every layer of the function.
+        function: the part; it may itself contain parts, which then do not exist all at once.
+        inputs: tensors, or dicts of tensors.
     """
     if not (module.recompute and module.training):
         return function(*inputs)
-    flat, tree = tree_flatten(inputs)  # a tensor in a dict would not be known as kept
+    flat, tree = tree_flatten(inputs)  # checkpoint() does not keep a tensor inside a dict
     return checkpoint(
         lambda *flat: function(*tree_unflatten(flat, tree)),
         *flat,
@@ -34,8 +35,8 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
 
 @contextlib.contextmanager
 def _running_statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Batch norms as they are, with a momentum of 0 and a counter that is thrown away: PyTorch's
-    SyncBatchNorm does not train without one."""
+    """Keep the running statistics of batch norms, by a momentum of 0 and a temporary counter."""
+    # A counter of None is not enough: PyTorch's SyncBatchNorm does not train without a counter.
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     settings = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:

@@ -1,4 +1,4 @@
-"""The one way in which feature maps, logits and images change their size, and that of labels."""
+"""The one way in which feature maps, logits, images and labels are resized."""
 
 import torch
 import torch.nn.functional as F
@@ -7,7 +7,7 @@ from torch import Tensor
 
 def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Tensor:
     """
-    Resize bilinearly, without antialiasing.
+    Resize maps bilinearly, without antialiasing.
 
     Args:
         x: [N, C, h, w]
@@ -16,7 +16,7 @@ def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Ten
             outer corners
 
     Returns:
-        [N, C, H, W]; ``x`` itself where it has this size
+        [N, C, H, W]; ``x`` itself if it has this size
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x
@@ -27,16 +27,16 @@ def one_hot_labels(
     labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, int]
 ) -> Tensor:
     """
-    Return the truth at feature size, as :class:`.GroundTruthOCR` takes it.
+    Return one-hot labels at feature size, for :class:`.GroundTruthOCR`.
 
     Args:
         labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
         num_classes: K
         ignore_value: label of the pixels that belong to no class
-        size: (h, w); labels are resized to it by their nearest neighbours
+        size: (h, w), reached by nearest neighbours
 
     Returns:
-        float32 [N, K, h, w], all 0 where a pixel is ignored
+        float32 [N, K, h, w], all 0 at ignored pixels
     """
     rows, columns = (
         ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()

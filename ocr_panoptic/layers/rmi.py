@@ -9,8 +9,8 @@ from ocr_panoptic.errors import UserError
 from .bands import full_size
 from .resize import one_hot_labels
 
-POOLING = 4  # of probabilities and truth, before neighbourhoods are taken
-NEIGHBOURHOOD = 3  # its side in pooled positions: vectors of 9
+POOLING = 4  # factor by which probabilities and truth are pooled before neighbourhoods are taken
+NEIGHBOURHOOD = 3  # side of a neighbourhood in pooled positions: vectors of 9
 RIDGE = 5e-4  # on the diagonals of the two matrices that have to be positive definite
 
 
@@ -22,21 +22,21 @@ def region_mutual_information(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    The negative of a lower bound of the mutual information between the neighbourhoods of truth and
-    prediction, with the constants of the published code of hierarchical multi-scale attention:
-    ½ log det(S_y - S_yp (S_p + 5e-4)⁻¹ S_ypᵀ + 5e-4) of the 9 probabilities of a neighbourhood,
-    divided by 9, averaged over images and summed over classes. It may be negative.
+    Return an upper bound of the negative mutual information between truth and prediction.
 
-    Computed in float64 from float32 probabilities, in autocast too. An image's class whose matrix
-    is not positive definite by rounding counts 0, but one of NaN logits is NaN; the GPU is not
-    waited for.
+    For neighbourhoods y of the truth and p of the prediction, with 9 values each, it is
+    ½ log det(S_y - S_yp (S_p + 5e-4)⁻¹ S_ypᵀ + 5e-4) / 9, averaged over images and summed over
+    classes, with the constants of the published code of hierarchical multi-scale attention. It may
+    be negative. It is computed in float64 from float32 probabilities, under autocast too, without
+    waiting for the GPU. If rounding makes a matrix not positive definite, its image and class count
+    0; NaN logits give NaN.
 
     Args:
-        logits: [N, K, h, w]; their sigmoid, at the size of the labels, is the probability
+        logits: [N, K, h, w]; the probability is their sigmoid at the size of the labels
         targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels that have probability and truth 0
-        class_weights: [K], each a factor of its class's part; None for 1
-        align_corners: of the resizing, see :func:`.resize`
+        ignore_value: label of the pixels that get probability and truth 0
+        class_weights: [K], a factor for each class; None means 1
+        align_corners: see :func:`.resize`
 
     Returns:
         scalar, float64
@@ -57,8 +57,8 @@ def region_mutual_information(
     s_yp = y @ p.mT
     explained = torch.linalg.solve_ex(p @ p.mT + ridge, s_yp.mT)[0]
     m = y @ y.mT - s_yp @ explained + ridge
-    # What has no Cholesky factor is replaced before the one that gradients go through.
-    # One that is not finite stays, so that a training that has diverged is seen.
+    # A matrix without a Cholesky factor is replaced before the factorisation with gradients. A
+    # matrix that is not finite stays, so that a diverged training shows.
     failed = (torch.linalg.cholesky_ex(m.detach())[1] != 0) & m.isfinite().all(dim=(-2, -1))
     identity = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
     safe = torch.where(failed[..., None, None], identity, m)
@@ -69,11 +69,9 @@ def region_mutual_information(
 
 def _neighbourhoods(maps: Tensor) -> Tensor:
     """
-    Args:
-        maps: [N, K, H, W]
+    Return the 3x3 neighbourhoods of pooled maps [N, K, H, W], with their means subtracted.
 
-    Returns:
-        float64 [N, K, 9, number of interior positions], less their means
+    The result is float64 [N, K, 9, number of interior positions].
     """
     maps = F.avg_pool2d(maps, POOLING, POOLING, padding=POOLING // 2).double()
     n, k, h, w = maps.shape

@@ -1,6 +1,5 @@
 """
-Hierarchical multi-scale attention (Tao et al., 2020): where to trust the prediction at a lower
-scale.
+Hierarchical multi-scale attention (Tao et al., 2020): where to trust the smaller scale.
 
 Shape shorthand: N images, C channels of the augmented representations, K classes, h w sizes at one
 scale.
@@ -14,13 +13,13 @@ from .resize import resize
 
 class ScaleAttention(nn.Sequential):
     """
-    The attention to a scale: augmented representations [N, C, h, w] to weights in (0, 1), [N, 1, h,
-    w], by two 3x3 conv-norm-ReLU, a 1x1 convolution without bias, a sigmoid, as in the published
-    code.
+    The attention to a scale: from representations [N, C, h, w] to weights [N, 1, h, w] in (0, 1).
+
+    Two 3x3 conv-norm-ReLU, a 1x1 convolution without bias and a sigmoid, as in the published code.
 
     Args:
         in_channels: C.
-        channels: of the convolutions between, 256 in the published code.
+        channels: channels of the first two convolutions, 256 in the published code.
         norm, negative_slope: see :class:`.ConvNormReLU`.
     """
 
@@ -38,17 +37,19 @@ def blend_scales(
     larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
 ) -> Tensor:
     """
-    One step of the recursion from the largest scale to the smallest. Logits are blended, not
-    probabilities, and the product is taken at the size of the lower scale.
+    Blend one scale into the logits of all larger scales.
+
+    This is a step of the recursion from the largest scale to the smallest. Logits are blended, not
+    probabilities, and products are taken at the size of the smaller scale.
 
     Args:
         larger: blended logits of all larger scales, [N, K, H, W]
-        logits, attention: of this scale, [N, K, h, w] and [N, 1, h, w]
-        scale: of the image that these belong to
+        logits, attention: of this scale's image, [N, K, h, w] and [N, 1, h, w]
+        scale: scale of the image
         align_corners: see :func:`.resize`
 
     Returns:
-        down to scale 1, a * p + (1 - a) * down(larger), [N, K, h, w]; below it,
+        a * p + (1 - a) * down(larger), [N, K, h, w], for scales of 1 or more; else
         up(a * p) + (1 - up(a)) * larger, [N, K, H, W]
     """
     if scale >= 1:

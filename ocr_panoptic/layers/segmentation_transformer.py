@@ -1,8 +1,9 @@
 """
-The segmentation transformer, OCR in the words of a Transformer (section "Segmentation Transformer:
-Rephrasing the OCR Method" of :paper:`OCR`).
+The segmentation transformer: OCR expressed as a Transformer.
 
-Shape shorthand: that of :mod:`.ocr`, with K categories.
+See "Segmentation Transformer: Rephrasing the OCR Method" in :paper:`OCR`.
+
+Shape shorthand: as in :mod:`.ocr`, with K categories.
 """
 
 from typing import Any
@@ -21,36 +22,33 @@ DECODER_SELF_ATTENTION = ("none", "before", "after")
 
 class SegmentationTransformer(ContextScheme):
     """
-    The first figure of that section:
+    The Transformer in the section's first figure.
 
     - encoder self-attention (optional): among the pixels;
-    - decoder self-attention (optional): among the categories, before the cross-attention or
-      after it;
+    - decoder self-attention (optional): among the categories, before or after the cross-attention;
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
-      representations are keys and values as they are. Its logits are the soft object regions,
-      its spatial softmax normalises them, its output are the object region representations f;
+      representations are both keys and values. Its logits are the soft object regions, its
+      spatial softmax normalises them, its output is the object region representations f;
     - encoder cross-attention with its feed-forward network: the pixels attend to f;
-    - the fusion g([x; y]) in the place of a residual connection.
+    - the fusion g([x; y]) instead of a residual connection.
 
-    Without the optional parts it computes what :class:`OCR` computes for m = A x + b, with a linear
-    classifier A, if the category queries are sqrt(C) A (attention divides by sqrt(C), the gather of
-    OCR does not, and its softmax does not see b), ``query``, ``key``, ``value``, ``ffn`` and
-    ``fuse`` are phi, psi, delta, rho and g, phi and psi have one convolution each
-    (``transform_convs=1``), and OCR's relation is scaled (``scale_relation=True``).
+    Without the optional parts it equals :class:`OCR` with m = A x + b for a linear classifier A, if
+    the category queries are sqrt(C) A (attention divides by sqrt(C), the gather of OCR does not,
+    and its softmax cancels b), if ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are phi, psi,
+    delta, rho and g, and if OCR has ``transform_convs=1`` and ``scale_relation=True``.
 
-    The coarse logits have no part in it: their loss is an auxiliary one, and the category queries
-    learn from the final loss.
+    The coarse logits are not used: their loss is an auxiliary loss, and the category queries learn
+    from the final loss.
 
     Args:
         num_classes: K.
         in_channels: C.
-        key_channels: D, of all queries, keys and values but the decoder cross-attention's.
+        key_channels: D, for all queries, keys and values except the decoder cross-attention's.
         out_channels: O.
-        encoder_self_attention: among the pixels; at float32 without a fused kernel it needs
-            memory of P^2.
-        decoder_self_attention: among the categories: "none", "before" the cross-attention, where
-            it mixes the learnt queries, or "after" it, where it mixes the region representations.
-        options: of :class:`.ContextScheme`, for projections, feed-forward network and fusion.
+        encoder_self_attention: adds it; in float32 without a fused kernel it needs P^2 memory.
+        decoder_self_attention: "none", "before" the cross-attention (mixes the learnt queries) or
+            "after" it (mixes the region representations).
+        options: see :class:`.ContextScheme`; for projections, feed-forward network and fusion.
     """
 
     def __init__(
@@ -67,7 +65,7 @@ class SegmentationTransformer(ContextScheme):
         super().__init__(out_channels, **options)
         if decoder_self_attention not in DECODER_SELF_ATTENTION:
             raise UserError(
-                f"decoder_self_attention is {decoder_self_attention}; it is one of "
+                f"decoder_self_attention is {decoder_self_attention}; it has to be one of "
                 f"{', '.join(DECODER_SELF_ATTENTION)}"
             )
 
@@ -86,9 +84,10 @@ class SegmentationTransformer(ContextScheme):
 
     def decode(self, x: Tensor) -> Tensor:
         """
-        The decoder, from pixel representations [N, C, h, w] to those of object regions
-        [N, C, K, 1]. The cross-attention is computed in float32 or better, outside autocast, as
-        is OCR's gather and for its reason.
+        Return the object region representations [N, C, K, 1] of pixel representations [N, C, h, w].
+
+        The cross-attention is computed in float32 or better, outside autocast, for the same reason
+        as :func:`.gather_regions`.
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
         queries = self.queries_self_attention(self.category_queries[None])
@@ -108,27 +107,28 @@ class SegmentationTransformer(ContextScheme):
 
 
 def _maps(tokens: Tensor, size: torch.Size) -> Tensor:
-    """[N, P, C] -> [N, C, h, w]"""
+    """Return tokens [N, P, C] as maps [N, C, h, w]."""
     return as_map(tokens.transpose(1, 2), size)
 
 
 class JointTransformer(ContextScheme):
     """
-    The second figure, an alternative: learnt category queries and pixels form one sequence of K + P
-    tokens. A block conducts the two cross-attentions and the two self-attentions of
-    :class:`SegmentationTransformer` at once, which is a single self-attention, and is repeated. The
-    pixels' tokens are the output.
+    The Transformer in the section's second figure: queries and pixels in one sequence.
 
-    The coarse logits have no part in it. The paper leaves the block open; it is the Vision
-    Transformer's here (:class:`TransformerBlock`), with a layer norm after the last one. It has
-    no ReLU, and so no slope of one: its feed-forward networks have GELU.
+    Learnt category queries and pixels are K + P tokens. A block does the two cross-attentions and
+    the two self-attentions of :class:`SegmentationTransformer` at once, as a single self-attention.
+    The output is the pixels' tokens after the last block. The coarse logits are not used.
+
+    The paper does not define the block; here it is the Vision Transformer's
+    (:class:`TransformerBlock`), with a layer norm after the last block. It uses GELU, so a ReLU
+    slope does not apply.
 
     Args:
         num_classes: K.
-        channels: C, of input and output.
-        key_channels: of queries, keys and values.
+        channels: channels C of input and output.
+        key_channels: channels of queries, keys and values.
         num_blocks: number of blocks.
-        dropout: of :class:`.ContextScheme`.
+        dropout: see :class:`.ContextScheme`.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """
-Self-attention among all pixels (the non-local block as OCNet uses it), one of the relational
-schemes that :paper:`OCR` compares with.
+Self-attention among all pixels: the non-local block as OCNet uses it.
 
-Shape shorthand: that of :mod:`.ocr`.
+It is one of the relational schemes that :paper:`OCR` compares with.
+
+Shape shorthand: as in :mod:`.ocr`.
 """
 
 from typing import Any
@@ -17,18 +18,18 @@ from .transformer import attend, pixel_tokens
 
 class SelfAttention(ContextScheme):
     """
-    y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), with a
-    single convolution in each transform, which is what the paper's complexity table has.
+    Self-attention among pixels, with a single convolution in each transform.
 
-    phi, psi and g are conv -> norm -> ReLU, v and W are linear; W starts at zero. Neither needs a
-    bias, as the weights sum to 1 and g's norm has one. Nothing stands between W and g, so their
-    product is applied at once, and y is never computed.
+    y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), as in the
+    paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear; W starts
+    at zero. v and W need no bias, because the weights sum to 1 and g's norm has a bias. W and g
+    follow each other directly, so their product is applied at once, and y is never computed.
 
     Args:
         in_channels: C. The paper uses 512.
-        key_channels: D, of phi, psi and v. The paper uses 256.
-        out_channels: O, of W and g. The paper uses 512.
-        options: of :class:`.ContextScheme`. The published code drops with probability 0.05.
+        key_channels: channels D of phi, psi and v. The paper uses 256.
+        out_channels: channels O of W and g. The paper uses 512.
+        options: see :class:`.ContextScheme`. The published code drops with probability 0.05.
     """
 
     def __init__(

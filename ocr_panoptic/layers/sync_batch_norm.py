@@ -1,4 +1,4 @@
-"""Batch norm over the batches of several processes on CPUs, where PyTorch's does not train."""
+"""Batch norm over the batches of several processes on CPUs, which PyTorch does not support."""
 
 import torch
 from detectron2.layers import NaiveSyncBatchNorm
@@ -9,15 +9,15 @@ from torch import Tensor
 
 class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     """
-    Detectron2's ``naiveSyncBN`` with the variance as the mean of squared distances.
+    Detectron2's ``naiveSyncBN``, with the variance computed as the mean of squared distances.
 
-    Detectron2 subtracts the squared mean from the mean square, in bfloat16 too. Of values that are
-    nearly equal, as region representations are at the start of a training, this is rounded below 0,
-    and its root is NaN. Batches may differ in size from process to process.
+    Detectron2 subtracts the squared mean from the mean square, in bfloat16 too. For nearly equal
+    values, such as region representations at the start of a training, rounding makes the difference
+    negative, and its root NaN. Processes may have batches of different sizes.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, h, w]; every process calls it."""
+        """Normalise x [N, C, h, w]; every process has to call it."""
         if comm.get_world_size() == 1 or not self.training:
             return super().forward(x)
         dtype, channels = x.dtype, x.shape[1]

@@ -1,5 +1,5 @@
 """
-The units of a Transformer, over sequences of tokens; used by the segmentation transformers.
+The units of a Transformer over sequences of tokens, used by the segmentation transformers.
 
 Shape shorthand: N images, L tokens, D key channels, C token channels.
 """
@@ -9,31 +9,33 @@ from torch import Tensor, nn
 
 
 def pixel_tokens(x: Tensor) -> Tensor:
-    """[N, C, h, w] -> [N, h * w, C], contiguous as ``scaled_dot_product_attention`` prefers."""
+    """Return x [N, C, h, w] as [N, h * w, C], contiguous for ``scaled_dot_product_attention``."""
     return x.flatten(2).transpose(1, 2).contiguous()
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
-    Scaled dot-product attention with one head, the Eq. "attention" of the section "Segmentation
-    Transformer" of :paper:`OCR`: out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j. PyTorch's
-    kernel, whose memory does not grow with the product of the lengths where a backend allows it
-    (that of CPUs does where C = D). Queries [N, L, D], keys [N, M, D] and values [N, M, C] give
-    [N, L, C].
+    Return scaled dot-product attention with one head.
+
+    out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j: Eq. "attention" in the section "Segmentation
+    Transformer" of :paper:`OCR`. Queries [N,
+    L, D], keys [N, M, D] and values [N, M, C] give [N, L, C]. If the backend allows it, the memory
+    of PyTorch's kernel does not grow with L * M (on CPUs it needs C = D).
     """
-    # The fast kernels ask for a dimension of heads.
+    # The fast kernels need a dimension for heads.
     heads = (t.unsqueeze(1) for t in (queries, keys, values))
     return F.scaled_dot_product_attention(*heads).squeeze(1)
 
 
 class SelfAttentionUnit(nn.Module):
     """
-    Attention among tokens of one kind, as an update of them: t + W_o attend(W_q n, W_k n, W_v n)
-    with n the layer-normalised tokens.
+    Residual attention among tokens of one kind: t + W_o attend(W_q n, W_k n, W_v n).
+
+    n are the layer-normalised tokens.
 
     Args:
         channels: C.
-        key_channels: D, of queries, keys and values.
+        key_channels: channels D of queries, keys and values.
     """
 
     def __init__(self, channels: int, key_channels: int):
@@ -45,18 +47,19 @@ class SelfAttentionUnit(nn.Module):
         self.output = nn.Linear(key_channels, channels, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[N, L, C] -> [N, L, C]"""
+        """Return the updated tokens: [N, L, C] -> [N, L, C]."""
         n = self.norm(tokens)
         return tokens + self.output(attend(self.query(n), self.key(n), self.value(n)))
 
 
 class TransformerBlock(nn.Module):
     """
-    Self-attention and a feed-forward network of 4 C hidden channels, as in the Vision Transformer
-    with one head.
+    Self-attention and a feed-forward network: the Vision Transformer's block with one head.
+
+    The feed-forward network has 4 C hidden channels.
 
     Args:
-        channels, key_channels: of :class:`SelfAttentionUnit`.
+        channels, key_channels: see :class:`SelfAttentionUnit`.
     """
 
     def __init__(self, channels: int, key_channels: int):
@@ -70,6 +73,6 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[N, L, C] -> [N, L, C]"""
+        """Return the updated tokens: [N, L, C] -> [N, L, C]."""
         tokens = self.attention(tokens)
         return tokens + self.ffn(tokens)

@@ -1,4 +1,4 @@
-"""The model of a config: Detectron2's, with parts of its own for mixed precision and the merge."""
+"""Builds the model of a config: Detectron2's, with exact mixed precision and own merge rules."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,8 +24,9 @@ def build_model(cfg: CfgNode) -> nn.Module:
 
 def build_network(cfg: CfgNode) -> nn.Module:
     """
-    Return the architecture of a config, on PyTorch's default device. A ``PanopticFPN`` is a
-    :class:`PanopticSegmentor`.
+    Return the architecture of a config on PyTorch's default device.
+
+    A config with ``PanopticFPN`` gives a :class:`PanopticSegmentor`.
     """
     check_stage_names(cfg)
     name = cfg.MODEL.META_ARCHITECTURE
@@ -33,7 +34,7 @@ def build_network(cfg: CfgNode) -> nn.Module:
         return META_ARCH_REGISTRY.get(name)(cfg)
     try:
         network = PanopticSegmentor(cfg)
-    except (KeyError, ValueError):  # a head misses a feature
+    except (KeyError, ValueError):  # a head may lack a feature
         with torch.device("meta"):
             check_panoptic_names(cfg, build_backbone(cfg))
         raise
@@ -43,13 +44,14 @@ def build_network(cfg: CfgNode) -> nn.Module:
 
 class PanopticSegmentor(PanopticFPN):
     """
-    Detectron2's ``PanopticFPN`` with its parameters and, in float32, its results. Its merge has
-    rules for each class, it can see an image several times, and in mixed precision it pools boxes
-    and pastes masks at float32 coordinates (:class:`ExactROIHeads`, :class:`ExactMaskHead`).
+    Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
+
+    Parameters and float32 results are the same. In mixed precision it pools boxes and pastes masks
+    at float32 coordinates (:class:`ExactROIHeads`, :class:`ExactMaskHead`).
 
     Args:
-        merge_rules: what the merge asks of a segment.
-        augmentation: config of the :class:`.PanopticAugmentation` of a test; None for one view.
+        merge_rules: thresholds of the panoptic merge.
+        augmentation: config of :class:`.PanopticAugmentation` at test time; None for one view.
         kwargs: arguments of ``PanopticFPN``.
     """
 
@@ -84,7 +86,7 @@ class PanopticSegmentor(PanopticFPN):
 
 @ROI_HEADS_REGISTRY.register()
 class ExactROIHeads(StandardROIHeads):
-    """Detectron2's heads with :class:`ExactROIPooler`."""
+    """Detectron2's ROI heads with :class:`ExactROIPooler`."""
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -101,17 +103,19 @@ class ExactROIHeads(StandardROIHeads):
 
 class ExactROIPooler(ROIPooler):
     """
-    Detectron2's pooler, which would round the boxes to the type of the features: in bfloat16 by up
-    to 4 pixels of an image of 1333. torchvision pools in float32 in any case. On a CPU its kernel
-    has one thread, so at inference the boxes of an image are pooled in as many as PyTorch has.
+    Detectron2's pooler with float32 boxes, and several threads at inference on a CPU.
+
+    Detectron2 rounds the boxes to the type of the features: in bfloat16 by up to 4 pixels for an
+    image of 1333 pixels. torchvision pools in float32 in any case, with one thread on a CPU. Here
+    the boxes of a single image are split over PyTorch's threads.
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
-        """Pool maps [N, C, h, w] in N lists of boxes to [R, C, s, s], of the maps' type."""
+        """Pool maps [N, C, h, w] in N lists of boxes to [R, C, s, s], in the maps' type."""
         maps, pool = [_to_float32(map_) for map_ in x], super().forward
         threads = torch.get_num_threads()
-        alone = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1
-        if alone or min(threads, len(box_lists[0])) < 2:
+        undivided = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1
+        if undivided or min(threads, len(box_lists[0])) < 2:
             return pool(maps, box_lists).to(x[0].dtype)
         with ThreadPoolExecutor(threads) as executor:
             parts = [Boxes(part) for part in box_lists[0].tensor.chunk(threads)]
@@ -121,11 +125,15 @@ class ExactROIPooler(ROIPooler):
 
 @ROI_MASK_HEAD_REGISTRY.register()
 class ExactMaskHead(MaskRCNNConvUpsampleHead):
-    """Detectron2's mask head with float32 masks. Pixels are looked up in them at coordinates of
-    their type, in bfloat16 up to 1/1024 of a box's side beside the place."""
+    """
+    Detectron2's mask head with float32 masks.
+
+    Masks are read at coordinates of their own type: bfloat16 would be off by up to 1/1024 of a
+    side.
+    """
 
     def layers(self, x: Tensor) -> Tensor:
-        """[R, C, s, s] to logits [R, K, 2s, 2s]."""
+        """Return logits [R, K, 2s, 2s] for features [R, C, s, s]."""
         return _to_float32(super().layers(x))
 
 

@@ -1,4 +1,4 @@
-"""The context scheme of a head: the paper's OCR, none, or what :mod:`.context_schemes` adds."""
+"""Builds a head's context scheme: OCR, no context, or one of :mod:`.context_schemes`."""
 
 from operator import attrgetter
 
@@ -11,7 +11,7 @@ from ocr_panoptic.layers.ocr import OCR
 DROPOUT = {"dropout": "MODEL.OCR.DROPOUT"}
 COMMON = {"norm": "MODEL.OCR.NORM", "negative_slope": "MODEL.OCR.NEGATIVE_SLOPE", **DROPOUT}
 CHANNELS = {"channels": "MODEL.OCR.CHANNELS"}
-OF_PIXELS = {
+PIXEL_ARGUMENTS = {
     "in_channels": "MODEL.OCR.CHANNELS",
     "key_channels": "MODEL.OCR.KEY_CHANNELS",
     "out_channels": "MODEL.OCR.CHANNELS",
@@ -23,10 +23,10 @@ RELATION = {
 }
 
 # Name -> (class, {argument: config key}). A class with ``takes_features`` has one more argument,
-# ``in_channels``, which is the number of the features' channels.
+# ``in_channels``: the number of the features' channels.
 CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
     "none": (NoContext, {**CHANNELS, **DROPOUT}),
-    "OCR": (OCR, {**OF_PIXELS, **RELATION}),
+    "OCR": (OCR, {**PIXEL_ARGUMENTS, **RELATION}),
 }
 
 
@@ -36,7 +36,7 @@ def schemes_reading(key: str) -> tuple[str, ...]:
 
 
 def context_class(cfg: CfgNode) -> type[ContextScheme]:
-    """Return the class of the scheme that MODEL.CONTEXT.NAME names."""
+    """Return the class of the scheme in MODEL.CONTEXT.NAME."""
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
@@ -47,10 +47,10 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
     """
-    Build the scheme that MODEL.CONTEXT.NAME names.
+    Build the scheme in MODEL.CONTEXT.NAME.
 
     Args:
-        feature_channels: of the backbone's features, before the head's 3x3 convolution.
+        feature_channels: channels of the backbone's features, before the head's 3x3 convolution.
     """
     cls = context_class(cfg)
     _, keys = CONTEXT_SCHEMES[cfg.MODEL.CONTEXT.NAME]
@@ -61,7 +61,7 @@ def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
 
 
 def check_region_supervision(context: ContextScheme, region_supervision: bool) -> None:
-    """Refuse predicted regions without a loss in a scheme that uses none of them."""
+    """Refuse unsupervised regions in a scheme that does not use predicted regions."""
     if not region_supervision and (context.needs_truth or not context.uses_regions):
         raise UserError(
             "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "

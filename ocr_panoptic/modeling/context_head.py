@@ -14,34 +14,35 @@ from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.scale_attention import ScaleAttention
 
-from .features import check_features, concatenated, count_channels, finest_first
+from .features import check_features, count_channels, finest_first, join_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
 @SEM_SEG_HEADS_REGISTRY.register()
 class ContextSemSegHead(RefinedHead):
     """
-    Coarse prediction, pixel representations through a 3x3 convolution, a context scheme, and the
-    refined prediction, of features of the backbone. Several features of one kind are resized to the
-    finest of them and concatenated, the finest first, which is HRNet's final representation.
+    The paper's semantic head: coarse prediction, context scheme and refined prediction.
+
+    Features of one kind are resized to the finest and concatenated, the finest first, which is
+    HRNet's final representation.
 
     Args:
-        input_shape: of the backbone.
+        input_shape: shapes of the backbone's features.
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
         num_classes: K.
         context, refinement: see :class:`.RefinedHead`.
-        ocr_norm, negative_slope: of the head's convolutions, see :class:`.ConvNormReLU`.
-        coarse_kernel: kernel of the convolution before the coarse classifier: 3 for ResNet in the
-            published code, 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet, 0 for
-            the linear classifier of the paper.
-        coarse_channels: its output channels.
-        coarse_dropout: of that convolution's output, by channel: 0.05 for ResNet and 0 for HRNet.
-        region_supervision: whether the coarse prediction, which has a loss, is the soft object
-            regions; False for the paper's ablation, in which a second branch of the same form
-            predicts them without a loss, and the coarse loss is an auxiliary one.
+        ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
+        coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
+            for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
+            the paper's linear classifier.
+        coarse_channels: output channels of this convolution.
+        coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
+        region_supervision: use the coarse prediction, which has a loss, as soft object regions.
+            False is the paper's ablation: a second branch of the same form predicts them without a
+            loss, and the coarse loss is an auxiliary loss.
         scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
-            channels of the augmented representations; None for a head that has none.
+            channels of the augmented representations; None for no attention.
     """
 
     @configurable
@@ -64,7 +65,8 @@ class ContextSemSegHead(RefinedHead):
     ):
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
+                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, "
+                "or 0 for no convolution"
             )
         kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
 
@@ -122,8 +124,8 @@ class ContextSemSegHead(RefinedHead):
         }
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """See :meth:`.RefinedHead.representations`."""
-        stage = concatenated(features, self.coarse_in_features, self.align_corners)
+        """Return the joined features; see :meth:`.RefinedHead.representations`."""
+        stage = join_features(features, self.coarse_in_features, self.align_corners)
         if self.in_features == self.coarse_in_features:
             return stage, stage
-        return stage, concatenated(features, self.in_features, self.align_corners)
+        return stage, join_features(features, self.in_features, self.align_corners)

@@ -1,8 +1,8 @@
 """
 The schemes that OCR is compared with, and its variants.
 
-A scheme is added by one class and one line here: its name in MODEL.CONTEXT.NAME, the class, and the
-config keys of the class's arguments.
+To add a scheme, write one class and one line here: its name in MODEL.CONTEXT.NAME, the class, and
+the config keys of the class's arguments.
 """
 
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP
@@ -15,9 +15,9 @@ from ocr_panoptic.layers.ppm import PPM, PPMOCR
 from ocr_panoptic.layers.segmentation_transformer import JointTransformer, SegmentationTransformer
 from ocr_panoptic.layers.self_attention import SelfAttention
 
-from .context import CHANNELS, COMMON, CONTEXT_SCHEMES, DROPOUT, OF_PIXELS, RELATION
+from .context import CHANNELS, COMMON, CONTEXT_SCHEMES, DROPOUT, PIXEL_ARGUMENTS, RELATION
 
-OF_BRANCHES = {
+BRANCH_ARGUMENTS = {
     "channels": "MODEL.OCR.KEY_CHANNELS",
     "out_channels": "MODEL.OCR.KEY_CHANNELS",
     "dilations": "MODEL.CONTEXT.DILATIONS",
@@ -26,15 +26,15 @@ OF_BRANCHES = {
 CLASSES = {"num_classes": "MODEL.SEM_SEG_HEAD.NUM_CLASSES"}
 
 CONTEXT_SCHEMES |= {
-    "DA-OCR": (DoubleAttentionOCR, {**OF_PIXELS, **CLASSES}),
-    "ACF-OCR": (ACFOCR, OF_PIXELS),
-    "GT-OCR": (GroundTruthOCR, {**OF_PIXELS, "part": "MODEL.CONTEXT.TRUE_PART"}),
-    "ASP-OCR": (ASPOCR, {**OF_BRANCHES, **RELATION}),
-    "PPM-OCR": (PPMOCR, {**OF_PIXELS, **RELATION}),
+    "DA-OCR": (DoubleAttentionOCR, {**PIXEL_ARGUMENTS, **CLASSES}),
+    "ACF-OCR": (ACFOCR, PIXEL_ARGUMENTS),
+    "GT-OCR": (GroundTruthOCR, {**PIXEL_ARGUMENTS, "part": "MODEL.CONTEXT.TRUE_PART"}),
+    "ASP-OCR": (ASPOCR, {**BRANCH_ARGUMENTS, **RELATION}),
+    "PPM-OCR": (PPMOCR, {**PIXEL_ARGUMENTS, **RELATION}),
     "Segmentation-Transformer": (
         SegmentationTransformer,
         {
-            **OF_PIXELS,
+            **PIXEL_ARGUMENTS,
             **CLASSES,
             "encoder_self_attention": "MODEL.CONTEXT.ENCODER_SELF_ATTENTION",
             "decoder_self_attention": "MODEL.CONTEXT.DECODER_SELF_ATTENTION",
@@ -51,11 +51,11 @@ CONTEXT_SCHEMES |= {
         },
     ),
     "PPM": (PPM, {"out_channels": "MODEL.OCR.CHANNELS", **COMMON}),
-    "ASPP": (ASPP, OF_BRANCHES),
-    "Self-Attention": (SelfAttention, OF_PIXELS),
+    "ASPP": (ASPP, BRANCH_ARGUMENTS),
+    "Self-Attention": (SelfAttention, PIXEL_ARGUMENTS),
     "Double-Attention": (
         DoubleAttention,
-        {**OF_PIXELS, "num_regions": "MODEL.CONTEXT.NUM_REGIONS"},
+        {**PIXEL_ARGUMENTS, "num_regions": "MODEL.CONTEXT.NUM_REGIONS"},
     ),
     "DANet": (DualAttention, {**CHANNELS, **COMMON}),
     "CC-Attention": (CrissCross, {**CHANNELS, **COMMON}),

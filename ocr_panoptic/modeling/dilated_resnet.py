@@ -11,11 +11,14 @@ from ocr_panoptic.errors import UserError
 
 
 class CeilModeStem(DeepLabStem):
-    """Three 3x3 convolutions and a max-pooling whose last window may be cut off by the border: 129
-    instead of 128 for a side of 256, as in openseg.pytorch."""
+    """
+    Three 3x3 convolutions, and a max-pooling whose last window the border may cut off.
+
+    A side of 256 becomes 65 instead of 64, as in openseg.pytorch.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute [N, C, h, w] of [N, I, H, W], with h = ceil((ceil(H / 2) + 1) / 2), w alike."""
+        """Return [N, C, h, w] for [N, I, H, W], h = ceil((ceil(H / 2) + 1) / 2), w likewise."""
         for conv in (self.conv1, self.conv2, self.conv3):
             x = F.relu_(conv(x))
         return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)
@@ -23,10 +26,7 @@ class CeilModeStem(DeepLabStem):
 
 @BACKBONE_REGISTRY.register()
 def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNet:
-    """
-    ``build_resnet_deeplab_backbone`` of Detectron2, and MODEL.RESNETS.CONTRACT_DILATION and
-    STEM_CEIL_MODE.
-    """
+    """Build Detectron2's dilated ResNet with MODEL.RESNETS.CONTRACT_DILATION and STEM_CEIL_MODE."""
     resnets = cfg.MODEL.RESNETS
     _check(resnets)
     backbone = build_resnet_deeplab_backbone(cfg, input_shape)

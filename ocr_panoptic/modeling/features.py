@@ -1,4 +1,4 @@
-"""Features of a backbone: those that a config lists are there, and a head joins them."""
+"""Checks that the backbone has the features that a config lists, and joins them for a head."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,10 +20,11 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
     return sorted(names, key=lambda name: input_shape[name].stride)
 
 
-def concatenated(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
+def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
     """
-    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] of the first one's size;
-    for ``align_corners`` see :func:`.resize`.
+    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] at the first one's size.
+
+    For ``align_corners`` see :func:`.resize`.
     """
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
@@ -34,7 +35,7 @@ STAGES = ("stem", "res2", "res3", "res4", "res5")  # of Detectron2's ResNet
 
 
 def check_stage_names(cfg: CfgNode) -> None:
-    """Check what a ResNet of Detectron2 is to give, and what an FPN reads of it."""
+    """Check the features that a Detectron2 ResNet outputs, and those that an FPN reads from it."""
     if "resnet" in cfg.MODEL.BACKBONE.NAME:
         given, key = cfg.MODEL.RESNETS.OUT_FEATURES, "MODEL.RESNETS.OUT_FEATURES"
         check_features(key, given, STAGES, "the network")
@@ -44,8 +45,9 @@ def check_stage_names(cfg: CfgNode) -> None:
 
 def check_panoptic_names(cfg: CfgNode, backbone: Backbone) -> None:
     """
-    Check what the heads of a panoptic model read. Detectron2's leave out what there is not, or fail
-    without its name.
+    Check the features that the heads of a panoptic model read.
+
+    Detectron2's heads skip a missing feature, or fail without its name.
     """
     for head in ("SEM_SEG_HEAD", "RPN", "ROI_HEADS"):
         names = cfg.MODEL[head].IN_FEATURES
@@ -55,9 +57,7 @@ def check_panoptic_names(cfg: CfgNode, backbone: Backbone) -> None:
 def check_features(
     key: str, names: Sequence[str], known: Iterable[str], source: str = "the backbone"
 ) -> None:
-    """
-    Check that a key of the config lists features, and only such as ``source`` has (``known``).
-    """
+    """Check that a config key lists at least one feature, and only names in ``known``."""
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:
         raise UserError(

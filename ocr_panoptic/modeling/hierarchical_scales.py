@@ -1,8 +1,9 @@
 """
-Hierarchical multi-scale attention over a semantic network: one set of weights sees the image at
-several scales, and says itself where to trust the lower one.
+Hierarchical multi-scale attention over a semantic network.
 
-Shape shorthand: N images, K classes, H W size of the images that enter.
+One set of weights sees the image at several scales, and predicts where to trust the smaller scale.
+
+Shape shorthand: N images, K classes, H W size of the input images.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,19 +19,21 @@ from ocr_panoptic.layers.scale_attention import blend_scales
 from .inference import pad_to_multiple
 from .losses import SemSegCriterion
 
-# Of the images in a training, in the published order; any others go at test time.
+# Scales in training, in the published order; TEST.SCALES may differ.
 TRAINING_SCALES = (0.5, 1.0)
 
 
-# Images [N, 3, H, W] -> coarse logits, refined logits and attention, each of its own size.
+# Images [N, 3, H, W] -> coarse logits, refined logits and attention, each with its own size.
 Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class HierarchicalScales:
     """
-    Two scales in training and any with 1.0 among them at test time, blended from the largest to the
-    smallest (:func:`.blend_scales`); the largest one's attention is not used. The published code's
-    choices: logits are blended at the sizes of the images, the coarse ones with the same attention.
+    Several scales of an image, blended from the largest to the smallest (:func:`.blend_scales`).
+
+    Training has two scales; a test has any number, including 1.0. The attention of the largest
+    scale is not used. As in the published code, logits are blended at the sizes of the images, and
+    the coarse logits with the same attention.
     """
 
     @configurable
@@ -45,9 +48,9 @@ class HierarchicalScales:
         Check the options.
 
         Args:
-            scales: at test time.
+            scales: scales at test time.
             scale_loss_weight: weight of the losses of each training scale's own prediction.
-            align_corners: for resizing logits and attention, see :func:`.resize`.
+            align_corners: option of resizing logits and attention, see :func:`.resize`.
         """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
@@ -55,7 +58,9 @@ class HierarchicalScales:
                 "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
             )
         if not scale_loss_weight >= 0:
-            raise UserError(f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; 0 or more")
+            raise UserError(
+                f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; it has to be 0 or more"
+            )
         self.scales = tuple(sorted(scales, reverse=True))
         self.scale_loss_weight = scale_loss_weight
         self.align_corners = align_corners
@@ -80,12 +85,12 @@ class HierarchicalScales:
         Return the losses of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``.
 
         Args:
-            network: in training.
+            network: network in training mode.
             images: normalised and padded, [N, 3, H, W].
             targets: int64 labels [N, H, W].
-            criterion: of the blended coarse and refined logits. Its loss of coarse predictions is
-                that of each scale's own refined one, too.
-            divisor: the network sees images padded with 0 to multiples of it.
+            criterion: losses of the blended coarse and refined logits. Its coarse loss is also
+                applied to each scale's own refined logits.
+            divisor: images are padded with 0 to multiples of it.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -103,8 +108,10 @@ class HierarchicalScales:
 
     def logits(self, network: Network, image: Tensor, divisor: int = 1) -> Tensor:
         """
-        Return the refined logits of all scales [N, K, H, W], by a network in evaluation mode, of an
-        image [N, 3, H, W], normalised and padded; ``divisor`` is that of :meth:`losses`.
+        Return the blended refined logits [N, K, H, W] of all scales.
+
+        The network is in evaluation mode; ``image`` [N, 3, H, W] is normalised, and padded to
+        multiples of ``divisor`` at each scale.
         """
         views = self._views(network, image, self.scales, divisor, first=1)
         blended, _ = next(views)
@@ -114,8 +121,9 @@ class HierarchicalScales:
 
     def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
         """
-        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest, which has
-        none. Arguments are those of :meth:`logits`.
+        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest.
+
+        The arguments are the same as in :meth:`logits`.
         """
         scales, size = self.scales[1:], image.shape[2:]
         views = zip(scales, self._views(network, image, scales, divisor, first=2))
@@ -129,8 +137,11 @@ class HierarchicalScales:
         divisor: int,
         first: int = 0,
     ) -> Iterator[list[Tensor]]:
-        """Yield the network's maps of each scale from the ``first`` on, float32 or better, at the
-        size of the image there; resizing the others would take memory."""
+        """
+        Yield the network's maps of each scale from number ``first`` on, at the scaled image's size.
+
+        Maps are float32 or better. The others are not resized, which would take memory.
+        """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])
             padded = pad_to_multiple(resize(image, (height, width)), divisor)

@@ -1,11 +1,11 @@
-"""HRNet2x, a network of timm's kind that timm does not have: HRNet with one more branch."""
+"""HRNet2x, HRNet with one more branch, as a timm network that timm itself lacks."""
 
 from timm.models import register_model
 from timm.models._features import FeatureInfo
 from timm.models.hrnet import HighResolutionNet, block_types_dict
 from torch import Tensor, nn
 
-# Modules, kind of block and its channels in each branch, of the four stages.
+# Of the four stages: number of modules, kind of block, and its channels in each branch.
 STAGES = (
     (1, "BOTTLENECK", (32, 64)),
     (1, "BASIC", (20, 40, 80)),
@@ -16,15 +16,16 @@ STAGES = (
 
 class HRNet2x(HighResolutionNet):
     """
-    openseg.pytorch's ``HighResolutionNext``, one of SegFix's backbones: five branches of strides 2
-    to 32. Names of its parameters are the published ones, and those of its features are HRNet's.
+    SegFix's backbone ``HighResolutionNext`` of openseg.pytorch: branches of strides 2 to 32.
+
+    Its parameters have the published names, its features HRNet's.
 
     Args:
         in_chans: channels of the images.
     """
 
     def __init__(self, in_chans: int = 3):
-        nn.Module.__init__(self)  # HRNet's own builds four branches
+        nn.Module.__init__(self)  # HRNet's own constructor builds four branches
         self.conv1 = nn.Conv2d(in_chans, 64, kernel_size=3, stride=2, padding=1, bias=False)
         self.bn1, self.act1 = nn.BatchNorm2d(64), nn.ReLU(inplace=True)
         before = [64]
@@ -50,8 +51,9 @@ class HRNet2x(HighResolutionNet):
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """
-        Return the maps of the branches, [N, C, H / stride, W / stride], rounded up, the finest
-        first, of images [N, in_chans, H, W].
+        Return the branches' maps [N, C, H / stride, W / stride], rounded up, the finest first.
+
+        Images are [N, in_chans, H, W].
         """
         maps = [self.act1(self.bn1(self.conv1(x)))]
         for i in range(len(STAGES)):
@@ -65,5 +67,5 @@ class HRNet2x(HighResolutionNet):
 def hrnet2x_w20(
     pretrained: bool = False, features_only: bool = True, in_chans: int = 3, **_: object
 ) -> HRNet2x:
-    """timm's way to make it: random weights, features, and no classifier."""
+    """Return the network for ``timm.create_model``: random weights, features, no classifier."""
     return HRNet2x(in_chans)

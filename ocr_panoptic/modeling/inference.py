@@ -1,11 +1,12 @@
-"""Labels of whole images and their confidence: padding, scales, flips, sliding windows, upsampling.
+"""
+Labels of whole images and their confidence: padding, scales, flips, windows, upsampling.
 
-A network enters as a function: normalised image [N,3,H,W] -> logits [N,K,h,w], which cover the
-image whatever their resolution. Shape letters: N images, K classes, H W size of the image given to
-the network, h w size of its logits, Ho Wo size of the labels wanted.
+A network is a function here: normalised image [N,3,H,W] -> logits [N,K,h,w], which cover the image
+at any resolution. Shape letters: N images, K classes, H W size of the network's input, h w size of
+its logits, Ho Wo size of the wanted labels.
 
-All resizing is bilinear without antialiasing: of images with align_corners False, of logits as the
-network itself resizes them.
+All resizing is bilinear without antialiasing: images with align_corners False, logits in the same
+way as the network resizes them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,20 +24,21 @@ from ocr_panoptic.layers.resize import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
 ClassMaps = Callable[[], Iterator[Tensor]]
-"""Gives the scores in groups of classes, anew in each call: float32 [N,G,Ho,Wo], the G add up to
-K. See :func:`classes_at_once`."""
+"""Yields the scores in groups of classes, anew in each call: float32 [N,G,Ho,Wo], where the G add
+up to K. See :func:`classes_at_once`."""
 Size = tuple[int, int]
 
 
 class SemanticInference:
-    """The way from an image to its labels that the config asks for.
+    """
+    The way from an image to its scores that the config describes.
 
-    Logits are averaged over flips and scales, as the authors' code sums them (openseg.pytorch);
-    HRNet-Semantic-Segmentation sums exp(logits) instead. An image is resized for every scale, and
-    the scores of every scale are resized to the labels' size.
+    Logits are averaged over flips and scales, like the sum in the authors' code (openseg.pytorch);
+    HRNet-Semantic-Segmentation sums exp(logits) instead. Each scale resizes the image, and its
+    scores are resized to the labels' size.
 
-    One scale without windows keeps one upsampled group of classes at a time. Otherwise a running
-    sum [N,K,...] at full resolution is kept, whatever the number of scales and windows.
+    With one scale and no windows, one upsampled group of classes exists at a time. Otherwise a
+    running sum [N,K,...] at full resolution is kept, for any number of scales and windows.
     """
 
     @configurable
@@ -52,16 +54,18 @@ class SemanticInference:
         align_corners: bool = False,
     ):
         """
+        Check the options.
+
         Args:
             scales: factors on the size of the image.
             flip: average with the logits of the image mirrored left to right.
-            flip_pairs: pairs of classes that change places in a mirrored image (a left and a
-                right arm).
-            window_size: height and width of the windows that the network sees; () = the whole
-                image. A window larger than an image is cut to it.
+            flip_pairs: pairs of classes that change places in a mirrored image (left and right
+                arm).
+            window_size: height and width of the windows that the network sees; () for the whole
+                image. A window larger than the image is cut to it.
             window_stride: steps between windows, down and right, at most their size.
-            accumulator_device: device of the running sum; "" = that of the logits.
-            align_corners: of resizing logits, see :func:`ocr_panoptic.layers.resize`.
+            accumulator_device: device of the running sum; "" for the logits' device.
+            align_corners: option of resizing logits, see :func:`ocr_panoptic.layers.resize`.
         """
         if not scales or min(scales) <= 0:
             raise UserError(
@@ -90,9 +94,7 @@ class SemanticInference:
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
-        """TEST.SCALES, TEST.FLIP, TEST.SLIDING_WINDOW, TEST.ACCUMULATOR_DEVICE and
-        MODEL.ALIGN_CORNERS; the flip pairs are ``flip_pairs`` of the metadata of the first data set
-        of DATASETS.TEST, or else TRAIN."""
+        # The flip pairs belong to the first data set in DATASETS.TEST, or else TRAIN.
         names = (*cfg.DATASETS.TEST, *cfg.DATASETS.TRAIN)
         pairs = MetadataCatalog.get(names[0]).get("flip_pairs") if names else None
         return {
@@ -107,7 +109,7 @@ class SemanticInference:
 
     @property
     def sees_images_once(self) -> bool:
-        """Return whether the network sees each image once, whole and at its own scale."""
+        """Whether the network sees each image once, whole and at its own scale."""
         return self.scales == (1.0,) and not self.flip and not self.window_size
 
     @torch.no_grad()
@@ -115,17 +117,17 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
     ) -> ClassMaps:
         """
-        Show the image to the network.
+        Show the image to the network and return a function that yields the scores.
 
         Args:
             logits_fn: the network.
             image: normalised, [N,3,H,W].
             size: (Ho, Wo) of the labels.
-            divisor: the network sees images padded with 0 at the bottom and on the right to
-                multiples of it (``size_divisibility`` of the backbone); 0 or 1 for no padding.
+            divisor: images are padded with 0 at the bottom and on the right to multiples of it
+                (``size_divisibility`` of the backbone); 0 or 1 for no padding.
 
         Returns:
-            what gives the scores, on the device of the running sum or of the logits
+            function whose scores lie on the device of the running sum or of the logits
         """
         if len(self.scales) == 1:
             view = self._view(logits_fn, image, size, self.scales[0], divisor)
@@ -135,7 +137,7 @@ class SemanticInference:
 
     @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
-        """The mean of the logits over scales and flips: float32 [N,K,Ho,Wo]; arguments as above."""
+        """Return the mean logits over scales and flips, float32 [N,K,Ho,Wo]."""
         total = None
         for scale in self.scales:
             logits, *arguments = self._view(logits_fn, image, size, scale, divisor)
@@ -151,7 +153,7 @@ class SemanticInference:
     def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, Size, Size, Size, bool]:
-        """The arguments of :func:`resized_classes` for the image at a scale."""
+        """Return the arguments of :func:`resized_classes` for the image at a scale."""
         if self.flip:
             logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
         image_size = tuple(max(1, round(scale * side)) for side in image.shape[-2:])
@@ -173,7 +175,7 @@ class SemanticInference:
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
-    """[N,3,H,W] with zeros at the bottom and on the right, sides being multiples of ``divisor``."""
+    """Pad [N,3,H,W] with zeros at the bottom and on the right to multiples of ``divisor``."""
     if divisor <= 1:
         return image
     bottom, right = (-side % divisor for side in image.shape[-2:])
@@ -181,10 +183,11 @@ def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
 
 
 def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]]) -> LogitsFn:
-    """The mean of the logits of an image and of its mirror image, mirrored back.
+    """
+    Return a network that averages the logits of an image and of its mirror image.
 
     Args:
-        flip_pairs: pairs of classes whose logits change places on the way back.
+        flip_pairs: pairs of classes whose logits change places in the mirror image.
     """
 
     def averaged(image: Tensor) -> Tensor:
@@ -210,18 +213,19 @@ def sliding_window_scores(
     device: torch.device | str | None = None,
     align_corners: bool = False,
 ) -> Tensor:
-    """Logits of overlapping windows, upsampled to the image's resolution and averaged.
+    """
+    Average the logits of overlapping windows, upsampled to the image's resolution.
 
     One running sum is kept, so memory does not grow with the number of windows. The last windows
     end at the image's border. Windows larger than the image are cut to it.
 
     Args:
-        logits_fn: sees a window at a time, [N,3,wh,ww] padded to multiples of ``divisor``.
+        logits_fn: sees one window at a time, [N,3,wh,ww], padded to multiples of ``divisor``.
         image: [N,3,H,W].
         window_size: (wh, ww).
         window_stride: steps (down, right), at most ``window_size``.
-        device: of the sum; None = that of the logits.
-        align_corners: of upsampling the logits.
+        device: device of the sum; None for the logits' device.
+        align_corners: option of upsampling the logits.
 
     Returns:
         float32 [N,K,H,W] on ``device``.
@@ -248,7 +252,7 @@ def sliding_window_scores(
 
 
 def window_starts(side: int, window: int, step: int) -> list[int]:
-    """First rows, or columns, of the windows over a side; the last one ends at the border."""
+    """Return the first rows (or columns) of the windows; the last window ends at the border."""
     last = max(side - window, 0)
     return [*range(0, last, step), last]
 
@@ -260,22 +264,23 @@ def resized_classes(
     padded_size: Size | None = None,
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
-    """Scores at full resolution, by :func:`classes_at_once` instead of all K: the same bits, since
-    classes do not mix.
+    """
+    Yield the scores at full resolution, a few classes at a time (:func:`classes_at_once`).
 
-    The logits are upsampled to what the network saw, cut to the image in it, and resized to the
-    size that is wanted, which are the steps of Detectron2's ``sem_seg_postprocess``.
+    Classes do not mix, so the bits are the same as for all K at once. The steps are the steps of
+    Detectron2's ``sem_seg_postprocess``: logits are upsampled to the padded image, cut to the
+    image, and resized to the wanted size.
 
     Args:
         logits: [N,K,h,w].
         size: (Ho, Wo).
         image_size: (H, W) of the image that the network saw; ``size`` by default.
-        padded_size: the same with padding at the bottom and on the right, which is what the
+        padded_size: size of this image with its padding at the bottom and on the right, which the
             logits cover; ``image_size`` by default.
-        align_corners: of both steps.
+        align_corners: option of both resizing steps.
 
     Yields:
-        float32 [N,G,Ho,Wo], the G add up to K.
+        float32 [N,G,Ho,Wo], where the G add up to K.
     """
     image_size = image_size or size
     padded_size = padded_size or image_size
@@ -286,20 +291,20 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """Return how many classes of full resolution are in memory: on a CPU one, on a GPU as many as
-    :func:`.band_bytes` holds, for few operations."""
+    """Return how many full-resolution classes to hold: 1 on a CPU, :func:`.band_bytes` on a GPU."""
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
 @torch.no_grad()
 def running_argmax(scores: Iterable[Tensor]) -> Tensor:
-    """argmax over classes that come in groups.
+    """
+    Return the argmax over classes that come in groups.
 
     Args:
-        scores: of the classes of a group [N,G,H,W].
+        scores: the scores of each group, [N,G,H,W].
 
     Returns:
-        int64 [N,H,W], the first class of equal scores.
+        int64 [N,H,W]; the first class if scores are equal.
     """
     highest, labels, done = None, None, 0
     for group in scores:
@@ -318,14 +323,15 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
 
 @torch.no_grad()
 def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """argmax over classes that come in groups, and the softmax at it.
+    """
+    Return the argmax over classes that come in groups, and its softmax.
 
     Args:
-        scores: logits of the classes of a group, float32 [N,G,H,W].
+        scores: the logits of each group, float32 [N,G,H,W].
 
     Returns:
-        int64 [N,H,W], the first class of equal scores, and float32 [N,H,W] in 1/K..1, NaN where no
-        score is the highest: see :func:`check_decided`.
+        int64 [N,H,W], the first class if scores are equal, and float32 [N,H,W] in 1/K..1, NaN if a
+        pixel has no highest score, see :func:`check_decided`.
     """
     highest, labels, total, done = None, None, None, 0  # total: the sum of exp(score - highest)
     for group in scores:
@@ -352,8 +358,9 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 def check_decided(confidence: Tensor) -> None:
     """
-    Raise FloatingPointError if a pixel has no highest score: one is NaN, or two are infinite. Its
-    ``confidence``, of :func:`confident_argmax`, is NaN.
+    Raise FloatingPointError if a pixel's ``confidence`` is NaN: it has no highest score.
+
+    One of its scores is NaN then, or two are infinite; see :func:`confident_argmax`.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
@@ -364,15 +371,15 @@ def check_decided(confidence: Tensor) -> None:
 
 def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tensor:
     """
-    Detectron2's ``ImageList.from_tensors``, with sizes that are numbers instead of tensors.
+    Join maps of different sizes; Detectron2's ``ImageList.from_tensors`` with sizes as integers.
 
     Args:
-        maps: N of [..., H, W], each of its own size.
-        divisor: sides become multiples of it.
-        value: what is put at the right and at the bottom.
+        maps: N maps [..., H, W].
+        divisor: the sides of the result are multiples of it.
+        value: padding at the right and at the bottom.
 
     Returns:
-        [N, ..., H', W'], H' and W' the first multiples that hold all
+        [N, ..., H', W'], with the smallest H' and W' that hold all maps
     """
     height, width = (
         -(-max(map_.shape[side] for map_ in maps) // divisor) * divisor for side in (-2, -1)

@@ -1,4 +1,4 @@
-"""A trained model put to use: the same function in less time and memory, and one kind of result."""
+"""A trained model ready for inference: the same function in less time and memory."""
 
 import copy
 from collections.abc import Iterator
@@ -32,14 +32,14 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 class InferenceModel(nn.Module):
     """
-    A network that predicts images; :func:`deploy` makes one.
+    A network that predicts images, made by :func:`deploy`.
 
     Args:
         network: a ``PanopticFPN``, an ``OCRSemanticSegmentor`` or a ``SegFix``.
-        precision: of all computations that autocast knows, one of :data:`PRECISIONS`.
-        confident: whether every image's confidence is asked for at once, and its labels with it;
-            for who needs both, but asks for the labels first.
-        made_of: the hash of the trained model's weights, see :func:`.weights_sha256`.
+        precision: precision of all computations that autocast knows, a key of :data:`PRECISIONS`.
+        confident: compute each image's confidence at once, and its labels with it; for callers that
+            need both but ask for the labels first.
+        made_of: hash of the trained model's weights, see :func:`.weights_sha256`.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class InferenceModel(nn.Module):
         if precision not in PRECISIONS:
             raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
         self.network = network
-        # Not by isinstance: a subclass of Detectron2's users may compute anything.
+        # Not by isinstance: a user's subclass of Detectron2's class may compute anything.
         self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
         self.precision, self.confident, self.made_of = precision, confident, made_of
-        # In the network's mode: an evaluation goes back to it, and it may be one in training.
+        # The network's mode: an evaluation restores it afterwards, and it may be training mode.
         self.training = network.training
 
     @torch.no_grad()
@@ -64,8 +64,7 @@ class InferenceModel(nn.Module):
         """
         Return an output for each input of the network; a ``SegFix`` has outputs of its own.
 
-        Raises:
-            FloatingPointError: as :func:`.check_decided`, with the image's name.
+        Raises FloatingPointError with the image's name, see :func:`.check_decided`.
         """
         try:
             with self._autocast():
@@ -80,7 +79,7 @@ class InferenceModel(nn.Module):
 
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Label an image [C, H, W] by an ``OCRSemanticSegmentor``, see :func:`.window_labels`."""
+        """Return labels and confidence of an image [C, H, W], see :func:`.window_labels`."""
         with self._autocast():
             return window_labels(self.network, image)
 
@@ -89,7 +88,7 @@ class InferenceModel(nn.Module):
         return torch.autocast(self.network.device.type, dtype, enabled=dtype is not None)
 
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
-        """Detectron2's ``PanopticFPN.inference``, which upsamples the scores of all classes."""
+        """Compute ``PanopticFPN.inference`` without upsampling the scores of all classes."""
         if augmentation := getattr(self.network, "augmentation", None):
             augmented = PanopticAugmentation(augmentation)
             return [self._augmented(augmented, inputs) for inputs in batched_inputs]
@@ -117,7 +116,7 @@ class InferenceModel(nn.Module):
         if isinstance(head, RefinedHead):
             logits = logits[1]
         proposals, _ = model.proposal_generator(images, features, None)
-        # What pools boxes wants channel after channel, and would copy for boxes and for masks.
+        # The pooler needs channel-after-channel maps, and would copy them for boxes and for masks.
         features = {name: feature.contiguous() for name, feature in features.items()}
         detections, _ = model.roi_heads(images, features, proposals, None)
         covered = tuple(head.common_stride * side for side in logits.shape[2:])
@@ -138,20 +137,22 @@ def deploy(
     model: nn.Module, precision: str = "float32", *, optimize: bool = True, **options: Any
 ) -> InferenceModel:
     """
-    Put a trained model to use. It is left as it is and can be trained on; what is not changed is
-    shared with it, so the result serves until the next step of the optimizer.
+    Return a copy of a trained model that is faster at inference.
 
-    - Norms that are affine (frozen, or batch norms) are folded into their convolutions.
-    - Convolutions work in channels-last memory. Those of timm with SAME padding pad by constants
-      where images are padded to multiples of all strides.
-    - In half precision weights are cast once, where autocast does it anew for each image.
+    The model is left unchanged and can be trained on. The copy shares the tensors that are not
+    changed, so it is valid until the next optimizer step.
+
+    - Affine norms (frozen, or batch norms) are folded into their convolutions.
+    - Convolutions work in channels-last memory. timm's convolutions with SAME padding pad by
+      constants if images are padded to multiples of all strides.
+    - In half precision weights are cast once, instead of by autocast for each image.
 
     Args:
-        model: as it was built and loaded, without DistributedDataParallel; or what this function
-            has returned, whose network and precision are taken as they are.
+        model: built and loaded, without DistributedDataParallel; or a result of this function,
+            whose network and precision are kept.
         precision: see :class:`InferenceModel`.
-        optimize: False for the trained network itself, in its mode.
-        options: of :class:`InferenceModel`.
+        optimize: False returns the trained network itself, in its mode.
+        options: further arguments of :class:`InferenceModel`.
     """
     if isinstance(model, InferenceModel):
         options = {"made_of": model.made_of, **options}
@@ -176,13 +177,16 @@ def deploy(
     return found
 
 
-# Those whose weights go into their operation as they are, which autocast runs in half precision.
+# Modules whose weights enter their operation directly, which autocast runs in half precision.
 CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame)
 
 
 def evenly_padded(model: nn.Module) -> nn.Module:
-    """Return a copy of a model, which shares its tensors, whose convolutions with SAME padding pad
-    by constants where images are padded to multiples of all strides."""
+    """
+    Return a copy of a model whose SAME padding is constant, if its images' padding allows that.
+
+    Images have to be padded to multiples of all strides. The copy shares the model's tensors.
+    """
     network = _shared_copy(model)
     _pad_evenly(network)
     return network

@@ -11,14 +11,15 @@ from .inference import ClassMaps, check_decided, confident_argmax, running_argma
 
 class InferenceOutput(Mapping[str, Any]):
     """
-    The parts of a result by name, as Detectron2's evaluators ask for them; each is computed when it
-    is first asked for.
+    The parts of a model's result by name; each is computed when it is first asked for.
+
+    The names are those that Detectron2's evaluators read:
 
     - "labels": int64 [H, W];
     - "confidence": the probability of each pixel's label, float32 [H, W];
-    - "sem_seg": the scores of all classes, float32 [K, H, W], the largest part; not of a semantic
-      model that sees an image several times, which keeps no scores;
-    - "instances" and "panoptic_seg", of a panoptic model: see Detectron2's ``PanopticFPN``.
+    - "sem_seg": the scores of all classes, float32 [K, H, W], the largest part. A semantic model
+      that sees an image several times does not keep scores;
+    - "instances" and "panoptic_seg" of a panoptic model: see Detectron2's ``PanopticFPN``.
 
     Args:
         parts: values, or functions that compute them from this output.
@@ -35,7 +36,7 @@ class InferenceOutput(Mapping[str, Any]):
         return part
 
     def __contains__(self, key: object) -> bool:
-        return key in self._parts  # that of Mapping would compute the part
+        return key in self._parts  # Mapping's own method would compute the part
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
@@ -43,19 +44,22 @@ class InferenceOutput(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._parts)
 
-    def keep(self, **parts: Any) -> None:
-        """Take the values of parts that were computed together with another."""
+    def store(self, **parts: Any) -> None:
+        """Store the values of parts that were computed together with another part."""
         self._parts.update(parts)
 
 
 def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], Tensor]]:
-    """Return "labels", "confidence" and "sem_seg" of the scores of one image. Confidence gives the
-    labels too: who needs both asks for it first, and the classes are passed through once."""
+    """
+    Return the functions of "labels", "confidence" and "sem_seg" for the scores of one image.
+
+    "confidence" also stores the labels: ask for it first, and the scores are computed once.
+    """
 
     def confidence(output: InferenceOutput) -> Tensor:
         labels, found = confident_argmax(classes())
         check_decided(found)
-        output.keep(labels=labels[0])
+        output.store(labels=labels[0])
         return found[0]
 
     return {

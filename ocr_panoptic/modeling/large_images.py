@@ -1,4 +1,5 @@
-"""Labels of a large image in the windows of TEST.SLIDING_WINDOW, with the memory of a row of them.
+"""
+Labels of a large image in windows (TEST.SLIDING_WINDOW), holding one row of windows at a time.
 
 Shape letters: K classes, C channels, H, W size of the image.
 """
@@ -22,16 +23,17 @@ from .semantic_segmentor import OCRSemanticSegmentor
 @torch.no_grad()
 def window_labels(model: OCRSemanticSegmentor, image: Tensor) -> tuple[Tensor, Tensor]:
     """
-    Label an image as the model itself does in windows, to the bit: each window's logits are
-    upsampled, and averaged where windows overlap. The model holds the sums for all of the image,
-    this function for a row of windows.
+    Label an image in windows, to the bit as the model itself does.
+
+    Each window's logits are upsampled, and averaged over overlaps. The model holds the sums of the
+    whole image, this function the sums of one row of windows.
 
     Args:
-        model: with TEST.SLIDING_WINDOW, and one scale in TEST.SCALES.
+        model: model with TEST.SLIDING_WINDOW, and one scale in TEST.SCALES.
         image: [C,H,W].
 
     Returns:
-        labels int64 [H,W] and the probability of each, float32 [H,W], on the CPU
+        labels int64 [H,W] and their probabilities, float32 [H,W], on the CPU
     """
     inference = model.inference
     logits_fn = model.logits
@@ -43,7 +45,7 @@ def window_labels(model: OCRSemanticSegmentor, image: Tensor) -> tuple[Tensor, T
     lefts = window_starts(width, window_width, steps[1])
     labels = torch.empty((height, width), dtype=torch.int64)
     confidence = torch.empty((height, width))
-    sums: Tensor | None = None  # of the windows above, from `top` on: [K, rows, W]
+    sums: Tensor | None = None  # logits of the windows so far, from row `top` on: [K, rows, W]
     counts = torch.zeros((height, width), dtype=torch.int16)
     for top, after in zip(tops, [*tops[1:], height], strict=True):
         bottom = min(top + window_height, height)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.pixel_losses import pixel_cross_entropy
 
-# Of logits [N, K, h, w], labels [N, H, W], the ignored label, class weights and align_corners.
+# Arguments: logits [N, K, h, w], labels [N, H, W], ignored label, class weights, align_corners.
 Loss = Callable[[Tensor, Tensor, int, Tensor | None, bool], Tensor]
 
 
@@ -26,14 +26,15 @@ def cross_entropy(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Pixel-wise cross-entropy, averaged over the pixels that are not ignored. It is 0, and so are
-    its gradients, where all are ignored (PyTorch's own mean is NaN there).
+    Return the pixel-wise cross-entropy, averaged over the pixels that are not ignored.
+
+    If all pixels are ignored, the loss and its gradients are 0 (PyTorch's mean is NaN).
 
     Args:
-        logits: [N, K, h, w], resized to the labels as :func:`.pixel_cross_entropy` does it
+        logits: [N, K, h, w], resized to the size of the labels
         targets: int64 labels [N, H, W]
         ignore_value: label of the pixels that do not count
-        class_weights: [K], of the average over pixels; None for equal weights
+        class_weights: [K], weights in the average over pixels; None for equal weights
         align_corners: see :func:`.resize`
 
     Returns:
@@ -55,27 +56,28 @@ def hard_cross_entropy(
     min_kept: int,
 ) -> Tensor:
     """
-    Online hard example mining: the cross-entropy of the pixels whose probability of the true class
-    is below max(threshold, the min_kept-th lowest one), as in the published code; all, where fewer
-    are valid. As there, class weights multiply the losses of the kept pixels, whose plain mean is
-    taken.
+    Return the cross-entropy of hard pixels (online hard example mining).
+
+    A pixel is hard if the probability of its true class is below max(threshold, the min_kept-th
+    lowest probability); all pixels are hard if fewer are valid. As in the published code, class
+    weights multiply the losses of the kept pixels, whose plain mean is taken.
 
     Args:
-        logits, targets, ignore_value, class_weights, align_corners: of :func:`cross_entropy`
-        threshold: probability under which a pixel is hard, in (0, 1]
-        min_kept: pixels of ``targets`` that are kept at least, though never more than there are
+        logits, targets, ignore_value, class_weights, align_corners: see :func:`cross_entropy`
+        threshold: probability below which a pixel is hard, in (0, 1]
+        min_kept: least number of kept pixels of ``targets``, if there are so many
 
     Returns:
-        scalar, float32 or better; 0 where all pixels are ignored
+        scalar, float32 or better; 0 if all pixels are ignored
     """
     if not 0 < threshold <= 1:
         raise UserError(
             f"MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD is {threshold}; expected a probability in (0, 1]"
         )
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
-    # The probability of the true class is exp(-loss): hard pixels are those of high loss. An
-    # ignored pixel is the easiest of all, and where fewer than min_kept others are, the limit is
-    # its -inf, above which these all are.
+    # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
+    # pixels are the easiest: if fewer than min_kept others exist, the limit is -inf, and all of
+    # them are above it.
     ranked = losses.detach().where(targets != ignore_value, -math.inf)
     limit = -math.log(threshold) if min_kept < ranked.numel() else -math.inf
     if 0 < min_kept < ranked.numel():
@@ -86,13 +88,13 @@ def hard_cross_entropy(
 
 
 def _pixel_weights(targets: Tensor, ignore_value: int, class_weights: Tensor | None) -> Tensor:
-    """The weight of each pixel's class, 0 for ignored ones: [N, H, W]."""
+    """Return the weight of each pixel's class, 0 at ignored pixels: [N, H, W]."""
     valid = targets != ignore_value
     return valid if class_weights is None else class_weights[targets * valid] * valid
 
 
 def _weighted_mean(weighted: Tensor, weights: Tensor) -> Tensor:
-    """``weighted.sum() / weights.sum()``, or 0 where the weights are; the GPU is not waited for."""
+    """Return ``weighted.sum() / weights.sum()``, or 0 for zero weights, without a GPU sync."""
     weight = weights.sum()
     return weighted.sum() / torch.where(weight > 0, weight, 1)
 
@@ -104,10 +106,10 @@ class SemSegCriterion(nn.Module):
     Args:
         num_classes: K.
         ignore_value: label that does not count.
-        loss_weight, coarse_loss_weight: of the two losses.
-        class_weights: weight of each class in both; () for none.
-        loss_type, coarse_loss_type: of the refined and the coarse prediction: a key of LOSSES, or a
-            sum of several with their weights, such as "0.8 cross_entropy + 0.2 lovasz".
+        loss_weight, coarse_loss_weight: weights of the two losses.
+        class_weights: weight of each class in both losses; () for equal weights.
+        loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
+            or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
     """
 
@@ -129,7 +131,7 @@ class SemSegCriterion(nn.Module):
         if len(class_weights) not in (0, num_classes):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
-                f"{num_classes} classes; it needs one for each, or [] for none"
+                f"{num_classes} classes; it needs one for each class, or [] for equal weights"
             )
         self.ignore_value = ignore_value
         self.loss_weight = loss_weight
@@ -160,12 +162,12 @@ class SemSegCriterion(nn.Module):
         self, coarse: Tensor, refined: Tensor, targets: Tensor, align_corners: bool = False
     ) -> dict[str, Tensor]:
         """
-        Return ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied.
+        Return the weighted ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``.
 
         Args:
-            coarse, refined: logits [N, K, h, w], each of its own size
+            coarse, refined: logits [N, K, h, w], each with its own size
             targets: int64 labels [N, H, W]
-            align_corners: for resizing to the size of the labels, see :func:`.resize`
+            align_corners: option of resizing to the labels' size, see :func:`.resize`
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)
@@ -175,7 +177,7 @@ class SemSegCriterion(nn.Module):
         }
 
     def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """The loss of coarse predictions, without its weight; arguments of :meth:`forward`."""
+        """Return the unweighted loss of coarse predictions; arguments as in :meth:`forward`."""
         return self._sum(self.coarse_terms, logits, targets, align_corners)
 
     def _sum(
@@ -188,7 +190,7 @@ class SemSegCriterion(nn.Module):
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
-    """(weight, name of the loss) of each summand."""
+    """Return (weight, name of the loss) of each summand."""
     terms = []
     for summand in losses.split("+"):
         *weight, name = summand.split() or [""]
@@ -204,5 +206,5 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
     return tuple(terms)
 
 
-# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; :mod:`.other_losses` adds some.
+# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; :mod:`.other_losses` adds more.
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "ohem": hard_cross_entropy}

@@ -17,21 +17,20 @@ from .refined_head import RefinedHead, refinement_arguments
 @SEM_SEG_HEADS_REGISTRY.register()
 class OCRSemSegFPNHead(RefinedHead):
     """
-    Panoptic-FPN's semantic head, whose prediction serves as soft object regions, followed by an
-    OCR head that predicts the refined segmentation (section "Experiments: Panoptic Segmentation"
-    of :paper:`OCR`).
+    Panoptic-FPN's semantic head, followed by an OCR head that refines its prediction.
 
-    The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so a Panoptic-FPN
-    checkpoint of the model zoo loads into it; its classifier starts smaller than Detectron2's. The
-    OCR head sees the sum of the FPN branches, see docs/architecture.md. Any other context scheme
-    can stand in OCR's place, but for one that sees the truth: ``PanopticFPN`` hands none to its
-    head at inference.
+    Its prediction serves as soft object regions (section "Experiments: Panoptic Segmentation" of
+    :paper:`OCR`). The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so
+    a Panoptic-FPN checkpoint of the model zoo loads into it; its classifier starts with smaller
+    weights. The OCR head sees the sum of the FPN branches, see docs/architecture.md. Any context
+    scheme can replace OCR, except a scheme that needs the truth: ``PanopticFPN`` gives its head no
+    truth at inference.
 
     Args:
-        plain: Panoptic-FPN's head, whose branches and classifier become those of this one.
+        plain: Panoptic-FPN's head, whose branches and classifier are taken over.
         context, refinement: see :class:`.RefinedHead`.
-        region_supervision: whether the coarse prediction, which has a loss, is the soft object
-            regions; False: a second classifier of the same features predicts them without a loss.
+        region_supervision: use the coarse prediction, which has a loss, as soft object regions.
+            False: a second classifier of the same features predicts them without a loss.
     """
 
     @configurable
@@ -50,7 +49,7 @@ class OCRSemSegFPNHead(RefinedHead):
                 "ContextSemSegHead for it, or another scheme here."
             )
         predictor = plain.predictor
-        # Detectron2 starts it with std sqrt(2 / K), which only coarse_start "detectron2" has here.
+        # Detectron2 starts it with std sqrt(2 / K); here only coarse_start "detectron2" does.
         predictor.reset_parameters()
         channels, classes = predictor.in_channels, predictor.out_channels
         super().__init__(
@@ -62,7 +61,7 @@ class OCRSemSegFPNHead(RefinedHead):
             **refinement,
         )
         self.in_features = plain.in_features
-        for name, branch in plain.named_children():  # "p2", ..., "predictor", as in its checkpoints
+        for name, branch in plain.named_children():  # "p2", ..., "predictor", as in checkpoints
             self.add_module(name, branch)
 
     @classmethod
@@ -72,15 +71,15 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @property
     def coarse_predictor(self) -> Conv2d:
-        """The coarse classifier, ``predictor`` in the state dict as in Detectron2's."""
+        """The coarse classifier, ``predictor`` in the state dict as in Detectron2."""
         return self.predictor
 
     @property
     def ignore_value(self) -> int:
-        """The label of pixels that do not count, with which ``PanopticFPN`` pads labels."""
+        """The label of pixels that do not count; ``PanopticFPN`` pads labels with it."""
         return self.criterion.ignore_value
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """The sum of the FPN branches for both, see :meth:`.RefinedHead.representations`."""
+        """Return the sum of the FPN branches twice, see :meth:`.RefinedHead.representations`."""
         x = sum(getattr(self, name)(features[name]) for name in self.in_features)
         return x, x

@@ -1,7 +1,7 @@
 """
-The losses beside cross-entropy.
+The losses besides cross-entropy.
 
-A loss is added by one function and one line here: its name in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
+To add a loss, write one function and one line here: its name in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
 """
 
 from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax

@@ -1,4 +1,4 @@
-"""Test-time augmentation of Panoptic-FPN: each image seen at several sizes, and mirrored."""
+"""Test-time augmentation of Panoptic-FPN: each image is seen at several sizes and mirrored."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,13 +19,13 @@ from .inference import Size, resized_classes
 
 class View(NamedTuple):
     """
-    What the network finds in an image.
+    The network's results for one view of an image.
 
     Attributes:
-        logits: of the semantic head, float32 [1, K, h, w].
-        image_size: of the image, (H, W).
-        covered: what the logits cover: the image as it is padded.
-        features: of the backbone, [1, C, h, w] by name.
+        logits: logits of the semantic head, float32 [1, K, h, w].
+        image_size: (H, W) of the image.
+        covered: size of the padded image, which the logits cover.
+        features: features of the backbone by name, [1, C, h, w].
         found: instances, in the image's coordinates.
     """
 
@@ -36,22 +36,22 @@ class View(NamedTuple):
     found: Instances
 
     def classes(self, size: Size) -> Iterator[Tensor]:
-        """Yield the scores of the image, resized; see :func:`.resized_classes`."""
+        """Yield the scores of the image at a size; see :func:`.resized_classes`."""
         return resized_classes(self.logits, size, self.image_size, self.covered)
 
 
 class PanopticAugmentation:
     """
-    The sizes and mirror images of TEST.AUG. Boxes and masks are those of Detectron2's
-    ``GeneralizedRCNNWithTTA``, whose parts are used: the boxes of all views suppress each other,
-    and each view gives a mask to those that are left, of which the mean counts. Semantic logits are
-    averaged at the size of the result, as semantic models average theirs.
+    Test-time augmentation with the sizes and mirror images of TEST.AUG.
 
-    Each view passes the network once and alone, and its features are kept for its masks: 80 MiB for
-    a view of 800 x 1216 pixels.
+    Boxes and masks are computed by parts of Detectron2's ``GeneralizedRCNNWithTTA``: the boxes of
+    all views suppress each other, and the remaining boxes get the mean of the views' masks.
+    Semantic logits are averaged at the size of the result, as in semantic models. Each view passes
+    through the network once and on its own. Its features are kept for the masks: 80 MiB for a view
+    of 800 x 1216 pixels.
 
     Args:
-        cfg: of the network.
+        cfg: config of the network.
     """
 
     def __init__(self, cfg: CfgNode):
@@ -64,13 +64,10 @@ class PanopticAugmentation:
         Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
 
         Args:
-            network: in evaluation mode.
-            see: shows it an input.
-            inputs: with "image" [C, H, W]; "height" and "width" are those of the result, by default
-                the image's.
-
-        Raises:
-            TooThin: a side of the image would be scaled to nothing.
+            network: network in evaluation mode.
+            see: function that shows an input to the network.
+            inputs: mapping with "image" [C, H, W]; "height" and "width" of the result default to
+                the image's size.
         """
         aug = self._cfg.TEST.AUG
         image = inputs["image"]
@@ -78,15 +75,15 @@ class PanopticAugmentation:
         if fault and any(aug.MIN_SIZES):
             name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
             raise TooThin(f"{name}as it is seen, {fault}")
-        if len(image) != 3:  # Pillow would take 4 channels for colours and their transparency
+        if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
             image = image.float()
         size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
         inputs = {"image": image, "height": size[0], "width": size[1]}
-        is_column = image.shape[2] == 1  # its own mirror image, of which theirs makes no tensor
+        is_column = image.shape[2] == 1  # its mirror image would be no tensor in Detectron2
         mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
-        theirs = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
-        views, transforms = theirs._get_augmented_inputs(inputs)
-        with theirs._turn_off_roi_heads(["mask_on"]):
+        tta = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
+        views, transforms = tta._get_augmented_inputs(inputs)
+        with tta._turn_off_roi_heads(["mask_on"]):
             seen = [see(view) for view in views]
         total = _mean_logits(seen, transforms, size)
         boxes = [
@@ -96,12 +93,12 @@ class PanopticAugmentation:
         scores = torch.cat([view.found.scores for view in seen])
         classes = torch.cat([view.found.pred_classes for view in seen])
         device = scores.device
-        merged = theirs._merge_detections(torch.cat(boxes).to(device), scores, classes, size)
+        merged = tta._merge_detections(torch.cat(boxes).to(device), scores, classes, size)
         outputs = [
             network.roi_heads.forward_with_given_boxes(view.features, [boxes.to(device)])[0]
-            for view, boxes in zip(seen, theirs._rescale_detected_boxes(views, merged, transforms))
+            for view, boxes in zip(seen, tta._rescale_detected_boxes(views, merged, transforms))
         ]
-        merged.pred_masks = theirs._reduce_pred_masks(outputs, transforms)
+        merged.pred_masks = tta._reduce_pred_masks(outputs, transforms)
         return total, detector_postprocess(merged, *size)
 
 

@@ -1,4 +1,4 @@
-"""Panoptic-FPN's merge of instances and semantic labels, without a wait for each instance."""
+"""Panoptic-FPN's merge of instances and semantic labels, without waiting for each instance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +16,12 @@ from ocr_panoptic.errors import UserError
 @dataclass(frozen=True)
 class MergeRules:
     """
-    The least that a merge asks of a segment.
+    The thresholds of a panoptic merge.
 
     Attributes:
-        overlap: largest share of an instance that may be taken.
-        scores: least score of an instance, of each thing class.
-        stuff_areas: least number of free pixels, of each semantic class; that of things, 0, is not
+        overlap: largest share of an instance that earlier instances may have taken.
+        scores: least score of an instance, for each thing class.
+        stuff_areas: least number of free pixels, for each semantic class. Class 0, things, is not
             read.
     """
 
@@ -31,20 +31,15 @@ class MergeRules:
 
 
 def rules_of_config(cfg: CfgNode) -> MergeRules:
-    """
-    Return the rules of MODEL.PANOPTIC_FPN.COMBINE.
-
-    Args:
-        cfg: whose numbers of classes are complete.
-    """
+    """Return the rules of MODEL.PANOPTIC_FPN.COMBINE; ``cfg`` needs its numbers of classes."""
     combine = cfg.MODEL.PANOPTIC_FPN.COMBINE
 
     def by_class(name: str, value: float, classes: int, what: str) -> tuple[float, ...]:
         values = combine[name] or [value] * classes
         if len(values) != classes:
             raise UserError(
-                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has {len(values)} values; it has one for each "
-                f"of the {classes} {what}, or is []"
+                f"MODEL.PANOPTIC_FPN.COMBINE.{name} has {len(values)} values; it needs "
+                f"one for each of the {classes} {what}, or []"
             )
         return tuple(map(float, values))
 
@@ -57,8 +52,7 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
 
 
 def rules_of_network(network: PanopticFPN) -> MergeRules:
-    """Return the rules that :func:`.build_model` has read; of a network that Detectron2 alone has
-    built, its own."""
+    """Return the merge rules of a network, also of Detectron2's own ``PanopticFPN``."""
     if rules := getattr(network, "merge_rules", None):
         return rules
     return MergeRules(
@@ -72,10 +66,11 @@ def merge_panoptic(
     instances: Instances, labels: Tensor, rules: MergeRules
 ) -> tuple[Tensor, list[dict[str, Any]]]:
     """
-    The result of Detectron2's ``combine_semantic_and_instance_outputs``. Instances take the pixels
-    that are free, the highest score first, but for those too much of which is taken; then stuff
-    classes take the rest. Whether an instance is taken depends on those before it, so they are
-    looked at in turn; but all of them come from the device at once, and areas are counted by NumPy.
+    Return the result of Detectron2's ``combine_semantic_and_instance_outputs``.
+
+    Instances take the free pixels, the highest score first, unless too much of an instance is
+    taken. Then stuff classes take the rest. Each instance depends on the instances before it, so
+    they are handled in turn; but all of them leave the device at once, and NumPy counts the areas.
 
     Args:
         instances: ``scores`` [n], ``pred_classes`` [n] and ``pred_masks`` [n, H, W].
@@ -83,7 +78,7 @@ def merge_panoptic(
 
     Returns:
         (int32 [H, W], the segment of each pixel, 0 for none; the segments, with "id", "isthing",
-        "category_id", and "score" and "instance_id" of things, "area" of stuff)
+        "category_id", and "score" and "instance_id" for things, "area" for stuff)
     """
     order = torch.argsort(-instances.scores)
     scores, classes = instances.scores[order].tolist(), instances.pred_classes[order].tolist()

@@ -1,12 +1,14 @@
-"""A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
+"""
+A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
 
-Of two tiles that overlap each gives the pixels on its side of the middle, the seam. A thing of one
-tile is that of the other if their masks in the overlap have an IoU above :data:`SAME` and one
-class. A thing whose tile has most of its pixels on the other side of the seam, where no tile shows
-it, is void. Stuff of a class is one segment everywhere.
+Two overlapping tiles share the overlap at its middle, the seam: each tile gives the pixels on its
+own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
+:data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
+where
+no tile shows it. Stuff of a class is one segment everywhere.
 
-Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P parts,
-the things of all tiles.
+Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
+sightings, the things of all tiles.
 """
 
 from collections import defaultdict
@@ -22,19 +24,18 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 
 SAME = 0.5  # IoU; above it a thing has at most one counterpart
-# Of the pixels that a tile has of a thing; where the seams leave less, it is void.
+# Share of a thing's pixels in its tile; if the seams leave less, the thing becomes void.
 LEAST_SHARE = 0.5
-# The last tile begins at a multiple of it, the coarsest stride of FPNs, as strides that are
-# multiples of it do: features fall on the same pixels as in the whole image.
+# The last tile begins at a multiple of this number, FPN's coarsest stride. With steps that are
+# multiples, too, features fall on the same pixels as in the whole image.
 ALIGNED = 64
 
 See = Callable[[np.ndarray], Mapping[str, Any]]
-"""From a tile [h,w,C] to a panoptic :class:`.InferenceOutput`."""
+"""Maps a tile [h,w,C] to a panoptic :class:`.InferenceOutput`."""
 
 
 class Span(NamedTuple):
-    """The rows, or columns, of a tile: from ``start`` to ``end``; from ``first`` to ``last`` it
-    gives the pixels."""
+    """The rows (or columns) that a tile sees, ``start:end``, and that it gives, ``first:last``."""
 
     start: int
     end: int
@@ -43,8 +44,11 @@ class Span(NamedTuple):
 
 
 def spans(side: int, window: int, step: int) -> list[Span]:
-    """Return the tiles along a side of the image, which end at its border; ``window`` is the side
-    of a tile, and ``step``, which is less, the pixels between two starts."""
+    """
+    Return the tiles along a side of the image; the last tile ends at its border.
+
+    ``window`` is the side of a tile, and ``step``, which is less, the pixels between two starts.
+    """
     rest = max(side - window, 0)
     count = -(-rest // step)
     starts = [*range(0, count * step, step), min(count * step, -(-rest // ALIGNED) * ALIGNED)]
@@ -60,11 +64,11 @@ class TiledOutput(NamedTuple):
     Attributes:
         labels: semantic classes, int64 [H,W].
         confidence: probability of each pixel's label, float32 [H,W].
-        ids: panoptic ids, int32 [H,W], 0 is void.
-        segments: "id", "isthing", the model's "category_id" and, of things, "score".
-        instances: COCO's results of the detector, without "image_id" and with the model's classes;
-            each is from the tile that gives the pixel in the middle of its box.
-        cut: number of things that no tile shows whole.
+        ids: panoptic ids, int32 [H,W], 0 for void.
+        segments: "id", "isthing", the model's "category_id" and, for things, "score".
+        instances: the detector's results in COCO's format, without "image_id" and with the model's
+            classes; each comes from the tile that gives the middle pixel of its box.
+        cut: number of things that no tile shows as a whole.
     """
 
     labels: np.ndarray
@@ -76,19 +80,19 @@ class TiledOutput(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Part:
+class _Sighting:
     """A thing as one tile shows it."""
 
-    group: int  # place of another part of the thing; the first part has its own place
-    tiles: set[int]  # that show the thing, kept in its first part
+    group: int  # place of another sighting of the thing; the first has its own place
+    tiles: set[int]  # tiles that show the thing; only valid in its first sighting
     category: int
     score: float
     area: int  # pixels in the tile
-    is_cut: bool  # it reaches to a border of the tile within the image
+    is_cut: bool  # it touches a border of the tile inside the image
 
 
 class _Tile(NamedTuple):
-    """The ids of a tile, int32 [h,w]: labels of stuff, and from K on the places of parts."""
+    """The ids of a tile, int32 [h,w]: labels of stuff, and K plus the places of sightings."""
 
     top: int
     left: int
@@ -106,10 +110,10 @@ def see_in_tiles(
     See an image in overlapping tiles and join their segments.
 
     Args:
-        see: the model.
+        see: function that runs the model.
         image: [H,W,C].
         window, step: height and width of the tiles, and the steps between them.
-        stuff_areas: least area of a segment of each semantic class, [K].
+        stuff_areas: least area of a segment for each semantic class, [K].
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -141,18 +145,22 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """The things of all tiles, and which of them are one."""
+    """The things of all tiles so far, and which sightings show the same thing."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels
-        self._parts: list[_Part] = []
-        self._count = 0  # of tiles
+        self._sightings: list[_Sighting] = []
+        self._count = 0  # number of tiles
 
     def add(
         self, found: Any, segments: Sequence[dict], labels: np.ndarray, is_inside: Sequence[bool]
     ) -> np.ndarray:
-        """Return the ids of a tile: its things, and elsewhere the labels. ``is_inside`` says of the
-        tile's upper, lower, left and right border whether it lies within the image."""
+        """
+        Add a tile and return its ids: its things, and elsewhere the labels.
+
+        ``is_inside`` tells for the upper, lower, left and right border of the tile whether it lies
+        inside the image.
+        """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
         cut: set[int] = set()
@@ -161,18 +169,17 @@ class _Joiner:
         ids_of = np.zeros(len(areas), np.int32)
         for segment in segments:
             if segment["isthing"]:
-                number, place = segment["id"], len(self._parts)
+                number, place = segment["id"], len(self._sightings)
                 ids_of[number] = self._num_labels + place
                 kind = segment["category_id"], segment["score"]
-                part = _Part(place, {self._count}, *kind, int(areas[number]), number in cut)
-                self._parts.append(part)
+                sighting = _Sighting(place, {self._count}, *kind, int(areas[number]), number in cut)
+                self._sightings.append(sighting)
         self._count += 1
         ids = ids_of[found]
         return np.where(ids, ids, labels.astype(np.int32))
 
     def join(self, tile: _Tile, other: _Tile) -> None:
-        """Join the things of two tiles that are one, the most alike first. Things of one tile are
-        never joined, however the others see them."""
+        """Join matching things of two tiles, the most similar first, and never two of one tile."""
         ids = [_common(a, b) for a, b in ((tile, other), (other, tile))]
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]
@@ -188,37 +195,40 @@ class _Joiner:
                 alike.append((-iou, a, b))
         for _, *pair in sorted(alike):
             firsts = sorted(self._first(number - self._num_labels) for number in pair)
-            one, two = (self._parts[first] for first in firsts)
+            one, two = (self._sightings[first] for first in firsts)
             if one.category == two.category and not one.tiles & two.tiles:
                 one.tiles |= two.tiles
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the place of the first part of the thing that a part belongs to."""
-        while (group := self._parts[number].group) != number:
+        """Return the place of the first sighting of the thing that a sighting belongs to."""
+        while (group := self._sightings[number].group) != number:
             number = group
         return number
 
     def segments(
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
-        """Return the segment of each id, int32 [K+P], 0 for none; the segments; and how many things
-        no tile shows whole. ``areas`` are the pixels of each id in the image."""
+        """
+        Return the segment of each id, int32 [K+P] (0 for none), all segments, the number of cuts.
+
+        ``areas`` are the pixels of each id in the image. No tile shows a cut thing as a whole.
+        """
         stuff = self._num_labels
-        segment_of = np.zeros(stuff + len(self._parts), np.int32)
+        segment_of = np.zeros(stuff + len(self._sightings), np.int32)
         areas = np.pad(areas, (0, len(segment_of) - len(areas)))
         segments: list[dict[str, Any]] = []
         groups: dict[int, list[int]] = defaultdict(list)
-        for number in range(len(self._parts)):
+        for number in range(len(self._sightings)):
             groups[self._first(number)].append(number)
         cut = 0
         for members in groups.values():
             numbers = [stuff + number for number in members]
-            shown = [self._parts[number] for number in members]
-            most = max(shown, key=lambda part: part.area)
+            shown = [self._sightings[number] for number in members]
+            most = max(shown, key=lambda sighting: sighting.area)
             if areas[numbers].sum() < max(1, most.area * LEAST_SHARE):
                 continue
-            cut += all(part.is_cut for part in shown)
+            cut += all(sighting.is_cut for sighting in shown)
             known = {"id": len(segments) + 1, "isthing": True}
             segments.append({**known, "category_id": most.category, "score": most.score})
             segment_of[numbers] = known["id"]
@@ -233,7 +243,7 @@ class _Joiner:
 def _placed(
     instances: Instances, row: Span, column: Span, size: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Return COCO's results of the instances that a tile gives, placed in the image."""
+    """Return a tile's share of the instances in COCO's format, placed in the image."""
     boxes = instances.pred_boxes.tensor.cpu()
     boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)
     x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres
@@ -252,7 +262,7 @@ def _placed(
 
 
 def coco_results(instances: Instances) -> list[dict[str, Any]]:
-    """Return COCO's results format, without "image_id" and with the model's classes."""
+    """Return instances in COCO's results format, without "image_id", with the model's classes."""
     results = instances_to_coco_json(instances, 0)
     for result in results:
         del result["image_id"]
@@ -260,17 +270,17 @@ def coco_results(instances: Instances) -> list[dict[str, Any]]:
 
 
 def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
-    """Raise ValueError if the tiles do not overlap."""
+    """Raise an error if the tiles do not overlap."""
     if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
         raise UserError(
-            f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; of a panoptic "
-            "model tiles overlap, so that things are joined: height and width in pixels for each, "
-            "with 0 < STRIDE < SIZE."
+            f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; the tiles of a "
+            "panoptic model have to overlap, so that things can be joined: give height and width "
+            "in pixels for each, with 0 < STRIDE < SIZE."
         )
 
 
 def _common(tile: _Tile, other: _Tile) -> np.ndarray:
-    """Return the ids of a tile where another one is, too."""
+    """Return the ids of a tile in the overlap with another tile."""
     ends = (
         min(t + n, o + m)
         for t, o, n, m in zip(tile[:2], other[:2], tile.ids.shape, other.ids.shape)

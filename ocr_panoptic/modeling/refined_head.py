@@ -1,5 +1,5 @@
 """
-What both heads have behind their features: coarse prediction, context scheme, refined prediction.
+The part that both heads share: coarse prediction, context scheme and refined prediction.
 
 Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
 ``common_stride``.
@@ -25,42 +25,42 @@ from .losses import SemSegCriterion
 
 class RefinedHead(nn.Module):
     """
-    Semantic head: coarse logits serve as soft object regions for a context scheme, whose augmented
-    representations are classified again.
+    A semantic head that predicts coarse logits, adds context, and predicts refined logits.
 
-    A head that derives from it builds what comes before, hands it over, and registers it afterwards
-    under the names of its checkpoints, among them ``coarse_predictor``; it says in
-    :meth:`representations` where its features come from.
+    The coarse logits serve as soft object regions for a context scheme, whose augmented
+    representations are classified again. A derived head builds the coarse classifier, passes it to
+    this constructor, and then registers it under the names of its checkpoints, as
+    ``coarse_predictor``. Its :meth:`representations` selects the features.
 
     Args:
-        coarse_predictor: the classifier of the coarse prediction.
-        in_channels: of the features that the pixel representations are made from.
-        common_stride: of the pixel representations.
-        context: the scheme.
-        criterion: the losses of both predictions.
-        coarse: modules between the features and the coarse classifier; None for none.
+        coarse_predictor: classifier of the coarse prediction.
+        in_channels: channels of the features that pixel representations are made from.
+        common_stride: stride of the pixel representations.
+        context: context scheme.
+        criterion: losses of both predictions.
+        coarse: modules between the features and the coarse classifier; None for no modules.
         regions: the paper's ablation: predicts the soft object regions without a loss of its own,
-            from the features of the coarse prediction. None: the coarse prediction, which has a
-            loss, is the regions.
-        ocr_channels: of the pixel representations.
-        ocr_norm: of the 3x3 convolution.
-        negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
-        residual: whether the refined prediction is the coarse one plus a correction, whose
-            classifier starts at 0, so that the first refined prediction is the coarse one, and its
-            loss teaches what both share.
-        coarse_start: first weights of the coarse classifier, "pytorch": U(-b, b) with
-            b = 1 / sqrt(C), as the published codes have it. "he": N(0, 2 / C), sqrt(6) times
-            as large. "detectron2": N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes
-            logits so large that the spatial softmax of each region begins as a few random pixels.
-        recompute: whether the head is computed again in the backward pass, see :func:`.run_part`.
-        align_corners: of all resizing, see :func:`.resize`.
+            from the features of the coarse prediction. None uses the coarse prediction, which has a
+            loss.
+        ocr_channels: channels of the pixel representations.
+        ocr_norm: norm of the 3x3 convolution.
+        negative_slope: slope of its ReLU, see :class:`.ConvNormReLU`.
+        residual: the refined prediction is the coarse prediction plus a correction, whose
+            classifier starts at 0, so that its loss also trains the coarse prediction from the
+            start.
+        coarse_start: first weights of the coarse classifier. "pytorch": U(-b, b) with
+            b = 1 / sqrt(C), as in the published codes. "he": N(0, 2 / C), sqrt(6) times as large.
+            "detectron2": N(0, 2 / K), as in its ``SemSegFPNHead``; these logits are so large that
+            each region's spatial softmax begins as a few random pixels.
+        recompute: compute the head again in the backward pass, see :func:`.run_part`.
+        align_corners: option of all resizing, see :func:`.resize`.
 
     Attributes:
-        bottleneck: the 3x3 convolution to pixel representations; the identity for a scheme that
-            takes the features as they are.
-        refined_predictor: the classifier of the augmented representations.
-        scale_attention: from augmented representations to where a prediction is to be trusted more
-            than those at larger scales; None in a head for one scale.
+        bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
+            the features directly.
+        refined_predictor: classifier of the augmented representations.
+        scale_attention: from augmented representations to how far a prediction is trusted more than
+            the predictions at larger scales; None in a head for one scale.
     """
 
     def __init__(
@@ -108,23 +108,24 @@ class RefinedHead(nn.Module):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """
-        Return the features of the coarse prediction [N, C, h', w'] and those of the pixels
-        [N, C, h, w], from the backbone's by name.
+        Return the features of the coarse prediction [N, C, h', w'] and of the pixels [N, C, h, w].
+
+        ``features`` are the backbone's features by name.
         """
-        raise NotImplementedError(f"{type(self).__name__} says not where its features come from")
+        raise NotImplementedError(f"{type(self).__name__} does not select its features")
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
-        Predict or learn, as any head of Detectron2.
+        Predict or learn, with the interface of Detectron2's heads.
 
         Args:
-            features: of the backbone by name, [N, C, H / stride, W / stride]
+            features: the backbone's features by name, [N, C, H / stride, W / stride]
             targets: int64 labels [N, H, W], needed in training and for schemes that see the truth
 
         Returns:
             In training, (None, dict of losses).
-            In inference, (refined logits [N, K, H, W], {}). The coarse logits stay at feature size
-            and are not returned; :meth:`layers` gives both.
+            In inference, (refined logits [N, K, H, W], {}). :meth:`layers` also returns the coarse
+            logits, at feature size.
         """
         coarse, refined = self.layers(features, targets)
         if self.training:
@@ -142,8 +143,10 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """
-        Return coarse logits [N, K, h', w'], refined logits [N, K, h, w], and attention [N, 1, h, w]
-        in (0, 1) or None, see ``scale_attention``; arguments are those of :meth:`forward`.
+        Return coarse logits [N, K, h', w'], refined logits [N, K, h, w], and attention or None.
+
+        The attention is [N, 1, h, w] in (0, 1), see ``scale_attention``. The arguments are the same
+        as in :meth:`forward`.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
@@ -151,20 +154,20 @@ class RefinedHead(nn.Module):
         return coarse, self.with_coarse(refined, coarse), attention
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
-        """Return the refined logits [N, K, h, w] of what the refined classifier gives, which a
-        residual head adds to the coarse logits [N, K, h', w']."""
+        """
+        Return the final logits [N, K, h, w] for the output of the refined classifier.
+
+        A residual head adds it to the coarse logits [N, K, h', w'].
+        """
         if not self.residual:
             return refined
         return refined + resize(coarse, refined.shape[2:], self.align_corners)
 
     def refine(self, coarse: Tensor, x: Tensor, regions: Tensor, f: Tensor) -> Tensor:
         """
-        Return refined logits [N, K, h, w] with given region representations, see
-        :meth:`.RegionContext.augment`.
+        Return refined logits [N, K, h, w] for given region representations f [N, C, K, 1].
 
-        Args:
-            coarse, x, regions: of :meth:`prepare`
-            f: [N, C, K, 1]
+        See :meth:`.RegionContext.augment`. The other arguments are the result of :meth:`prepare`.
         """
         return self.with_coarse(self._classify(self.context.augment(x, regions, f)), coarse)
 
@@ -172,10 +175,10 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], truth: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """
-        Predict the coarse segmentation, and make what the scheme sees.
+        Predict the coarse segmentation, and compute the inputs of the context scheme.
 
         Args:
-            features: of :meth:`forward`
+            features: the backbone's features by name
             truth: int64 labels [N, H, W], for schemes that see them
 
         Returns:
@@ -205,28 +208,25 @@ class RefinedHead(nn.Module):
     def _refine(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.scale_attention is None:
             return self._classify(self.context.in_bands(x, regions)), None
-        z = self.context(x, regions)  # the attention of a row sees rows beyond any band
+        z = self.context(x, regions)  # the attention of a row sees rows of neighbouring bands
         return self.refined_predictor(z), self.scale_attention(z)
 
     def _classify(self, bands: Iterable[Tensor]) -> Tensor:
-        """Refined logits [N, K, h, w] of augmented representations in bands of rows."""
+        """Return refined logits [N, K, h, w] for augmented representations in bands of rows."""
         logits = [self.refined_predictor(z) for z in bands]
         return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0]
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
-        """
-        Return the losses of the criterion: ``predictions`` are those of :meth:`layers`, ``targets``
-        int64 labels [N, H, W].
-        """
+        """Return the losses of the predictions of :meth:`layers`, with int64 labels [N, H, W]."""
         return self.criterion(*predictions, targets, self.align_corners)
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
     """
-    The arguments that the constructors of both heads share, of a config.
+    Return the constructor arguments that both heads share, read from a config.
 
     Args:
-        feature_channels: of the features that the pixel representations are made from.
+        feature_channels: channels of the features that pixel representations are made from.
     """
     return {
         "context": build_context(cfg, feature_channels),

@@ -23,17 +23,18 @@ from .inference_output import InferenceOutput, semantic_parts
 @META_ARCH_REGISTRY.register()
 class OCRSemanticSegmentor(SemanticSegmentor):
     """
-    Detectron2's ``SemanticSegmentor``, and what it lacks for the paper's experiments: inference by
-    scales, flips and windows that ends in labels instead of the full-resolution scores of all
-    classes, hierarchical multi-scale attention, and the ground truth for schemes that see it.
+    Detectron2's ``SemanticSegmentor`` with the inference that the paper's experiments need.
+
+    It adds inference with scales, flips and windows, whose output is labels instead of
+    full-resolution scores of all classes; hierarchical multi-scale attention; and the truth for
+    schemes that see it.
 
     Args:
-        inference: from an image to labels.
-        hierarchy: how the scales of an image are blended; None for a network that sees one scale at
-            a time.
-        pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
-            lies in the middle of the pixels that it stands for. 1: not at all.
-        kwargs: of ``SemanticSegmentor``.
+        inference: the way from an image to labels.
+        hierarchy: blends the scales of an image; None for a network that sees one scale at a time.
+        pad_to_multiple: pad images to multiples of it. 0 uses the head's stride, so that a logit
+            lies in the middle of its pixels. 1 does not pad.
+        kwargs: arguments of ``SemanticSegmentor``.
     """
 
     @configurable
@@ -61,8 +62,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
             )
         if pad_to_multiple < 0:
             raise UserError(
-                f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it is a number of pixels, 1 for no "
-                "padding, or 0 for the stride of the logits"
+                f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it has to be a number of pixels, "
+                "1 for no padding, or 0 for the stride of the logits"
             )
         self.divisor = math.lcm(
             self.backbone.size_divisibility or 1,
@@ -84,19 +85,18 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     @property
     def sees_images_once(self) -> bool:
-        """Return whether the network sees an image once, whole and at its own scale, at test
-        time."""
+        """Whether the network sees a test image once, whole and at its own scale."""
         several = self.hierarchy is not None and len(self.hierarchy.scales) > 1
         return self.inference.sees_images_once and not several
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
-        Return a dict of losses in training, else an output of height x width for each image.
+        Return a dict of losses in training, else an output with height x width labels per image.
 
         Args:
-            batched_inputs: mappings with "image" [3, H, W]; in training and for schemes that see
-                the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of
-                the labels wanted, by default those of the image.
+            batched_inputs: mappings with "image" [3, H, W]; "sem_seg", int64 [H, W], in training
+                and for schemes that see the truth; and for inference optionally "height" and
+                "width" of the labels, by default the image's.
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
@@ -107,33 +107,33 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.hierarchy.losses(self._scale, images, targets, criterion, self.divisor)
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
-        """
-        Return coarse and final logits [N, K, h, w] of the padded batch, of inputs of
-        :meth:`forward`.
-        """
+        """Return coarse and final logits [N, K, h, w] of the padded batch; see :meth:`forward`."""
         return self.sem_seg_head.layers(*self._batch(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W], of all scales
-        where there are several; ``targets`` are for schemes that see the truth."""
+        """
+        Return final logits [N, K, h, w] of a normalised, padded image [N, 3, H, W], for all scales.
+
+        ``targets`` are for schemes that see the truth.
+        """
         if self.hierarchy:
             return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
-        """[3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        """Return an image [3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
         """
-        Return where hierarchical multi-scale attention trusts a scale more than all larger ones.
+        Return how far hierarchical attention trusts each scale more than all larger scales.
 
         Args:
-            inputs: one of :meth:`forward`
+            inputs: mapping with "image" [3, H, W]
 
         Returns:
-            for each of TEST.SCALES but the largest float32 [H, W] in (0, 1), of the image's size;
-            nothing without MODEL.HMSA.ENABLED
+            float32 [H, W] in (0, 1) of the image's size, for each of TEST.SCALES except the
+            largest; empty without MODEL.HMSA.ENABLED
         """
         if not self.hierarchy:
             return {}
@@ -144,7 +144,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Coarse logits, refined logits and scale attention of images of one scale."""
+        """Return coarse logits, refined logits and scale attention of images at one scale."""
         return self.sem_seg_head.maps(self.backbone(image))
 
     def _output(self, inputs: dict) -> InferenceOutput:
@@ -155,7 +155,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
         def logits(image: Tensor) -> Tensor:
             targets = None
-            if truth is not None:  # padded as the image is
+            if truth is not None:  # pad the truth in the same way as the image
                 ignored = self.sem_seg_head.criterion.ignore_value
                 targets = truth.new_full((1, *image.shape[2:]), ignored)
                 targets[0, : truth.shape[0], : truth.shape[1]] = truth
@@ -165,14 +165,13 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         classes = self.inference(logits, image[None], size, self.divisor)
         if self.sees_images_once:
             return InferenceOutput(semantic_parts(classes))
-        # At once: the scores of all views are all classes at full resolution.
+        # At once: with several views, the scores are all classes at full resolution.
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
 
     def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Features and labels of images padded to one size: images with 0 after the normalisation,
-        labels with the ignored value."""
+        """Return the features of images padded with 0, and labels padded with the ignored value."""
         return self.backbone(self._images(batched_inputs)), self._targets(batched_inputs)
 
     def _images(self, batched_inputs: list[dict]) -> Tensor:

@@ -26,9 +26,9 @@ from .timm_network import (
     network_options,
     takes_any_size,
     training_of_parameters,
-    up_to,
+    truncated_network,
 )
-from .timm_norms import fold_network, with_norm
+from .timm_norms import convert_norms, fold_network
 from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, replace
 
 OUTPUT_NORMS = ("", "LN")
@@ -36,23 +36,23 @@ OUTPUT_NORMS = ("", "LN")
 
 class TimmBackbone(Backbone):
     """
-    Feature maps of a timm network, with random weights, for images of any size.
+    The feature maps of a timm network with random weights, for images of any size.
 
     Args:
         name: name of a timm model, see :func:`.create_features`.
-        features: names of the features that are read. Parts of the network behind the last of them
-            are left out. Without any name, or with one that the network lacks, all are there, and
-            the reader can name them.
+        features: names of the features to compute. Parts of the network after the last of them are
+            removed. If the list is empty or has an unknown name, all features are kept, so that the
+            caller can name them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: kind of its batch norms, see :func:`.with_norm`.
-        output_norm: "LN" for a layer norm over the channels of each feature: the network's last one
-            in a plain ViT, new ones elsewhere. "" for no norm.
+        norm: kind of its batch norms, see :func:`.convert_norms`.
+        output_norm: "LN" for a layer norm over the channels of each feature: the network's last
+            norm in a plain ViT, new norms elsewhere. "" for no norm.
         patch_size: see :func:`.network_options`.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
-        frozen: whether nothing is learnt: no gradient, and batch norms use running statistics.
-        drop_path: chance in training that the last of its residual blocks is left out for an image
-            (stochastic depth); those before it have less, linearly from 0.
-        in_channels: number of the images' channels.
+        frozen: do not train: no gradients, and batch norms use running statistics.
+        drop_path: chance in training that an image skips the last residual block (stochastic
+            depth); earlier blocks have less, linearly from 0.
+        in_channels: number of channels of the images.
 
     Attributes:
         known: shapes of all features of the network, by timm's names of the modules.
@@ -87,13 +87,13 @@ class TimmBackbone(Backbone):
         read = self._choose(features)
         count = 1 + list(self.known).index(read[-1])
         self._shapes = dict(list(self.known.items())[:count])
-        body = up_to(network, count, final_norm=output_norm == "LN")
+        body = truncated_network(network, count, final_norm=output_norm == "LN")
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
-        body = with_norm(body, norm)
+        body = convert_norms(body, norm)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
         # Each row of HRNet's last exchange makes up one feature.
@@ -115,17 +115,17 @@ class TimmBackbone(Backbone):
             self.requires_grad_(False)
 
     def _choose(self, features: Collection[str]) -> list[str]:
-        """Return the features that are read, in the network's order."""
+        """Return the features to compute, in the network's order."""
         read = [feature for feature in self.known if feature in features]
         return read if read and len(read) == len(set(features)) else list(self.known)
 
     @property
     def size_divisibility(self) -> int:
-        """Sides of images are multiples of it; 0 for images of any size."""
+        """Number of which the images' sides are multiples; 0 for images of any size."""
         return self._multiple
 
     def train(self, mode: bool = True) -> "TimmBackbone":
-        """A frozen network stays in evaluation mode."""
+        """Set the mode; a frozen network stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.body.eval()
@@ -133,10 +133,11 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return the feature maps [N, C, H / stride, W / stride], rounded up, by timm's name of the
-        module, of images [N, in_channels, H, W] whose sides are multiples of
-        :attr:`size_divisibility`. In training a frozen network computes them in the precision of
-        its weights, whatever SOLVER.AMP says.
+        Return the feature maps [N, C, H / stride, W / stride], rounded up, by timm's module names.
+
+        Images are [N, in_channels, H, W], with sides that are multiples of
+        :attr:`size_divisibility`. In training, a frozen network computes in the precision of its
+        weights, whatever SOLVER.AMP is.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -153,7 +154,7 @@ class TimmBackbone(Backbone):
         return maps
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
-        """Return how each parameter is trained, see :func:`.training_of_parameters`."""
+        """Return how timm trains each parameter, see :func:`.training_of_parameters`."""
         found = training_of_parameters(self.name, self.body, layer_decay)
         return {f"body.{name}": training for name, training in found.items()}
 
@@ -164,14 +165,13 @@ class TimmBackbone(Backbone):
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
 
-    def as_timms(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def to_timm_names(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """
-        Return weights with timm's names, and position and patch embeddings resampled to this
-        network's patches.
+        Return weights with timm's names, and with embeddings resampled to this network's patches.
 
         Args:
-            weights: of a classifier, or of pre-training, of this network, in any layout that timm
-                itself reads. Where timm does not know the layout, they are returned as they are.
+            weights: weights of this network's classifier or pre-training, in any layout that timm
+                reads. If timm does not know the layout, they are returned unchanged.
         """
         entry = timm.model_entrypoint(self.name.partition(".")[0])
         adapt = getattr(sys.modules[entry.__module__], "checkpoint_filter_fn", None)
@@ -183,11 +183,11 @@ class TimmBackbone(Backbone):
         try:
             return adapt(dict(weights), whole)
         except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
-            return weights  # of another network, which the comparison of names will tell
+            return weights  # of another network; comparing the names will show that
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
-    """Return the arguments of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
+    """Return the arguments of :class:`TimmBackbone` for MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,
@@ -205,10 +205,10 @@ def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
 
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
-    """The network of MODEL.TIMM, for the features that MODEL.SEM_SEG_HEAD names."""
+    """Build the network of MODEL.TIMM, with the features that MODEL.SEM_SEG_HEAD names."""
     head = cfg.MODEL.SEM_SEG_HEAD
     lists = [head.IN_FEATURES]
     lists += [head.COARSE_IN_FEATURES] if head.NAME == "ContextSemSegHead" else []
-    # The head refuses an empty list, and names the features that there are.
+    # The head refuses an empty list, and its error lists the existing features.
     features = set().union(*lists) if all(lists) else ()
     return TimmBackbone(features=features, **timm_arguments(cfg, input_shape))

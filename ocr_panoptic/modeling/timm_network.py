@@ -1,5 +1,4 @@
-"""A network of timm by its name, made with feature maps of images of any size, and how timm trains
-its parameters."""
+"""Creates timm networks for images of any size, and tells how timm trains their parameters."""
 
 from typing import NamedTuple
 
@@ -19,8 +18,9 @@ from ocr_panoptic.errors import UserError
 
 class Training(NamedTuple):
     """
-    How a parameter is trained: ``lr_factor`` is that of its layer. Biases, norms, layer scales,
-    position embeddings and tokens have no weight decay (``decays``).
+    How a parameter is trained: ``lr_factor`` of its layer, and whether weight decay applies.
+
+    Biases, norms, layer scales, position embeddings and tokens have no weight decay.
     """
 
     lr_factor: float
@@ -28,14 +28,14 @@ class Training(NamedTuple):
 
 
 def create_network(name: str, **options: object) -> nn.Module:
-    """``timm.create_model`` with random weights, on the "meta" device too."""
+    """Call ``timm.create_model`` for random weights, on the "meta" device too."""
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
     except NotImplementedError:
         if not is_meta:
             raise
-        # RegNet computes its widths, and there are no values on "meta".
+        # RegNet computes its widths, and "meta" has no values.
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             network = timm.create_model(name, pretrained=False, **options)
     return network.to("meta") if is_meta else network  # DINOv3's frequencies are on the CPU
@@ -45,21 +45,19 @@ def training_of_parameters(
     name: str, features: nn.Module, layer_decay: float
 ) -> dict[str, Training]:
     """
-    Return how timm trains a network: its ``param_groups_layer_decay``, of the whole classifier.
-    Register tokens, which timm forgets, are trained as the class token.
+    Return how timm trains each parameter of ``features``, by ``param_groups_layer_decay``.
+
+    Register tokens, which timm forgets, are trained in the same way as the class token.
 
     Args:
-        name: of the network.
-        features: it with ``features_only``, which has other names for some parameters and lacks the
-            last ones.
-        layer_decay: lr_factor is layer_decay ** (layers behind it, the classifier counting as one).
-            What a layer is says the ``group_matcher`` of timm's network; mostly it is a block.
-
-    Returns:
-        of each parameter of ``features``
+        name: name of the network.
+        features: the network with ``features_only``, which renames some parameters and lacks the
+            last.
+        layer_decay: lr_factor is layer_decay ** (number of later layers, including the classifier).
+            timm's ``group_matcher`` defines the layers; a layer is mostly a block.
     """
     with torch.device("meta"):
-        network = create_network(name, num_classes=1)  # DINOv2's has no classifier of its own
+        network = create_network(name, num_classes=1)  # DINOv2's default has no classifier
     names = {parameter: key for key, parameter in network.named_parameters()}
     exempt = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()
     groups = param_groups_layer_decay(
@@ -72,34 +70,32 @@ def training_of_parameters(
     }
     if {"cls_token", "reg_token"} <= known.keys():
         known["reg_token"] = known["cls_token"]
-    # timm makes "stages_0.blocks" of "stages.0.blocks", or puts "model." first.
+    # timm renames "stages.0.blocks" to "stages_0.blocks", or adds the prefix "model.".
     known = {key.replace(".", "_"): training for key, training in known.items()}
     found = {}
     for key, _ in features.named_parameters():
         form = key.removeprefix("model.").replace(".", "_")
         if form not in known:
-            raise UserError(
-                f"timm's {name} has no parameter {key}, so that nothing says which layer it is of"
-            )
+            raise UserError(f"timm's {name} has no parameter {key}, so its layer is unknown")
         found[key] = known[form]
     return found
 
 
-# By timm's modules: networks of one stride whose every block is a feature,
+# timm's modules. Networks with one stride, in which every block is a feature:
 _PLAIN = ("vision_transformer", "deit", "eva")
 _SWIN = ("swin_transformer", "swin_transformer_v2")
-# those that take images whose sides are multiples of all their strides,
-_OF_PATCHES = (*_PLAIN, *_SWIN, "convnext")
-# and those with padded convolutions, which take images of any size.
+# Networks whose images need sides that are multiples of all strides:
+_PATCHED = (*_PLAIN, *_SWIN, "convnext")
+# Networks with padded convolutions, which take images of any size:
 _PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3", "pvt_v2")
 _STAGED = (EfficientNetFeatures, MobileNetV3Features)
-# What lets them take images of any size.
+# Options that let the networks take images of any size.
 _OPTIONS: dict[str, dict[str, object]] = {
-    "hrnet": {"feature_location": ""},  # the plain stages, not the classification head's
-    # Swin pads to its windows, whatever the size. Every second block of its last stage shifts them,
-    # as in the published detectors: timm leaves that out if a classifier's map is one window large.
+    "hrnet": {"feature_location": ""},  # the stages, not the classification head's features
+    # Swin pads to its windows, whatever the size. In its last stage, every second block shifts
+    # them, as in the published detectors: timm omits that if a classifier's map is one window
+    # large.
     **dict.fromkeys(_SWIN, {"strict_img_size": False, "always_partition": True}),
-    # Position embeddings are interpolated to the number of patches.
     **dict.fromkeys(_PLAIN, {"dynamic_img_size": True}),
 }
 
@@ -113,9 +109,9 @@ def network_options(
     Args:
         name: name of a timm model.
         output_stride: 32, or 16 or 8 for networks that timm can dilate.
-        patch_size: patch of a plain ViT in pixels; 0 for that of its weights. There are as many
-            position embeddings as these have.
-        in_channels: number of the images' channels.
+        patch_size: patch of a plain ViT in pixels; 0 for the patch of its weights. The number of
+            position embeddings stays the same.
+        in_channels: number of channels of the images.
     """
     options = {"in_chans": in_channels, **_OPTIONS.get(_module(name), {})}
     if output_stride != 32:
@@ -123,7 +119,7 @@ def network_options(
     if patch_size:
         if not is_plain(name):
             raise UserError(
-                f"MODEL.TIMM.PATCH_SIZE is {patch_size}, but MODEL.TIMM.NAME {name} is no plain "
+                f"MODEL.TIMM.PATCH_SIZE is {patch_size}, but MODEL.TIMM.NAME {name} is not a plain "
                 "ViT. Set it to 0."
             )
         with torch.device("meta"):
@@ -141,18 +137,18 @@ def create_features(
     drop_path: float = 0.0,
 ) -> tuple[nn.Module, dict[str, ShapeSpec]]:
     """
-    Make a network with random weights; timm never asks the internet for others.
+    Create a network with random weights; timm never downloads weights here.
 
     Args:
-        name: name of a timm model of one of the families above.
+        name: name of a timm model from one of the families above.
         output_stride, patch_size, in_channels: arguments of :func:`network_options`.
         drop_path: see :class:`.TimmBackbone`.
 
     Returns:
-        (network for :func:`up_to`, shapes of its features by timm's names of the modules). Every
-        stage of an EfficientNet or MobileNet and every block of a plain ViT is a feature.
+        (network for :func:`truncated_network`, shapes of its features by timm's module names).
+        Every stage of an EfficientNet or MobileNet and every block of a plain ViT is a feature.
     """
-    families = (*_PADDED, *_OF_PATCHES)
+    families = (*_PADDED, *_PATCHED)
     if _module(name) not in ("", *families):
         raise UserError(
             f"MODEL.TIMM.NAME is {name}, a network of timm's module {_module(name)}; the families "
@@ -182,11 +178,11 @@ def create_features(
     return network, shapes
 
 
-def up_to(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
+def truncated_network(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
     """
-    Return a network of :func:`create_features` without the parts behind its first ``count``
-    features, whose maps it lists; ``final_norm`` says whether those of a plain ViT go through its
-    last norm.
+    Return a network of :func:`create_features` that lists the maps of its first ``count`` features.
+
+    Later parts are removed. ``final_norm`` applies the last norm of a plain ViT to its maps.
     """
     if isinstance(network, _STAGED):
         return EfficientNetStages(network, count)
@@ -201,22 +197,23 @@ def up_to(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
 
 class EfficientNetStages(nn.Module):
     """
-    The maps of the first stages of timm's EfficientNet or MobileNet. timm itself gives those of the
-    last stage of each stride.
+    The maps of the first stages of timm's EfficientNet or MobileNet.
+
+    timm itself returns only the last stage of each stride.
 
     Args:
-        network: network whose parts are taken.
+        network: network whose parts are used.
         count: number of stages.
     """
 
     def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
         super().__init__()
         self.conv_stem, self.bn1 = network.conv_stem, network.bn1
-        self.act1 = getattr(network, "act1", nn.Identity())  # of a MobileNet
+        self.act1 = getattr(network, "act1", nn.Identity())  # only a MobileNet has it
         self.blocks = network.blocks[:count]
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Images [N, C, H, W] to the maps [N, C, H / stride, W / stride] of the stages."""
+        """Return the stages' maps [N, C, H / stride, W / stride] of images [N, C, H, W]."""
         x, maps = self.act1(self.bn1(self.conv_stem(x))), []
         for stage in self.blocks:
             x = stage(x)
@@ -225,18 +222,18 @@ class EfficientNetStages(nn.Module):
 
 
 def is_plain(name: str) -> bool:
-    """Return whether it is a ViT whose blocks all have maps of one size."""
+    """Return whether the network is a ViT whose blocks all have maps of the same size."""
     return _module(name) in _PLAIN
 
 
 def takes_any_size(name: str) -> bool:
-    """Return whether images need not be multiples of the network's strides."""
+    """Return whether images may have sides that are not multiples of the network's strides."""
     return _module(name) in _PADDED
 
 
 def _module(name: str) -> str:
-    """Return timm's module of a network, such as "swin_transformer"; "" for an unknown network."""
+    """Return timm's module of a network, such as "swin_transformer"; "" if it is unknown."""
     try:
         return timm.model_entrypoint(name.partition(".")[0]).__module__.rpartition(".")[2]
-    except KeyError:  # create_model says it better
+    except KeyError:  # create_model has the better message
         return ""

@@ -1,4 +1,4 @@
-"""The batch norms of timm's networks: as MODEL.TIMM.NORM has them, and folded for inference."""
+"""The batch norms of timm's networks: replaced for MODEL.TIMM.NORM, and folded for inference."""
 
 from collections.abc import Collection
 
@@ -25,13 +25,14 @@ _IN_ORDER = (
 )
 
 
-def with_norm(network: nn.Module, norm: str) -> nn.Module:
+def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
-    Return the network with batch norms of another kind, which timm converts together with the
-    activations that they may hold (``BatchNormAct2d``). Other norms stay.
+    Return the network with batch norms of another kind; other norms stay.
+
+    timm converts them together with the activations that they may contain (``BatchNormAct2d``).
 
     Args:
-        network: may be changed in place.
+        network: network, which may be changed in place.
         norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" for processes on CPUs.
     """
     conversions = {
@@ -41,7 +42,7 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
         "naiveSyncBN": _with_naive_norms,
     }
     if norm not in conversions:
-        raise UserError(f"MODEL.TIMM.NORM is {norm}; it is {', '.join(conversions)}")
+        raise UserError(f"MODEL.TIMM.NORM is {norm}; it has to be one of {', '.join(conversions)}")
     return conversions[norm](network)
 
 
@@ -63,11 +64,10 @@ def _with_naive_norms(network: nn.Module) -> nn.Module:
 
 def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
-    Fold the batch norms of a network with ``features_only`` into their convolutions, in place,
-    where both are known to follow each other; see :func:`.fold_into`.
+    Fold batch norms into their convolutions, in place, if both are known to follow each other.
 
     Args:
-        network: copy of a network, which shares its tensors.
+        network: copy of a network with ``features_only``, which shares its tensors.
         outputs: names of the modules whose results are features: a convolution among them stays.
     """
     for module in network.modules():

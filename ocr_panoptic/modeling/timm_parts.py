@@ -1,4 +1,4 @@
-"""Parts of timm's networks in other forms: HRNet's exchange, Swin's windows, SAME padding."""
+"""Replacements for parts of timm's networks: HRNet's exchange, Swin's windows, SAME padding."""
 
 from collections.abc import Callable
 
@@ -14,16 +14,17 @@ from ocr_panoptic.layers.resize import resize
 
 class BilinearFusion(nn.Module):
     """
-    HRNet's exchange between its branches as the published segmentation codes have it: coarse maps
-    are enlarged bilinearly, whatever the sizes. (timm's, of a classifier, takes the nearest
-    neighbours and needs sizes that fit.) Parameters and their names are timm's.
+    HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
+
+    The published segmentation codes have this exchange. timm's, made for a classifier, takes
+    nearest neighbours and needs matching sizes. Parameters and their names are timm's.
 
     Args:
-        module: of timm, whose parts are taken.
+        module: timm's module, whose parts are used.
         align_corners: see :func:`.resize`.
-        enlarge_twice: enlarge by the ratio of the strides, and resize that to the size of the finer
-            map, as mmsegmentation; False resizes at once, as the authors' code and NVIDIA's. The
-            two differ where the finer map is no multiple of that ratio: the first blurs it more.
+        enlarge_twice: enlarge by the ratio of the strides, then resize to the size of the finer
+            map, as in mmsegmentation. False resizes at once, as in the authors' and NVIDIA's code.
+            They differ if the finer map is not a multiple of the ratio: two steps blur it more.
     """
 
     def __init__(
@@ -40,10 +41,7 @@ class BilinearFusion(nn.Module):
                 row[j][2] = nn.Identity()
 
     def forward(self, x: list[Tensor]) -> list[Tensor]:
-        """
-        Return the maps of the branches [N, C, h, w], the finest first, each with what it gets from
-        the others.
-        """
+        """Return the fused maps [N, C, h, w] of the branches, the finest first."""
         x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
         if len(x) == 1:
             return x
@@ -63,38 +61,40 @@ class BilinearFusion(nn.Module):
 
 class WindowBlock(nn.Module):
     """
-    A block of Swin that pads the map before it shifts the windows, as the published detectors and
-    torchvision do. timm shifts first: pixels that go round then lie before the padding, where its
-    mask does not part them from the opposite border.
+    A Swin block that pads the map before it shifts the windows, as in the published detectors.
+
+    torchvision does so too; timm shifts first. Pixels that wrap around then lie before the padding,
+    where timm's mask does not separate them from the opposite border.
 
     Args:
-        block: timm's block, whose parts and settings are taken.
+        block: timm's block, whose parts and settings are used.
     """
 
     def __init__(self, block: nn.Module):
-        nn.Module.__init__(self)  # timm's own would make new parts
+        nn.Module.__init__(self)  # timm's own constructor would create new parts
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """Return the windows' attention of [N, h, w, C], in the same shape."""
+        """Return the attention in windows of x [N, h, w, C], in the same shape."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return super()._attn(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
-    """A block of Swin whose windows divide the map."""
+    """A Swin block with a padded map."""
 
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
-    """A block of Swin V2 whose windows divide the map."""
+    """A Swin V2 block with a padded map."""
 
 
 class EvenConv2dSame(nn.Module):
     """
-    TensorFlow's SAME padding, of timm's ``tf_`` networks, on maps whose sides are multiples of the
-    stride: the padding is constant. On others it depends on the size of the map: a computation
-    before every convolution, and, in an export to ONNX, expressions nested as deep as the network.
+    TensorFlow's SAME padding (timm's ``tf_`` networks) as constants, for maps that strides divide.
+
+    For other maps the padding depends on their size: a computation before every convolution, and in
+    ONNX expressions as deeply nested as the network.
 
     Attributes:
         pads: left, right, top, bottom.
@@ -115,7 +115,7 @@ class EvenConv2dSame(nn.Module):
 def replace(
     network: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module]
 ) -> None:
-    """Put what ``make`` gives of every module of a kind, and of no subclass, in its place."""
+    """Replace every module of exactly this kind (no subclass) by ``make(module)``."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
             if type(module) is kind:

@@ -1,4 +1,4 @@
-"""Detectron2's feature pyramids on networks of timm: FPN on stages, ViTDet's on a plain ViT."""
+"""Detectron2's feature pyramids on timm networks: FPN on stages, ViTDet's on a plain ViT."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ from ocr_panoptic.errors import UserError
 
 from .timm_backbone import TimmBackbone, timm_arguments
 
-# Detectron2's names of features, by their stride.
+# Detectron2's names of features by stride.
 STAGES = {4: "res2", 8: "res3", 16: "res4", 32: "res5"}
 _ADVICE = (
     "Use a network with four stages, such as resnet50, tf_efficientnet_lite0, convnext_tiny or "
@@ -26,8 +26,9 @@ _ADVICE_PLAIN = (
 
 class TimmPyramid(TimmBackbone):
     """
-    The last feature map of a timm network at each of the strides 4, 8, 16 and 32, under the names
-    that Detectron2's ResNet has for them: res2 to res5.
+    The last feature map of a timm network at each of the strides 4, 8, 16 and 32, as res2 to res5.
+
+    These are the names that Detectron2's ResNet uses.
 
     Args:
         name, kwargs: arguments of :class:`.TimmBackbone`.
@@ -40,15 +41,12 @@ class TimmPyramid(TimmBackbone):
             advice = _ADVICE_PLAIN if len(self._by_stride) == 1 else _ADVICE
             raise UserError(
                 f"MODEL.TIMM.NAME {self.name} has features of stride {found}, and an FPN needs "
-                f"those of {', '.join(map(str, STAGES))}. {advice}"
+                f"features of stride {', '.join(map(str, STAGES))}. {advice}"
             )
         return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """
-        Return res2 to res5, [N, C, H / stride, W / stride] each, of [N, C, H, W], H and W multiples
-        of 32.
-        """
+        """Return res2 to res5 [N, C, H / stride, W / stride]; H and W are multiples of 32."""
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
 
@@ -59,10 +57,7 @@ class TimmPyramid(TimmBackbone):
 
 @BACKBONE_REGISTRY.register()
 def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
-    """
-    The network of MODEL.TIMM under the FPN of MODEL.FPN, as ``build_resnet_fpn_backbone`` has
-    Detectron2's ResNet: p2 to p6.
-    """
+    """Build MODEL.FPN on the network of MODEL.TIMM: p2 to p6, as ``build_resnet_fpn_backbone``."""
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
@@ -81,14 +76,11 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
 
 
 PATCH_SIZE = 16
-SCALES = (4.0, 2.0, 1.0, 0.5)  # of strides 4, 8, 16 and 32
+SCALES = (4.0, 2.0, 1.0, 0.5)  # to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """
-    Detectron2's, for images of any size: it pads them to squares, or, as it misspells the key, not
-    at all.
-    """
+    """Detectron2's pyramid for images of any size: without its (misspelt) padding to squares."""
 
     @property
     def size_divisibility(self) -> int:
@@ -102,9 +94,11 @@ class TimmSimplePyramid(SimpleFeaturePyramid):
 @BACKBONE_REGISTRY.register()
 def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmSimplePyramid:
     """
-    The plain ViT of MODEL.TIMM under :paper:`ViTDet`'s pyramid with MODEL.FPN.OUT_CHANNELS and
-    MODEL.FPN.NORM (by default "LN", as in the paper): p2 to p6. MODEL.FPN.IN_FEATURES names the one
-    block whose map is read, the last one in the paper; those behind it are left out.
+    Build :paper:`ViTDet`'s pyramid on the plain ViT of MODEL.TIMM: p2 to p6.
+
+    It reads MODEL.FPN.OUT_CHANNELS and MODEL.FPN.NORM (default "LN", as in the paper).
+    MODEL.FPN.IN_FEATURES names the one block whose map is read, in the paper the last block; later
+    blocks are removed.
     """
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)
@@ -133,5 +127,5 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         fpn.OUT_CHANNELS,
         SCALES,
         top_block=LastLevelMaxPool(),
-        norm=fpn.NORM or "LN",  # Detectron2's pyramid calls it, whatever it is
+        norm=fpn.NORM or "LN",  # Detectron2's pyramid cannot do without a norm
     )

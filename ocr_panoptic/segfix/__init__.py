@@ -1,6 +1,7 @@
 """
-SegFix: a network that predicts, for a pixel near a boundary, the step to the inside of its region;
-its truth, its evaluator, and the refinement of other models' predictions.
+SegFix: predicts, for a pixel near a boundary, the step to the inside of its region.
+
+The package has the network, its truth, its evaluator, and the refinement of other predictions.
 """
 
 # Importing the network registers it with Detectron2.

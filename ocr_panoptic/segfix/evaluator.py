@@ -8,15 +8,17 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.offsets import IGNORED, parts_of
+from ocr_panoptic.formats.offsets import IGNORED, split_offset_labels
 
 logger = logging.getLogger(__name__)
 
 
 class OffsetEvaluator(DatasetEvaluator):
     """
-    Compute precision, recall and F1 of the pixels near a boundary, and the share of pixels truly
-    near a boundary whose direction is right. Pixels without truth do not count.
+    An evaluator of offsets: precision, recall and F1 of the pixels near a boundary, and directions.
+
+    "direction_ACC" is the share of right directions among pixels truly near a boundary. Pixels
+    without truth do not count.
 
     Args:
         dataset_name: name of the data set in the log.
@@ -34,7 +36,8 @@ class OffsetEvaluator(DatasetEvaluator):
         self.counts = np.zeros(5, dtype=np.int64)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Count the pixels of a batch.
+        """
+        Count the pixels of a batch.
 
         Args:
             inputs: mappings with "file_name" and "sem_seg", true offset labels [H, W].
@@ -46,7 +49,7 @@ class OffsetEvaluator(DatasetEvaluator):
                     f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
                     "evaluated. Is it a split without labels?"
                 )
-            near, direction = parts_of(input_["sem_seg"].cpu().numpy())
+            near, direction = split_offset_labels(input_["sem_seg"].cpu().numpy())
             found = output["near_boundary"].cpu().numpy()
             pointed = (near == 1) & (direction != IGNORED)
             right = direction[pointed] == output["direction"].cpu().numpy()[pointed]
@@ -54,8 +57,7 @@ class OffsetEvaluator(DatasetEvaluator):
             self.counts += [np.count_nonzero(mask) for mask in masks]
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"offsets": metrics in percent} in the main process, else None. Undefined metrics
-        are NaN."""
+        """Return {"offsets": metrics in percent, NaN if undefined} (main process only)."""
         gathered = comm.gather(self.counts)
         if not comm.is_main_process():
             return None

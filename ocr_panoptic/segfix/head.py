@@ -1,27 +1,29 @@
-"""The head of SegFix: is a pixel near a boundary, and in which direction is inside?"""
+"""The head of SegFix: is a pixel near a boundary, and in which direction is the inside?"""
 
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
-from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
+from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, split_offset_labels
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.pixel_losses import rarity_weighted_cross_entropy
 from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.features import (
     check_features,
-    concatenated,
     count_channels,
     finest_first,
+    join_features,
 )
 
 
 @SEM_SEG_HEADS_REGISTRY.register()
 class SegFixHead(nn.Module):
     """
-    Two branches of a 1x1 conv-norm-ReLU and a 1x1 classifier without bias, on features of the
-    backbone that are resized to the finest of them and concatenated (published code).
+    Two branches on the backbone's features, as in the published code: boundary and direction.
+
+    A branch is a 1x1 conv-norm-ReLU and a 1x1 classifier without bias. The features are resized to
+    the finest and concatenated.
 
     Args:
         input_shape: shapes of the backbone's features.
@@ -77,8 +79,10 @@ class SegFixHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
+        Predict or learn.
+
         Args:
-            features: features of the backbone.
+            features: the backbone's features by name.
             targets: offset labels, int64 [N, H, W], in training.
 
         Returns:
@@ -88,27 +92,25 @@ class SegFixHead(nn.Module):
         return (None, self.losses(*logits, targets)) if self.training else (logits, {})
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the logits of "away from" and "near a boundary", [N, 2, h, w], and of the
-        directions, [N, 8, h, w]."""
-        x = concatenated(features, self.in_features, self.align_corners)
+        """Return the logits of (inside, boundary) [N, 2, h, w] and of directions [N, 8, h, w]."""
+        x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
     def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """
-        Compute :func:`.rarity_weighted_cross_entropy` of both logits. The direction counts only for
-        pixels that the network itself predicts near a boundary.
+        Return ``loss_boundary`` and ``loss_direction``, each with its weight applied.
+
+        Both are :func:`.rarity_weighted_cross_entropy`. The direction counts only for pixels that
+        the network itself predicts near a boundary.
 
         Args:
             boundary, direction: logits from :meth:`layers`.
             targets: offset labels, int64 [N, H, W].
-
-        Returns:
-            ``loss_boundary`` and ``loss_direction``, each with its weight applied
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)
         direction = resize(direction, size, self.align_corners)
-        near_boundary, true_direction = parts_of(targets)
+        near_boundary, true_direction = split_offset_labels(targets)
         is_refined = boundary[:, 1] > boundary[:, 0]
         true_direction = true_direction.where(is_refined, IGNORED)
         return {

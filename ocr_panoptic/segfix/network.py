@@ -21,10 +21,11 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    A network that predicts from an image which pixels lie near a boundary, and in which direction
-    their region lies (https://arxiv.org/abs/2007.04269). Scales, flips and windows are those of
-    semantic segmentation. The probability of a boundary and the logits of the directions are
-    averaged over them, as the published code averages windows.
+    A network that predicts which pixels lie near a boundary, and where their region lies.
+
+    See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
+    segmentation. The probability of a boundary and the logits of the directions are averaged over
+    them, as the published code averages windows.
 
     Args:
         inference: combines scores [N, 1 + 8, h, w] of the views of an image.
@@ -57,6 +58,8 @@ class SegFix(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict[str, Tensor]]:
         """
+        Predict or learn.
+
         Args:
             batched_inputs: mappings with "image" [3, H, W] and, in training, "sem_seg", offset
                 labels, int64 [H, W]; at inference optionally "height" and "width" of the result, by
@@ -65,7 +68,7 @@ class SegFix(SemanticSegmentor):
         Returns:
             In training, a dict of losses.
             In inference, for each image {"near_boundary": bool [height, width], "direction": int64
-            [height, width] in 0..7, away from boundaries, too}.
+            [height, width] in 0..7, defined at every pixel}.
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]
@@ -86,8 +89,7 @@ class SegFix(SemanticSegmentor):
         return {"near_boundary": scores[0] > 0.5, "direction": scores[1:].argmax(dim=0)}
 
     def _scores(self, image: Tensor) -> Tensor:
-        """Return the probability of a boundary and the logits of the directions, [N, 1 + 8, H,
-        W]."""
+        """Return the boundary's probability and the directions' logits, [N, 1 + 8, H, W]."""
         boundary, direction = (
             resize(logits.float(), image.shape[2:], self.sem_seg_head.align_corners)
             for logits in self.layers(image)

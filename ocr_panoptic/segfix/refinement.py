@@ -13,7 +13,7 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 class RefinedModel(nn.Module):
     """
-    Refine the predictions of a model.
+    A model whose predictions SegFix refines.
 
     Args:
         model: an :class:`.InferenceModel` that predicts classes.
@@ -29,12 +29,11 @@ class RefinedModel(nn.Module):
 
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
+        Return the model's outputs, refined by :func:`refine_output`.
+
         Args:
             batched_inputs: inputs of the model. Each has "segfix", the input of SegFix for the same
                 image, with "height" and "width" of the model's result.
-
-        Returns:
-            the model's outputs, refined, see :func:`refine_output`
         """
         outputs = self.model(batched_inputs)
         return [
@@ -54,9 +53,10 @@ class RefinedModel(nn.Module):
 
 def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
-    Move labels with their scores, segments, and masks of instances. Segments that lose all their
-    pixels are left out, and the areas of the others are counted anew. Boxes and scores of instances
-    stay.
+    Move labels with their scores, segments, and masks of instances.
+
+    Segments that lose all their pixels are removed, and the areas of the others are counted anew.
+    Boxes and scores of instances stay.
 
     Args:
         output: output of a model for an image, see :class:`.InferenceOutput`.
@@ -85,8 +85,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
 
 
 def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
-    """Return the segments that have pixels in a panoptic map [H, W]. If they have an "area", it is
-    counted there."""
+    """Return the segments that have pixels in a map [H, W]; an existing "area" is counted anew."""
     numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
     area_of = dict(zip(numbers, areas, strict=True))
     return [

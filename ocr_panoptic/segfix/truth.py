@@ -1,13 +1,14 @@
-"""The true offset labels of a segment map: which pixels lie near a boundary, and where inside is.
+"""
+The true offset labels of a segment map: which pixels lie near a boundary, and where inside is.
 
 A *segment map* is uint8 [H, W]: the number of each pixel's segment, or VOID_LABEL. The segments are
-the classes of a semantic data set, or the things and stuff of a panoptic data set. Everything else
-is outside a segment, void too. The image's border is not a boundary.
+the classes of a semantic data set, or the things and stuff of a panoptic data set. All other
+pixels, void too, are outside a segment. The image's border is not a boundary.
 
 The labels equal those that openseg.pytorch makes offline (its three ``dt_offset_generator.py``)
-except for what it leaves to chance. Here a class too small to count is void, not a boundary that
-points anywhere; the direction in the middle of a region is undefined; the image's border does not
-push directions away. Shape letters: H, W size of the image.
+except in three cases. Here a class too small to count is void, not a boundary that points anywhere;
+the direction in the middle of a region is undefined; the image's border does not push directions
+away. Shape letters: H, W size of the image.
 """
 
 from collections.abc import Mapping
@@ -37,8 +38,10 @@ def read_segment_map(
     record: Mapping[str, Any], label_map: Mapping[int, int] | None = None
 ) -> np.ndarray:
     """
-    Return the segment map of a record. Void are also classes of fewer than MIN_PIXELS pixels,
-    crowds, whose inner boundaries are unknown, and the smallest of more than MAX_SEGMENTS segments.
+    Return the segment map of a record.
+
+    Classes with fewer than MIN_PIXELS pixels, crowds (whose inner boundaries are unknown) and the
+    smallest of more than MAX_SEGMENTS segments are void, too.
 
     Args:
         record: record of a panoptic data set, with pan_seg_file_name and segments_info, or of a
@@ -61,8 +64,7 @@ def class_segments(labels: np.ndarray) -> np.ndarray:
 
 
 def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
-    """Return the segment map of a panoptic map, int32 [H, W] with void 0. The segments ``crowds``
-    are void, too."""
+    """Return the segment map of a panoptic map, int32 [H, W], where 0 and ``crowds`` are void."""
     present, number, pixels = np.unique(ids, return_inverse=True, return_counts=True)
     pixels[np.isin(present, [0, *crowds])] = 0
     largest = np.argsort(-pixels, kind="stable")[:MAX_SEGMENTS]
@@ -74,15 +76,16 @@ def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
 
 def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarray:
     """
-    Return the offset labels of a segment map, uint8 [H, W], see :func:`.offset_labels`. They are
-    IGNORED in void.
+    Return the offset labels of a segment map, uint8 [H, W]: see :func:`.offset_labels`.
+
+    They are IGNORED in void.
 
     Args:
         segments: segment map, uint8 [H, W].
         boundary_distance: a pixel is near a boundary if its distance from the nearest pixel outside
             its segment, rounded down, is at most this.
     """
-    import cv2  # which data without offsets can do without
+    import cv2  # here, since data without offsets do not need it
 
     height, width = segments.shape
     found = np.full(segments.shape, IGNORED, np.uint8)
@@ -112,8 +115,12 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
 
 
 def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
-    """Return the direction of each slope, int64. Direction i is at -180 + 45 i degrees, clockwise
-    from the right, and holds the angles at most 22.5 degrees away."""
+    """
+    Return the direction of each slope, int64.
+
+    Direction i is at -180 + 45 i degrees, clockwise from the right, and includes the angles at most
+    22.5 degrees away.
+    """
     angle = np.degrees(np.arctan2(down, right))
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8
     direction[np.hypot(right, down) < LEAST_SLOPE] = UNDEFINED
@@ -122,7 +129,7 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
 
 class OffsetTruth(Transform):
     """
-    Replace a segment map by its offset labels; images stay.
+    A transform that replaces a segment map by its offset labels; images stay.
 
     Args:
         boundary_distance: see :func:`true_offset_labels`.

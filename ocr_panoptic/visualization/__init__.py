@@ -1,1 +1,1 @@
-"""Pictures and pages; it knows no model."""
+"""Draws pictures and pages, without knowing any model."""

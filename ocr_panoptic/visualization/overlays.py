@@ -1,4 +1,8 @@
-"""Segments and heat maps as colours over an image. Shape letters: H, W size of a picture."""
+"""
+Draws segments and heat maps as colours over an image.
+
+Shape letters: H, W size of a picture.
+"""
 
 import colorsys
 from collections.abc import Mapping, Sequence
@@ -13,12 +17,12 @@ VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
 # Shown range of a heat map, in powers of ten.
 HEAT_DECADES = 3
-# Added to the HLS lightness of a class's colour for its 1st, 2nd, ... instance, in turn.
+# Change of the HLS lightness of a class's colour for its 1st, 2nd, ... instance, cyclic.
 INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """The colour of the ``index``-th instance of a class: its hue at another lightness."""
+    """Return the colour of the ``index``-th instance of a class: its hue at another lightness."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     rgb = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
@@ -27,6 +31,8 @@ def instance_color(color: Color, index: int) -> Color:
 
 def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:
     """
+    Resize a picture or a map of ids.
+
     Args:
         image: uint8 or int32 [H,W] or uint8 [H,W,3].
         smooth: bicubic (pictures) or nearest (ids).
@@ -36,13 +42,7 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
 
 
 def outlines(ids: np.ndarray) -> np.ndarray:
-    """
-    Args:
-        ids: int [H,W].
-
-    Returns:
-        bool [H,W]: the pixels whose lower or right neighbour has another id.
-    """
+    """Return the pixels of ids [H,W] whose lower or right neighbour has another id, bool [H,W]."""
     edges = np.zeros(ids.shape, dtype=bool)
     edges[:, :-1] |= ids[:, :-1] != ids[:, 1:]
     edges[:-1] |= ids[:-1] != ids[1:]
@@ -53,13 +53,12 @@ def draw_segments(
     image: np.ndarray, ids: np.ndarray, colors: Mapping[int, Color], opacity: float = 0.72
 ) -> np.ndarray:
     """
+    Draw segments in colours over the image in grey, with outlines; uint8 [H,W,3] RGB.
+
     Args:
         image: uint8 [H,W,3] RGB.
         ids: int [H,W].
         colors: the colour of each id; other ids are void and grey.
-
-    Returns:
-        uint8 [H,W,3] RGB: the image in grey under the colours, outlined.
     """
     found, inverse = np.unique(ids, return_inverse=True)
     palette = np.array([colors.get(int(i), VOID_COLOR) for i in found], dtype=np.float32)
@@ -74,11 +73,10 @@ def segment_colors(
     info: Sequence[Mapping], thing_colors: Sequence[Color], stuff_colors: Sequence[Color]
 ) -> dict[int, Color]:
     """
+    Return a colour for each segment id; instances of the same class differ in lightness.
+
     Args:
         info: segments with "id", "isthing" and the contiguous "category_id".
-
-    Returns:
-        a colour for each segment id; instances of one class differ in lightness.
     """
     colors: dict[int, Color] = {}
     seen: dict[int, int] = {}
@@ -95,17 +93,18 @@ def segment_colors(
 
 def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
     """
-    Weights in matplotlib's "inferno", by default on a logarithmic scale: a softmax over thousands
-    of pixels is so peaked that a linear one shows little more than its maximum.
+    Draw weights in matplotlib's "inferno" over a trace of the image, by default logarithmically.
+
+    A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
 
     Args:
         weights: float [h,w], not negative, the largest positive.
         image: uint8 [H,W,3] RGB.
-        logarithmic: False for weights from 0 to 1 as they are.
+        logarithmic: False for weights that already lie in 0..1.
 
     Returns:
-        uint8 [H,W,3] RGB: the brightest colour for the largest weight (or 1), the darkest for those
-        below it by HEAT_DECADES powers of ten and more (or 0); a trace of the image lies beneath.
+        uint8 [H,W,3] RGB: the brightest colour for the largest weight (or 1), the darkest for
+        weights smaller by HEAT_DECADES powers of ten or more (or 0)
     """
     height, width = image.shape[:2]
     scaled = weights

@@ -107,8 +107,8 @@ def test_code_in_a_file_is_refused_unless_trusted(tmp_path, kind):
     "path, fault",
     [
         ("nowhere.pth", "nowhere.pth do not exist"),
-        ("/", "are no file"),
-        ("s3://bucket/m.pth", "are at no address that can be read"),
+        ("/", "are not a file"),
+        ("s3://bucket/m.pth", "have no address that can be read"),
         ("https://nowhere/m.pth", "https://nowhere/m.pth could not be downloaded .*not known"),
     ],
 )
@@ -182,7 +182,7 @@ def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
         ({"epoch": 3, "arch": "resnet50"}, "epoch is a int"),
         ({"model": {"a": torch.ones(1), "b": None}}, "b is a NoneType"),
         ({"model": {7: torch.ones(1)}}, "7 is a Tensor"),
-        ({"model": {"a": torch.eye(2).to_sparse()}}, "a is no dense tensor"),
+        ({"model": {"a": torch.eye(2).to_sparse()}}, "a is not a dense tensor"),
     ],
 )
 def test_a_file_of_other_things(tmp_path, suffix, content, message):

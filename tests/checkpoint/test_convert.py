@@ -1,9 +1,7 @@
 """Converted weights give the published logits, under settings that are asked for."""
 
 import functools
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,41 +105,37 @@ DETAILS = [
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> Callable[[str], tuple[Path, Path]]:
-    """Factory: the published file of a case, and the one that the tool makes of it."""
+def converted_file(tmp_path_factory) -> Callable[[str], dict]:
+    """Factory: the content of the file that the tool makes of the published one of a case."""
 
     @functools.lru_cache(maxsize=1)
-    def make_files(case: str) -> tuple[Path, Path]:
+    def make_file(case: str) -> dict:
         folder = tmp_path_factory.mktemp("files")
         file = write(folder / "published.pth", make(case)[1], CASES[case].prefix)
         convert(CASES[case].config, file, folder / "converted.pth")
-        return file, folder / "converted.pth"
+        return torch.load(folder / "converted.pth", weights_only=True)
 
-    return make_files
+    return make_file
 
 
 @pytest.mark.parametrize("case, key, value", DETAILS)
-def test_every_setting_matters_and_is_asked_for(case, key, value, files, tmp_path):
-    """Logits differ with another value of the key, so the tool and an evaluation refuse it."""
+def test_every_setting_matters_and_is_recorded(case, key, value, converted_file):
+    """Logits differ with another value of the key."""
     cfg, _, x, (_, expected) = make(case)
-    file, output = files(case)
-    refused = tmp_path / "converted.pth"
-    with pytest.raises(ValueError, match=re.escape(f"{key} is {value}, expected")):
-        convert(CASES[case].config, file, refused, key, str(value))
-    assert not refused.exists()
-    cfg.MODEL.WEIGHTS = str(output)
+    content = converted_file(case)
     cfg.merge_from_list([key, value])
-    with pytest.raises(ValueError, match=f"(?s)published.pth.*{key} is .*expected"):
-        build_trained_model(cfg)
+    (fault,) = differing_settings(cfg, content["conversion"]["settings"])
+    assert fault.startswith(f"{key} is {value}, expected")
     model = build_model(cfg).eval()
-    model.load_state_dict(torch.load(output, weights_only=True)["model"])
+    model.load_state_dict(content["model"])
     with torch.no_grad():
         found = model.layers([{"image": x}])[1][..., : expected.shape[2], : expected.shape[3]]
     assert (found - expected).abs().max() > 1e-3
 
 
 def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
-    """On 64 x 96 pixels; 65 x 97 have the same features with and without."""
+    """On 64 x 96 pixels; 65 x 97 have the same features with and without. The tool and an
+    evaluation refuse another setting."""
     w, cfg = published.Weights(inplace_abn=True), load(R_101, *R50)
     x = image(64, 96)
     with torch.no_grad():
@@ -151,8 +145,13 @@ def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
     output = tmp_path / "converted.pth"
     with pytest.raises(ValueError, match="STEM_CEIL_MODE is False, expected True"):
         convert(R_101, file, output, "MODEL.RESNETS.STEM_CEIL_MODE", "False")
+    assert not output.exists()
     convert(R_101, file, output)
     cfg.MODEL.WEIGHTS = str(output)
+    other = cfg.clone()
+    other.MODEL.RESNETS.STEM_CEIL_MODE = False
+    with pytest.raises(ValueError, match="(?s)published.pth.*STEM_CEIL_MODE is False, expected"):
+        build_trained_model(other)
     with torch.no_grad():
         found = build_trained_model(cfg).network.layers([{"image": x}])[1]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)

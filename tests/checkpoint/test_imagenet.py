@@ -210,7 +210,7 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
     expected[first] = 0.75 * expected[first][:, [0, 1, 2, 0]]
     for name, value in after.state_dict().items():
         assert torch.equal(value, expected[name]), name
-    assert f"{first}: of weights for images of 3 channels, adapted to 4" in caplog.text
+    assert f"{first}: made for images of 3 channels, adapted to 4" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
         SafeCheckpointer(after, strict=True).load(file)
     # The other way round there is nothing to be had.

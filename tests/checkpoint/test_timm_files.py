@@ -206,7 +206,7 @@ def test_weights_by_timms_name(hub):
     [
         ("timm://convnext_tiny.fb_in1k", "downloaded .*https://.*/timm/convnext_tiny.fb_in1k/res"),
         ("timm://convnext_tiny.fb_in", "no weights timm://convnext_tiny.fb_in.*convnext_tiny.fb_i"),
-        ("timm://convnext_tinny", "similar ones: .*convnext_tiny"),
+        ("timm://convnext_tinny", "similar names: .*convnext_tiny"),
         ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
     ],
 )

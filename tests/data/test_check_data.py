@@ -252,6 +252,10 @@ def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
     assert "images without things are left out (1 here)" in stuff
     assert "a.png has 120 things, of which a model finds at most 100: set TEST.DETECTIONS" in many
     assert len(check_data([raw.described()], workers=1).warnings_for(120)) == 1
+    for segment in raw.content["annotations"][0]["segments_info"]:
+        segment["iscrowd"] = 1
+    crowds, _ = check_data([raw.described()], workers=1).warnings_for(120)
+    assert "all segments of cat are crowds" in crowds
 
 
 def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():

@@ -11,8 +11,8 @@ from ocr_panoptic.formats.offsets import (
     UNDEFINED,
     moved,
     offsets_of,
-    parts_of,
     source_pixels,
+    split_offset_labels,
 )
 from ocr_panoptic.segfix.truth import class_segments, panoptic_segments, true_offset_labels
 
@@ -48,7 +48,7 @@ def slope(distance: np.ndarray, y: int, x: int) -> tuple[float, float]:
 @pytest.mark.parametrize("boundary_distance", [2, 5])
 def test_definition(boundary_distance):
     segments = regions()
-    near, direction = parts_of(true_offset_labels(segments, boundary_distance))
+    near, direction = split_offset_labels(true_offset_labels(segments, boundary_distance))
     undefined = 0
     for number in range(5):
         distance = distance_inside(segments, number)
@@ -73,29 +73,31 @@ def test_definition(boundary_distance):
 def test_mirrored_regions_have_mirrored_offsets(axis):
     """The offsets are mirrored exactly, in every direction."""
     segments = regions(40, 50, 7, seed=3)
-    near, direction = parts_of(true_offset_labels(segments, 5))
+    near, direction = split_offset_labels(true_offset_labels(segments, 5))
     pairs = MIRRORED if axis == 1 else ((2, 6), (1, 7), (3, 5))
     table = np.arange(256)
     for a, b in pairs:
         table[[a, b]] = b, a
     mirrored = np.ascontiguousarray(np.flip(segments, axis))
-    found = parts_of(true_offset_labels(mirrored, 5))
+    found = split_offset_labels(true_offset_labels(mirrored, 5))
     np.testing.assert_array_equal(found[0], np.flip(near, axis))
     np.testing.assert_array_equal(found[1], np.flip(table[direction], axis))
     assert set(direction.ravel()) >= set(range(8))
 
 
 def test_the_borders_of_the_image_are_no_boundary():
-    near, direction = parts_of(true_offset_labels(np.full((9, 12), 3, np.uint8), 5))
+    near, direction = split_offset_labels(true_offset_labels(np.full((9, 12), 3, np.uint8), 5))
     assert (near == 0).all() and (direction == IGNORED).all()
     halves = np.zeros((9, 40), np.uint8)
     halves[:, 20:] = 1
-    near, direction = parts_of(true_offset_labels(halves, 5))
+    near, direction = split_offset_labels(true_offset_labels(halves, 5))
     assert (near[:, :15] == 0).all() and (near[:, 15:25] == 1).all()
     assert (direction[:, 3:20] == 0).all() and (direction[:, 20:37] == 4).all()  # top row too
-    assert (parts_of(true_offset_labels(np.full((4, 4), VOID, np.uint8), 5))[0] == IGNORED).all()
+    assert (
+        split_offset_labels(true_offset_labels(np.full((4, 4), VOID, np.uint8), 5))[0] == IGNORED
+    ).all()
     stripe = (np.arange(30) == 14).repeat(30).reshape(30, 30).T.astype(np.uint8)
-    near, direction = parts_of(true_offset_labels(stripe, 5))  # has no direction
+    near, direction = split_offset_labels(true_offset_labels(stripe, 5))  # has no direction
     assert (near[:, 14] == 1).all() and (direction[5:25, 14] == IGNORED).all()
     assert UNDEFINED not in direction
 
@@ -106,7 +108,7 @@ def test_true_offsets_mend_a_prediction_that_is_two_pixels_too_large():
     truth[20:40, 20:40] = 1
     predicted = np.zeros_like(truth)
     predicted[18:42, 18:42] = 1
-    near, direction = parts_of(true_offset_labels(truth, 5))
+    near, direction = split_offset_labels(true_offset_labels(truth, 5))
     offsets = offsets_of(near == 1, direction)
     wrong = {
         scale: np.count_nonzero(moved(predicted, source_pixels(offsets, scale)) != truth)
@@ -124,7 +126,7 @@ def test_classes_too_small_to_count_are_void():
     found = class_segments(labels)
     assert (found[labels == 7] == VOID).all() and (found[labels == VOID] == VOID).all()
     assert (found[labels == 9] == 9).all() and (found[labels == 0] == 0).all()
-    near, _ = parts_of(true_offset_labels(found, 3))
+    near, _ = split_offset_labels(true_offset_labels(found, 3))
     assert near[3, 11] == 1  # beside it is a boundary all the same
 
 

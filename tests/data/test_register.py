@@ -149,7 +149,7 @@ def test_instances_of_the_png(raw):
     truth.reset()
     truth.add_truth(21)
     truth.add_truth(5)
-    content = truth.gathered()
+    content = truth.gather_truth()
     assert [category["name"] for category in content["categories"]] == ["cat", "dog"]
     kept = ("id", "image_id", "category_id", "iscrowd", "area", "bbox")
     masks = FIRST == 500, FIRST == 900, SECOND == 12
@@ -184,7 +184,7 @@ def test_real_coco_images(real_data):
     records = {record["image_id"]: record for record in DatasetCatalog.get("sample")}
     for image_id in records:
         truth.add_truth(image_id)
-    instances = truth.gathered()["annotations"]
+    instances = truth.gather_truth()["annotations"]
     for annotation in given["annotations"]:
         ids = rgb2id(np.asarray(Image.open(sample[1] / annotation["file_name"])))
         segments = [s for s in annotation["segments_info"] if s["category_id"] not in stuff]

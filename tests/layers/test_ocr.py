@@ -114,11 +114,11 @@ def test_bands_and_layouts_leave_the_result(monkeypatch, norm, memory_format):
     [
         (lambda: gather_regions(torch.zeros(1, 4, 3, 5), torch.zeros(1, 2, 6, 10)), "3, 5.*6, 10"),
         (lambda: OCR(transform_convs=0), "transform_convs is 0"),
-        (lambda: GroundTruthOCR(part="regions"), "part is regions; it is both or gather or"),
+        (lambda: GroundTruthOCR(part="regions"), "part is regions; .*both or gather or"),
         (lambda: JointTransformer(5, num_blocks=0), "num_blocks is 0"),
         (
             lambda: SegmentationTransformer(5, decoder_self_attention="first"),
-            "is first; it is one of none, before, after",
+            "is first; .*none, before, after",
         ),
         (lambda: PositionAttention(4), "has 4 channels .* a multiple of 8"),
         (lambda: PositionAttention(20), "has 20 channels .* a multiple of 8"),

@@ -37,8 +37,8 @@ def work(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-def test_two_processes_equal_one(tmp_path):
-    mp.spawn(work, (tmp_path,), nprocs=2)
+def test_two_processes_equal_one(tmp_path, forks):
+    mp.start_processes(work, (tmp_path,), nprocs=2)
     (y0, dx0, *of_norm0, _), (y1, dx1, *of_norm1, _) = (
         torch.load(tmp_path / f"{rank}.pth") for rank in (0, 1)
     )

@@ -9,14 +9,11 @@ from detectron2 import model_zoo
 from detectron2.modeling import build_model
 
 from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import trained_config
 from ocr_panoptic.modeling import deploy
-from ocr_panoptic.workbench.exporting import run_onnx
-from support.exported_models import PANOPTIC, build, export
 from support.loaded_configs import CONFIGS
-from support.tiny_runs import OCR_CONFIG, images_of
 
 NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}
 FOLDER = "COCO-PanopticSegmentation"
@@ -79,24 +76,6 @@ def test_the_model_in_use_has_its_labels(pair, image):
         expected = published(image)[0]["sem_seg"].argmax(0).numpy()
         found = deploy(own)(image)[0]["sem_seg"].argmax(0).numpy()
     assert np.mean(found == expected) > 0.999
-
-
-@pytest.mark.slow
-def test_the_onnx_file_has_the_published_models_segments_on_scenes(tiny_data, tmp_path):
-    plain = [*PANOPTIC, "MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead"]
-    image, residual = images_of(tiny_data)[0], [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]
-    published, record = build(OCR_CONFIG, plain, image)
-    cfg = load_config(str(OCR_CONFIG), [*residual, "MODEL.DEVICE", "cpu"])
-    complete_config(cfg)
-    own = build_model(cfg).eval()
-    assert not own.load_state_dict(published.state_dict(), strict=False).unexpected_keys
-    found = run_onnx.Model(export(OCR_CONFIG, residual, tmp_path, own))(run_onnx.read_image(image))
-    with torch.no_grad():
-        expected = published([record])[0]
-    assert np.array_equal(found["labels"], expected["sem_seg"].argmax(dim=0).numpy())
-    ids, segments = expected["panoptic_seg"]
-    assert np.array_equal(found["ids"], ids.numpy())
-    assert len({segment["isthing"] for segment in segments}) == 2
 
 
 @pytest.mark.parametrize("name", ZOO_WEIGHTS)

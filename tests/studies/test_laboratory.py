@@ -2,15 +2,12 @@
 
 import ast
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from studies.run import TRAIN
 from support.tiny_runs import ROOT
 
 
@@ -83,10 +80,3 @@ def test_a_public_name_is_of_one_thing():
                 owners[name].append(str(file))
     shared = {name for name, files in owners.items() if len(files) > 1 and name[0] != "_"}
     assert shared == {"argument_parser", "run"}, {name: owners[name] for name in shared}
-
-
-@pytest.mark.slow
-def test_the_program_that_studies_start():
-    words = [sys.executable, TRAIN, "--help"]
-    done = subprocess.run(words, cwd="/", capture_output=True, text=True)
-    assert done.returncode == 0 and "--config-file" in done.stdout, done.stderr

@@ -1,5 +1,6 @@
 """Programs in copies of this process."""
 
+import gc
 import multiprocessing
 import os
 import runpy
@@ -42,6 +43,7 @@ class Forked:
 
 
 def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:
+    gc.freeze()  # else each collection writes to, and so copies, all pages of the parent's objects
     if new_session:
         os.setsid()
     for number, name in ((1, "stdout"), (2, "stderr")):

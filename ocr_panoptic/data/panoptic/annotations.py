@@ -1,4 +1,5 @@
-"""The panoptic JSON: its structure, with every fault reported, and what its categories mean.
+"""
+The panoptic JSON: its structure, with every fault reported, and the meaning of its categories.
 
 The format is COCO's (https://cocodataset.org/#format-data): ``images``, one annotation per image
 with the name of its PNG and its ``segments_info``, and ``categories``. For Panoptic-FPN, instances
@@ -35,7 +36,7 @@ class Category:
     color: Color
 
     def as_json(self) -> dict:
-        """Return the category as COCO panoptic format has it."""
+        """Return the category in COCO's panoptic format."""
         return {
             "id": self.id,
             "name": self.name,
@@ -45,12 +46,13 @@ class Category:
 
 
 def parse_categories(entries: object, source: str) -> list[Category]:
-    """Return the ``categories`` of a panoptic JSON, in ascending order of ids.
+    """
+    Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
-    A category without "color" gets one that depends only on its place in that order.
+    A category without "color" gets a colour that depends only on its place in that order.
 
     Args:
-        entries: the JSON's value.
+        entries: value of the JSON.
         source: the file's name, for messages.
     """
     if not isinstance(entries, list) or not entries:
@@ -72,7 +74,8 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1. Panoptic-FPN needs at least one thing category "
-            "(no image has to show one)."
+            "(no image has to show one). Regions alone are semantic labels, for the other "
+            "architecture."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
@@ -87,8 +90,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
 
 
 def category_ids(entries: list) -> set[int]:
-    """Return the ids of the categories, faulty ones among them: a category with a colour that
-    cannot be used is still the one that its segments name."""
+    """Return the ids of all categories, since segments may name a category with a faulty colour."""
     ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
     return {number for number in ids if is_id(number)}
 
@@ -111,11 +113,12 @@ def _faults(entry: object) -> Iterator[str]:
 
 
 def panoptic_metadata(categories: list[Category]) -> dict:
-    """Return metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
+    """
+    Return metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
 
-    The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; where
-    a category has that id, it is -1. Metrics are told apart by the names of their classes: a
-    category of that name gets its kind appended.
+    The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; if a
+    category has that id, it is -1. Since metrics are named by class, a category that is itself
+    called "things" gets its kind appended.
     """
     things = [category for category in categories if category.isthing]
     stuff = [category for category in categories if not category.isthing]
@@ -135,7 +138,7 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     }
 
 
-LONGEST_NAME = 255  # bytes of a part of a path, which file systems hold
+LONGEST_NAME = 255  # bytes that a file system allows for a part of a path
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class PanopticImage:
     png_name: str  # relative to the folder of panoptic PNGs
     height: int
     width: int
-    segments: list[dict]  # segments_info: id, category_id; iscrowd, area, bbox where given
+    segments: list[dict]  # segments_info: id, category_id; optionally iscrowd, area, bbox
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class PanopticJson:
 
 @collection_paused()
 def read_panoptic_json(path: Path) -> PanopticJson:
-    """Read a panoptic JSON and check everything that needs no image."""
+    """Read a panoptic JSON and check everything that needs no image file."""
     content = _load(path)
     faults_of_categories: list[str] = []
     categories: list[Category] = []
@@ -227,7 +230,7 @@ def _load(path: Path) -> dict:
 
 
 def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | str, dict]:
-    """Return entries by their id, and append faults for ids that cannot be used or come twice."""
+    """Return entries by id, and append faults for ids that are unusable or repeated."""
     result: dict[int | str, dict] = {}
     for place, entry in enumerate(entries):
         number = entry.get(key) if isinstance(entry, dict) else None
@@ -275,7 +278,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield what is wrong with a name that a JSON gives, relative to a folder."""
+    """Yield the faults of a file name in a JSON, which has to be relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

@@ -1,5 +1,6 @@
 """The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from .annotations import PanopticImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """Return the JSON of one split, after a look whether its folders are there."""
+    """Return the JSON of a split, after checking that its folders exist."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(
@@ -35,13 +36,14 @@ def check_image(
     things: frozenset[int],
     image: PanopticImage,
 ) -> Look:
-    """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
+    """
+    Check an image and its panoptic PNG against the JSON; both are decoded wholly.
 
-    Faults are segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
-    and missing, broken or truncated files.
+    Faults are segment ids, areas or boxes that differ between JSON and PNG, sizes that differ, and
+    missing, broken or truncated files.
 
     Args:
-        split, channels, hides, read_segments: as of :class:`.PanopticSource`.
+        split, channels, hides, read_segments: see :class:`.PanopticSource`.
         things: ids of the categories that are things.
     """
     picture, png = split.images / image.file_name, split.segments / image.png_name
@@ -63,9 +65,10 @@ def check_image(
         if segment["id"] in found:
             number, pixels = shown.get(segment["category_id"], (0, 0))
             shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
-    number = sum(s["category_id"] in things and not s.get("iscrowd") for s in image.segments)
+    objects = [s for s in image.segments if s["category_id"] in things and s["id"] in found]
+    crowds = Counter(s["category_id"] for s in objects if s.get("iscrowd"))
     faults += _segment_faults(image, png, found, hides)
-    return Look(faults, size, shown, photo, number)
+    return Look(faults, size, shown, photo, len(objects) - crowds.total(), crowds=crowds)
 
 
 def _photo(
@@ -106,4 +109,5 @@ def _segment_faults(
         else:
             for key, value in found[number]._asdict().items():
                 if segment.get(key, value) != value:
-                    yield f"{where}: {key} is {segment[key]} in the JSON, {value} in the PNG."
+                    both = f"{segment[key]} in the JSON, {value} in the PNG"
+                    yield f"{where}: {key} is {both}; the JSON need not have it."

@@ -1,4 +1,4 @@
-"""Detectron2's mapper for panoptic data, with this project's reading of files, and its masks."""
+"""Detectron2's mapper for panoptic data, with this project's reading of files and its masks."""
 
 import pickle
 from collections.abc import Sequence
@@ -30,13 +30,13 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 
 class PanopticDatasetMapper(DatasetMapper):
-    """Detectron2's :class:`DatasetMapper`, whose results it returns for every file that Detectron2
-    reads well. Images of 16 bits are scaled, those of any number of channels read, and a
-    semantic PNG's palette gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the
-    resize, not before it.
+    """
+    Detectron2's :class:`DatasetMapper` for more kinds of files; the results are otherwise the same.
 
-    A record without sem_seg_file_name has its labels from pan_seg_file_name and segments_info;
-    masks and boxes of annotations that name a segment_id are that segment's.
+    16-bit images are scaled, images may have any number of channels, and a semantic PNG's palette
+    gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before. A record
+    without sem_seg_file_name has its labels from pan_seg_file_name and segments_info. An annotation
+    with a segment_id has that segment's mask and box.
     """
 
     @configurable
@@ -50,11 +50,13 @@ class PanopticDatasetMapper(DatasetMapper):
         **kwargs,
     ):
         """
+        Set the options.
+
         Args:
-            num_sem_seg_classes: classes of the semantic head, "things" included.
+            num_sem_seg_classes: number of classes of the semantic head, including "things".
             ignore_value: label that the loss ignores.
-            channels: of the images.
-            kwargs: of Detectron2's mapper.
+            channels: number of channels of the images.
+            kwargs: arguments of Detectron2's mapper.
         """
         super().__init__(is_train, **kwargs)
         self.num_sem_seg_classes = num_sem_seg_classes
@@ -79,14 +81,14 @@ class PanopticDatasetMapper(DatasetMapper):
             **arguments,
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "ignore_value": cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
-            "channels": cfg.INPUT.get("CHANNELS", COLOURS),  # Detectron2's own config has none
+            "channels": cfg.INPUT.get("CHANNELS", COLOURS),  # Detectron2's own config lacks the key
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
         record = {**dataset_dict}
         annotations = record.get("annotations")
         if annotations and "segment_id" not in annotations[0]:
-            # Detectron2 changes them. In a tenth of the time of copy.deepcopy.
+            # Detectron2 changes them. This copy takes a tenth of the time of copy.deepcopy.
             record["annotations"] = pickle.loads(pickle.dumps(annotations))
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
@@ -114,7 +116,7 @@ class PanopticDatasetMapper(DatasetMapper):
         annotations = record.get("annotations")
         if not self.is_train:
             record.pop("annotations", None)
-        elif annotations == []:  # of which Detectron2's crops fail
+        elif annotations == []:  # Detectron2's crops fail on an empty list
             record["instances"] = utils.annotations_to_instances(record.pop("annotations"), size)
         elif annotations and "segment_id" in annotations[0]:
             own = record.pop("annotations")
@@ -124,7 +126,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG, which must be those of the record."""
+        """Return the segments of the panoptic PNG, after checking them against the record."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -149,13 +151,16 @@ class PanopticDatasetMapper(DatasetMapper):
         transforms: T.TransformList,
         places: np.ndarray,
     ) -> Instances:
-        """Return the things that are no crowds, as Detectron2's mapper makes them of annotations:
-        boxes are those of the file, transformed, and masks those of the transformed map."""
+        """
+        Return the things that are not crowds, in the form of Detectron2's mapper.
+
+        Boxes are the file's boxes, transformed; masks are taken from the transformed map.
+        """
         objects = [
             annotation
             for annotation in annotations
             if not annotation["iscrowd"]
-            and annotation["segment_id"] in runs.statistics  # else others hide it
+            and annotation["segment_id"] in runs.statistics  # other segments may hide it wholly
         ]
         boxes = [
             utils.transform_instance_annotations(
@@ -179,7 +184,7 @@ class PanopticDatasetMapper(DatasetMapper):
         if not self.recompute_boxes:
             is_shown &= instances.gt_boxes.nonempty()
         instances, own = instances[is_shown], own[is_shown.numpy()]
-        # torch compares no uint16.
+        # torch does not compare uint16.
         dtype = np.uint8 if places.dtype == np.uint8 else np.int32
         shown, segments = (torch.from_numpy(a.astype(dtype)) for a in (places, own))
         instances.gt_masks = SegmentMasks(shown, segments)
@@ -202,27 +207,27 @@ class PanopticDatasetMapper(DatasetMapper):
 
 
 def _as_image(places: np.ndarray) -> np.ndarray:
-    """Return numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or
-    [H, W, 3] for larger numbers."""
+    """Return numbers for transforms, whose Pillow resizes only bytes: uint8 [H, W] or [H, W, 3]."""
     return places if places.dtype == np.uint8 else id2rgb(places)
 
 
 def _as_places(image: np.ndarray) -> np.ndarray:
-    """Return what :func:`_as_image` was given."""
-    image = np.ascontiguousarray(image)  # a mirrored one would be copied by each that reads it
+    """Return the numbers of an image made by :func:`_as_image`."""
+    image = np.ascontiguousarray(image)  # else every reader copies a mirrored image
     return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)
 
 
 class SegmentMasks(BitMasks):
     """
-    Detectron2's masks of one image, where no two segments share a pixel: one map goes through
-    queues and to the GPU, not one for each object, and the loss copies an object once, not for
-    each of its (up to 128) sampled boxes. Results are those of :class:`BitMasks`.
+    Detectron2's ``BitMasks`` for an image in which no two segments share a pixel.
+
+    A single map goes through queues and to the GPU, instead of a map for each object. The loss
+    copies an object once, not for each of its (up to 128) sampled boxes. Results are the same.
 
     Attributes:
         places: uint8 or int32 [H, W], the segment of each pixel.
-        segments: of places' dtype [M], those that are objects.
-        rows: int64 [N], mask i is of segment ``segments[rows[i]]``.
+        segments: [M] in the dtype of ``places``, the segments that are objects.
+        rows: int64 [N]; mask i shows segment ``segments[rows[i]]``.
     """
 
     def __init__(self, places: Tensor, segments: Tensor, rows: Tensor | None = None):
@@ -233,7 +238,7 @@ class SegmentMasks(BitMasks):
 
     @property
     def tensor(self) -> Tensor:
-        """bool [N, H, W]."""
+        """The masks, bool [N, H, W]."""
         return self.places == self.segments[self.rows][:, None, None]
 
     @property
@@ -249,7 +254,7 @@ class SegmentMasks(BitMasks):
         return BitMasks.cat([BitMasks(mask.tensor) for mask in masks])
 
     def get_bounding_boxes(self) -> Boxes:
-        """Return the tight boxes; those of empty masks are 0."""
+        """Return the tight boxes; an empty mask has the box 0."""
         return BitMasks(self.tensor).get_bounding_boxes()
 
     def __getitem__(self, item: int | slice | Tensor) -> "SegmentMasks":

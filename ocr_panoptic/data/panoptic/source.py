@@ -1,4 +1,4 @@
-"""Records of panoptic data as they lie: images, panoptic PNGs and their JSON."""
+"""Records of panoptic data in place: images, panoptic PNGs and their JSON."""
 
 import logging
 import os
@@ -24,20 +24,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PanopticSource:
-    """The records of one split; called, it returns all of them as Detectron2 has them.
+    """
+    The records of a split; a call returns all of them in Detectron2's form.
 
-    Each has file_name, height, width, image_id, pan_seg_file_name; segments_info: id, category_id
-    (contiguous; of stuff 1..S), isthing and iscrowd; annotations: category_id, iscrowd and
-    segment_id of the things. Labels, masks and boxes follow from the PNG. Images without any
-    segment are left out.
+    A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
+    category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with
+    category_id, iscrowd and segment_id. Labels, masks and boxes follow from the PNG. Images without
+    any segment are left out.
 
     Attributes:
         name: name of the data set.
-        channels: channels of the images.
-        hides: a segment without a pixel in its PNG is no fault: others hide it.
+        channels: number of channels of the images.
+        hides: accept segments without a pixel in their PNG, since others hide them.
         read_segments: reads the segment ids of a file of ``split.segments``.
-        order: names of the things and of stuff, in the order of a trained model; by default that of
-            the categories' ids.
+        order: names of the things and of the stuff in a trained model's order; None for the order
+            of the categories' ids.
     """
 
     name: str
@@ -50,13 +51,14 @@ class PanopticSource:
     def __call__(self) -> list[dict]:
         kinds = kinds_of(self.categories())
         records = [self.record(image, kinds) for image in self.images()]
-        # Detectron2 packs records; beside them a large JSON would stay in each process's memory.
+        # Detectron2 packs the records; a large JSON would stay in each process's memory beside
+        # them.
         vars(self).pop("content", None)
         return records
 
     @cached_property
     def content(self) -> PanopticJson:
-        """All images with their segments, read until the records are asked for."""
+        """All images with their segments, kept until the records are asked for."""
         return read_split(self.split)
 
     def categories(self) -> list[Category]:
@@ -67,8 +69,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return the source with its classes in the order of other metadata, if these have the same
-        names."""
+        """Return the source in the class order of other metadata, if these have the same names."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
@@ -89,7 +90,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return the record of an image; ``kinds`` as :func:`kinds_of` returns them."""
+        """Return the record of an image; ``kinds`` is the result of :func:`kinds_of`."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -119,7 +120,7 @@ class PanopticSource:
         return {**panoptic_metadata(self.categories()), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
-        """Return the metadata that do not follow from the categories."""
+        """Return the metadata that do not depend on the categories."""
         return {
             "image_root": str(self.split.images),
             "panoptic_root": str(self.split.segments),
@@ -136,14 +137,14 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # What the check of data asks of each kind of source.
+    # Methods for the check of data, which each kind of source has.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by category id."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return what the result of a check depends on besides the files."""
+        """Return all that the result of a check depends on, except the files."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
@@ -154,15 +155,21 @@ class PanopticSource:
         )
 
     def general_faults(self, images: list[PanopticImage]) -> Iterator[str]:
-        """Yield a fault for each folder that has no file of several images, in place of one fault
-        for each image."""
+        """Yield one fault, instead of one for each image, if a folder has no image's file."""
         for k, key in enumerate(("images", "segments")):
             files = [self.files(image)[k] for image in images]
             if len(files) > 1 and not any(map(os.path.exists, files)):
+                last = files[0].replace("\\", "/").rpartition("/")[2]
+                alike = [
+                    path.name
+                    for path in getattr(self.split, key).rglob("*")
+                    if path.stem.casefold() == os.path.splitext(last)[0].casefold()
+                ]
+                hint = f" There is {first_few(alike)}: correct file_name." if alike else ""
                 yield (
                     f"{self.split.annotations}: of its {len(files)} images none has a file in "
                     f"{getattr(self.split, key)}, such as {files[0]}. Give {self.name} annotations "
-                    f"and {key} of the same split, with file names relative to that folder."
+                    f"and {key} of the same split, with file names relative to that folder.{hint}"
                 )
 
     def checker(self) -> Callable[[PanopticImage], Look]:
@@ -172,13 +179,13 @@ class PanopticSource:
         return partial(check_image, self.split, *reading)
 
     def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
-        """Yield what is odd about the segments."""
+        """Yield warnings about the segments."""
         left_out = len(self.content.images) - len(looks)
         return panoptic_warnings(looks, self.classes(), left_out)
 
 
 def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:
-    """Return category id -> (contiguous id, is it a thing?)."""
+    """Return category id -> (contiguous id, whether it is a thing)."""
     metadata = panoptic_metadata(categories)
     return {
         category: (label, isthing)

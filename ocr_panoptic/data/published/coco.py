@@ -1,4 +1,5 @@
-"""COCO 2017 for Panoptic-FPN as it is downloaded.
+"""
+COCO 2017 for Panoptic-FPN as it is downloaded.
 
 Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` want semantic PNGs that its
 ``datasets/prepare_panoptic_fpn.py`` writes. Here, under the same names, labels follow from the
@@ -35,10 +36,11 @@ COCO_PANOPTIC = {f"coco_2017_{split}_panoptic_separated": names for split, names
 
 @dataclass(frozen=True)
 class CocoSource(PanopticSource):
-    """Panoptic data whose instances are in a JSON of their own, in COCO's format.
+    """
+    Panoptic data whose instances lie in a separate JSON in COCO's format.
 
     Attributes:
-        instances_json: that JSON.
+        instances_json: the JSON of instances.
     """
 
     instances_json: Path = Path()
@@ -69,8 +71,8 @@ class CocoSource(PanopticSource):
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
             fault = (
-                f"{self.instances_json}: {len(foreign)} images are in it alone or in "
-                f"{self.split.annotations} alone: {first_few(list(map(str, foreign)))}."
+                f"{self.instances_json}: {len(foreign)} images are only in it or only in "
+                f"{self.split.annotations}: {first_few(list(map(str, foreign)))}."
             )
             raise DataFaults([fault])
         records = super().__call__()
@@ -81,7 +83,7 @@ class CocoSource(PanopticSource):
                 if (category := annotation.get("category_id")) not in class_of:
                     fault = (
                         f"{self.instances_json}: category {category} of image "
-                        f"{record['image_id']} is no thing of COCO's."
+                        f"{record['image_id']} is not a thing of COCO's."
                     )
                     raise DataFaults([fault])
                 annotation["category_id"] = class_of[category]
@@ -100,12 +102,12 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Return the segments without the JSON's areas and boxes: the PNG alone counts."""
+    """Return the segments without the JSON's areas and boxes: only the PNG counts."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [
             f"{content.path}: category {category.id} ({category.name!r}, isthing "
-            f"{int(category.isthing)}) is none of COCO's. Describe data of your own in a data file."
+            f"{int(category.isthing)}) is not one of COCO's. Describe your own data in a data file."
             for category in content.categories
             if known.get(category.id) != category.isthing
         ]
@@ -124,7 +126,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
 
 
 def coco_source(name: str, coco: Path) -> CocoSource:
-    """Return the records of one of ``COCO_PANOPTIC`` below a folder ``coco``."""
+    """Return the records of a data set in ``COCO_PANOPTIC`` below a folder ``coco``."""
     images, pngs, annotations = COCO_PANOPTIC[name]
     split = PanopticSplit(
         coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs

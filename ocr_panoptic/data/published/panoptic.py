@@ -1,14 +1,14 @@
-"""Cityscapes and ADE20K as panoptic data sets, from what one downloads.
+"""
+Cityscapes and ADE20K as panoptic data sets, read from their downloads.
 
-Neither has a panoptic JSON: segments and classes are read from the PNGs, whose ids tell them.
+Neither has a panoptic JSON: segments and classes are read from the ids in the PNGs.
 
-- Cityscapes: in ``*_instanceIds.png`` an object is its label id * 1000 + a number, anything else
-  its label id; where that is of things, nobody told them apart, and it is a crowd. Labels that are
-  not evaluated are void. So has it ``cityscapesscripts.preparation.createPanopticImgs``.
-- ADE20K: in ``annotations_instance`` the red of a pixel is its category of 100, the green its
-  object, whatever the category. Objects lie over the stuff of ``annotations``, 50 of 150 labels;
-  all other pixels are void. So has it Mask2Former's ``prepare_ade20k_pan_seg.py``, whose JSON also
-  lists stuff that objects hide wholly; here it is none.
+- Cityscapes: in ``*_instanceIds.png``, an object has label id * 1000 + a number, other pixels have
+  their label id. A label id of a thing class means objects that nobody told apart: a crowd. Labels
+  that are not evaluated are void. ``cityscapesscripts.preparation.createPanopticImgs`` agrees.
+- ADE20K: in ``annotations_instance``, red is a pixel's category (1..100), green its object in any
+  category. Objects cover the stuff of ``annotations``, 50 of 150 labels; all other pixels are void.
+  Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
 """
 
 import json
@@ -54,8 +54,7 @@ ADE20K_IDS = {label: label if label in ADE20K_STUFF else 0 for label in range(15
 
 
 def _cityscapes_ids() -> np.ndarray:
-    """Return the segment id of each value of 16 bits: 0 for void, -1 where there is no such
-    label."""
+    """Return the segment id of each 16-bit value: 0 for void, -1 for an unknown label."""
     table = np.full(1 << 16, -1, np.int32)
     for label in (*CITYSCAPES_IGNORED, *(c.id for c in cityscapes_categories())):
         objects = range(label * CITYSCAPES_OBJECTS, (label + 1) * CITYSCAPES_OBJECTS)
@@ -68,8 +67,8 @@ CITYSCAPES_IDS = _cityscapes_ids()
 
 
 def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
-    """Read the segment ids of ``*_instanceIds.png``: its values, 0 for those that are not
-    evaluated.
+    """
+    Read the segment ids of ``*_instanceIds.png``: its values, 0 for labels that are not evaluated.
 
     Returns:
         int32 [H, W]; 0 is void.
@@ -78,8 +77,8 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
         raise UserError(
-            f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are no label "
-            "ids of Cityscapes. Are they train ids, or those of other classes?"
+            f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are not "
+            "label ids of Cityscapes. Are they train ids, or ids of other classes?"
         )
     return ids
 
@@ -92,8 +91,10 @@ def cityscapes_kind(number: int) -> tuple[int, int]:
 
 
 def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
-    """Read the segment ids of a PNG of ``annotations_instance`` and that of ``annotations``: of
-    stuff the label 1..150, of an object label * 256 + number.
+    """
+    Read the segment ids from a PNG of ``annotations_instance`` and its PNG of ``annotations``.
+
+    Stuff has its label 1..150, an object has label * 256 + number.
 
     Returns:
         int32 [H, W]; 0 is void.
@@ -115,7 +116,7 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
 
 
 def ade20k_labels(path: str | os.PathLike) -> Path:
-    """Return the PNG of labels beside one of ``annotations_instance``."""
+    """Return the PNG of labels for a PNG of ``annotations_instance``."""
     folder, split, name = Path(path).parents[2], Path(path).parent.name, Path(path).name
     return folder / "annotations" / split / name
 
@@ -134,14 +135,16 @@ CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 @dataclass(frozen=True)
 class PanopticRelease:
     """
+    A published panoptic data set, and how its files are read.
+
     Attributes:
-        split: relative to Detectron2's folder of data sets.
-        num_images: in the release. Another number is warned of.
-        image_suffix, png_suffix: ends of the file names; what is before is the image's id.
-        categories: of segments.
+        split: paths relative to Detectron2's folder of data sets.
+        num_images: number in the release; another number gives a warning.
+        image_suffix, png_suffix: ends of the file names; the rest is the image's id.
+        categories: categories of the segments.
         kind_of: segment id -> category and iscrowd.
         read_segments: see :class:`.PanopticSource`.
-        hint: what to do where a folder is missing.
+        hint: advice if a folder is missing.
     """
 
     split: PanopticSplit
@@ -192,8 +195,11 @@ PANOPTIC_RELEASES = _releases()
 
 @dataclass(frozen=True)
 class ReleaseSource(PanopticSource):
-    """The records of a release. Its segments are read from the PNGs once, and kept in the user's
-    cache until a PNG changes."""
+    """
+    The records of a release.
+
+    Segments are read from the PNGs once, and kept in the user's cache until a PNG changes.
+    """
 
     @property
     def release(self) -> PanopticRelease:
@@ -206,7 +212,7 @@ class ReleaseSource(PanopticSource):
         if len(names) != self.release.num_images:
             logger.warning(
                 f"{self.split.images}: has {len(names)} images, the release has "
-                f"{self.release.num_images}. Is it unpacked wholly?"
+                f"{self.release.num_images}. Is it unpacked completely?"
             )
         files = [file for _, png in names for file in self._pngs(png)]
         state = [str(self.split.segments), [[file, *state_of(file)] for file in files]]
@@ -226,7 +232,7 @@ class ReleaseSource(PanopticSource):
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
-        """Return the PNG of the segments and that of the labels; of Cityscapes they are one."""
+        """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
         folders = self.split.segments, self.split.annotations
         return tuple(os.path.join(folder, name) for folder in folders)
 
@@ -266,7 +272,7 @@ class ReleaseSource(PanopticSource):
 
 
 def release_source(name: str, root: Path) -> ReleaseSource:
-    """Return the records of one of ``PANOPTIC_RELEASES`` below a folder."""
+    """Return the records of a data set in ``PANOPTIC_RELEASES`` below a folder."""
     release = PANOPTIC_RELEASES[name]
     split = PanopticSplit(*(root / path for path in vars(release.split).values()))
     return ReleaseSource(name, split, read_segments=release.read_segments)

@@ -1,4 +1,4 @@
-"""Published data sets that are in use, as registered data sets of Detectron2."""
+"""Registers published data sets with Detectron2."""
 
 from collections.abc import Collection
 from functools import partial
@@ -14,11 +14,14 @@ from .splits import NAMED_SPLITS, load_named
 
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
-    """Register what is published, in place of Detectron2's only the names that are wanted. Files
-    are looked for when the records are asked for. It may be called again, with another root.
+    """
+    Register the published data sets; Detectron2's own names are only replaced if they are wanted.
+
+    Files are looked for when the records are asked for. The function may be called again, with
+    another root.
 
     Args:
-        root: folder of all, by default ``$DETECTRON2_DATASETS``.
+        root: folder of all data sets, by default ``$DETECTRON2_DATASETS``.
     """
     root = root or datasets_root()
     for name, named in NAMED_SPLITS.items():

@@ -1,4 +1,5 @@
-"""Panoptic data sets whose truth is kept by a server: images to be predicted, and the categories.
+"""
+Panoptic data sets whose truth only a server has: images to predict, and the categories.
 
 Their evaluation writes the predictions for the server and computes nothing.
 """
@@ -22,10 +23,12 @@ from .tables import cityscapes_categories
 @dataclass(frozen=True)
 class ServerSplit:
     """
+    A split without truth.
+
     Attributes:
-        classes: metadata of Panoptic-FPN.
+        classes: metadata for Panoptic-FPN.
         files: the images' folder first, relative to Detectron2's folder of data sets.
-        load: from them as absolute paths to the records: file_name and image_id.
+        load: makes records (file_name and image_id) from the files' absolute paths.
     """
 
     classes: dict
@@ -33,7 +36,7 @@ class ServerSplit:
     load: Callable[..., list[dict]]
 
     def metadata(self, images: Path) -> dict:
-        """Return the metadata of the registered data set; ``images`` is the folder of them."""
+        """Return the metadata of the registered data set; ``images`` is the folder of images."""
         return {
             **self.classes,
             "image_root": str(images),
@@ -44,7 +47,7 @@ class ServerSplit:
 
 
 def cityscapes_test_images(folder: Path) -> list[dict]:
-    """Return records of all images in the folder, with the ids that the server knows them by."""
+    """Return records of all images in the folder, with the ids that the server uses."""
     hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
     images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).pairs()
     return [

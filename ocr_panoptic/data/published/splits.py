@@ -1,6 +1,7 @@
-"""The published data sets of semantic segmentation, under their names for ``DATASETS``.
+"""
+The published data sets of semantic segmentation, under their names for ``DATASETS``.
 
-docs/published_data.md shows where each comes from and how it lies below ``$DETECTRON2_DATASETS``.
+docs/published_data.md shows their sources and how they lie below ``$DETECTRON2_DATASETS``.
 """
 
 import logging
@@ -18,9 +19,11 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class NamedSplit:
     """
+    A published semantic data set.
+
     Attributes:
-        folders: relative to ``$DETECTRON2_DATASETS``.
-        num_images: of the release. Another number is warned of.
+        folders: paths relative to ``$DETECTRON2_DATASETS``.
+        num_images: number in the release; another number gives a warning.
     """
 
     space: LabelSpace
@@ -45,7 +48,7 @@ def _plain(images: str, labels: str, hint: str, listed_by_labels: bool = False) 
 def _named_splits() -> dict[str, NamedSplit]:
     archives = "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip"
     train, val, test = (_cityscapes(s, "gtFine", archives) for s in ("train", "val", "test"))
-    test = replace(test, labels=None)  # the published ones are empty
+    test = replace(test, labels=None)  # the published label files are empty
     archives = "leftImg8bit_trainextra.zip and gtCoarse.zip"
     extra = _cityscapes("train_extra", "gtCoarse", archives)
     cityscapes = tables.cityscapes()
@@ -119,6 +122,6 @@ def load_named(name: str, root: Path) -> list[dict]:
     if len(records) != split.num_images:
         logger.warning(
             f"{name}: {len(records)} images found, the release has {split.num_images}. "
-            "Is it unpacked wholly?"
+            "Is it unpacked completely?"
         )
     return records

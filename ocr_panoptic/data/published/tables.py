@@ -1,6 +1,7 @@
-"""Classes and raw labels of the published data sets: what each value in their label files means.
+"""
+Classes and raw labels of the published data sets: the meaning of each value in their label files.
 
-The label maps name every value that a release uses, so that any other value is a fault.
+The label maps name every value that a release uses, so any other value is a fault.
 """
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_colors
@@ -36,7 +37,7 @@ CITYSCAPES_IGNORED = {  # the other label ids
     **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
     30: "trailer",
 }
-CITYSCAPES_OBJECTS = 1000  # label id * 1000 + number is an object
+CITYSCAPES_OBJECTS = 1000  # an object has label id * 1000 + number
 
 # Labels 1..150 of ADE20K without instances. The other 100 are, in this order, the categories
 # 1..100 of the instances (the release's categoryMapping.txt).
@@ -116,8 +117,7 @@ def cityscapes() -> LabelSpace:
 
 
 def cityscapes_categories() -> list[Category]:
-    """Return the classes of Cityscapes as panoptic categories, by their label ids: 8 things, 11
-    stuff."""
+    """Return Cityscapes' classes as panoptic categories, by label id: 8 things, 11 stuff."""
     return [
         Category(number, name, category in CITYSCAPES_THINGS, color)
         for number, name, category, color in CITYSCAPES_CLASSES
@@ -138,7 +138,7 @@ def ade20k() -> LabelSpace:
 
 
 def ade20k_categories() -> list[Category]:
-    """Return 100 things and 50 stuff classes by their labels - 1."""
+    """Return 100 thing and 50 stuff categories, whose ids are the labels minus 1."""
     return [
         Category(label - 1, name, label not in ADE20K_STUFF, color)
         for label, (name, color) in enumerate(zip(ade20k_classes(), derived_colors(150)), 1)
@@ -146,7 +146,7 @@ def ade20k_categories() -> list[Category]:
 
 
 def lip() -> LabelSpace:
-    """Return 20 classes, background among them."""
+    """Return 20 classes, including background."""
     label_map = {**{raw: raw for raw in range(20)}, VOID_LABEL: VOID_LABEL}
     return LabelSpace(LIP_CLASSES, label_map, derived_colors(20), LIP_FLIP_PAIRS)
 
@@ -164,7 +164,7 @@ def pascal_context(with_background: bool) -> LabelSpace:
 
 
 def coco_stuff_ids() -> dict[int, str]:
-    """Return class id 1..182 -> name of the 171 that are used."""
+    """Return class id 1..182 -> name, for the 171 classes in use."""
     from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
     things = {c["id"]: c["name"] for c in COCO_CATEGORIES if c["isthing"]}
@@ -172,7 +172,8 @@ def coco_stuff_ids() -> dict[int, str]:
 
 
 def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
-    """Return the 171 classes of COCO-Stuff.
+    """
+    Return the 171 classes of COCO-Stuff.
 
     Args:
         offset: raw label - class id: 0 in the 10k release, -1 in the PNGs of the 164k release.

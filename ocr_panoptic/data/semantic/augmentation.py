@@ -1,7 +1,8 @@
-"""Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
+"""
+Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
 
-Labels are resized by nearest neighbour. Images are reduced with antialiasing, which the published
-codes (OpenCV) do not have.
+Labels are resized by nearest neighbour. Images are reduced with antialiasing, unlike in the
+published codes (OpenCV).
 
 Shape letters: H, W size of the image.
 """
@@ -27,10 +28,11 @@ INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 def build_semantic_augmentation(
     cfg: CfgNode, is_train: bool, flip_pairs: Sequence[tuple[int, int]] = ()
 ) -> list[T.Augmentation]:
-    """Return the augmentations that ``cfg.INPUT`` describes.
+    """
+    Return the augmentations that ``cfg.INPUT`` describes.
 
     In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
-    colours. Otherwise the image is resized, if at all, and stays whole.
+    colours. Otherwise the image is only resized, if the config says so.
 
     Args:
         flip_pairs: labels that change places in a mirrored image.
@@ -45,12 +47,14 @@ def build_semantic_augmentation(
 
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
-    """Return the augmentations of a training for labels that are made of the image's labels: the
-    image is resized and flipped before, since that changes distances and directions, and cropped
-    after, since a crop does not show what lies beyond it.
+    """
+    Return the augmentations of a training whose truth is made from the image's labels.
+
+    The image is resized and flipped before, since that changes distances and directions, and
+    cropped after, since a crop does not show what lies beyond it.
 
     Args:
-        truth: makes them.
+        truth: transform that makes the truth.
     """
     _check(cfg.INPUT)
     inputs = cfg.INPUT
@@ -62,7 +66,7 @@ def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
     interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
     if inputs.FIXED_SIZE:
         resize = T.Resize(tuple(inputs.FIXED_SIZE), interpolation)
-    else:  # 0 leaves the size alone
+    else:  # a size of 0 does not resize
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
         else:
@@ -146,7 +150,7 @@ class RandomScaleAspect(T.Augmentation):
 
 
 class RandomBrightnessShift(T.Augmentation):
-    """Add one integer, uniform in -shift..shift, to all pixels and colours, and clip to 0..255."""
+    """Add a random integer in -shift..shift to all pixels and colours, and clip to 0..255."""
 
     def __init__(self, shift: int):
         super().__init__()
@@ -158,18 +162,17 @@ class RandomBrightnessShift(T.Augmentation):
 
 
 class BrightnessTransform(T.NoOpTransform):
-    """Add an integer to the first three channels, and clip to 0..255; labels and coordinates
-    stay."""
+    """A transform that adds an integer to the first three channels, and clips to 0..255."""
 
     def __init__(self, shift: int):
         super().__init__()
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """uint8 [H, W, C]."""
+        """Return the brighter or darker image, uint8 [H, W, C]."""
         shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
-        if self.shift >= 0:  # clipped before, as a sum of bytes begins anew at 256
+        if self.shift >= 0:  # clip first, since a sum of bytes wraps around at 256
             np.add(np.minimum(colours, 255 - size), size, out=colours)
         else:
             np.subtract(np.maximum(colours, size), size, out=colours)
@@ -180,8 +183,12 @@ class BrightnessTransform(T.NoOpTransform):
 
 
 class PadToSize(T.Augmentation):
-    """Pad smaller images at the bottom and on the right: the image with the pixel mean, which is 0
-    behind the normalisation, and the labels with the ignored one."""
+    """
+    Pad smaller images at the bottom and on the right.
+
+    The image is padded with the pixel mean, which is 0 after the normalisation, and the labels with
+    the ignored label.
+    """
 
     def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):
         super().__init__()
@@ -195,15 +202,14 @@ class PadToSize(T.Augmentation):
 
 
 class MeanPadTransform(T.PadTransform):
-    """Detectron2's padding with one value for each channel. The image becomes float32, as the mean
-    is no integer."""
+    """Detectron2's padding with a value for each channel, in float32, since means are fractions."""
 
     def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
         super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)
         self.pixel_mean = pixel_mean
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """[H, W, C] of any type -> float32 [H + bottom, W + right, C]."""
+        """Return the padded image [H, W, C] as float32 [H + bottom, W + right, C]."""
         height, width, channels = img.shape
         padded = np.empty((height + self.y1, width + self.x1, channels), np.float32)
         padded[:] = self.pixel_mean

@@ -1,7 +1,8 @@
-"""The classes of a semantic data set, and what the labels in its files mean.
+"""
+The classes of a semantic data set, and the meaning of the labels in its files.
 
-Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other labels,
-"raw" ones; a map leads from each raw label that may occur to a training label.
+Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other, "raw"
+labels; a map leads from each raw label that may occur to a training label.
 
 Shape letters: K classes.
 """
@@ -29,13 +30,15 @@ WHITE = [255, 255, 255]
 @dataclass(frozen=True)
 class LabelSpace:
     """
+    The classes of a semantic data set and its map of labels.
+
     Attributes:
         classes: K names, in the order of training labels.
         label_map: raw label -> training label or 255. A raw label that it lacks is a fault.
-        default_ignore: nobody has said which labels are ignored.
+        default_ignore: the file does not say which labels are ignored.
         colors: K colours, RGB 0..255.
         flip_pairs: training labels that change places in a mirrored image (left and right arm).
-        class_categories: the coarser category of each class, where a benchmark scores those too.
+        class_categories: the coarser category of each class, if a benchmark scores categories, too.
     """
 
     classes: tuple[str, ...]
@@ -46,8 +49,7 @@ class LabelSpace:
     class_categories: tuple[str, ...] | None = None
 
     def metadata(self) -> dict:
-        """Return the classes as Detectron2's metadata name them, with ``label_map`` and
-        ``flip_pairs``."""
+        """Return Detectron2's metadata of the classes, with ``label_map`` and ``flip_pairs``."""
         metadata = {
             "evaluator_type": "sem_seg",
             "ignore_label": VOID_LABEL,
@@ -61,7 +63,7 @@ class LabelSpace:
         return metadata
 
     def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
-        """Return the label space with its classes in this order, if they have the same names."""
+        """Return the label space with its classes in this order, if the names are the same."""
         if sorted(names) != sorted(self.classes):
             return self
         order = [self.classes.index(name) for name in names]
@@ -79,19 +81,20 @@ class LabelSpace:
 def read_class_file(path: Path) -> LabelSpace:
     """Read a YAML or JSON file of classes; datasets/README.md shows the format."""
     if not path.is_file():
-        raise MissingFileError(f"{path}: file of classes not found, or no regular file.")
+        raise MissingFileError(f"{path}: file of classes not found, or not a regular file.")
     return parse_label_space(read_yaml(path), str(path))
 
 
 def parse_label_space(content: object, source: str) -> LabelSpace:
-    """Return the classes that a file describes.
+    """
+    Return the classes that a file describes.
 
     Args:
         content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
             "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a number or a list of
-            numbers and of colours. Without "labels" the raw labels are 0, 1, ... in the order of
-            the list, and the colours, if each class has one. Without "ignore" 255 is ignored,
-            unless a class has that number, or colours.
+            numbers and colours. Without "labels" the raw labels are 0, 1, ... in the order of the
+            list, and the colours, if each class has one. Without "ignore" 255 is ignored, unless a
+            class has that number, or colours.
         source: the file's name, for messages.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
@@ -140,7 +143,7 @@ def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
     flat = [name for pair in pairs for name in pair]
     for name in flat:
         if name not in names:
-            yield f"flip_pairs names {name!r}, which is no class."
+            yield f"flip_pairs names {name!r}, which is not a class."
         elif flat.count(name) > 1:
             yield f"flip_pairs names {name!r} {flat.count(name)} times."
 
@@ -176,7 +179,7 @@ def _label_map(
         for raw in raw_labels:
             if not is_color(raw) and (not is_id(raw) or raw > MAX_NUMBER):
                 faults.append(
-                    f"{owner!r}: label {raw!r} is no integer 0..{MAX_NUMBER}, and no colour "
+                    f"{owner!r}: label {raw!r} is neither an integer 0..{MAX_NUMBER} nor a colour "
                     "[R, G, B]."
                 )
                 continue

@@ -1,4 +1,4 @@
-"""Mapper of a semantic data set: a record becomes what the model takes."""
+"""The mapper of a semantic data set: from a record to the model's input."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,12 @@ from .augmentation import build_semantic_augmentation
 
 
 class SemanticDatasetMapper:
-    """Image and training labels of a record, augmented in training.
+    """
+    The image and the training labels of a record, augmented in training.
 
-    Unlike Detectron2's mapper it takes the labels as the file has them (the indices of a palette,
-    16 bits) and applies the label map of the data set that ``dataset_name`` of the record names.
-    For a data set without a map they must be 0..num_classes-1 or the ignored one.
+    Unlike Detectron2's mapper, it takes the file's own labels (the indices of a palette, 16 bits)
+    and applies the label map of the record's ``dataset_name``. Without a map, labels must be
+    0..num_classes-1 or the ignored label.
     """
 
     @configurable
@@ -41,16 +42,18 @@ class SemanticDatasetMapper:
         truth_of_file: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
         """
+        Set the options.
+
         Args:
             augmentations: augmentations of images and labels.
             image_format: "BGR" or "RGB".
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
-            keep_labels: give the labels outside training too, for schemes that see the truth.
+            keep_labels: also return labels outside training, for schemes that see the truth.
             read_labels: (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: outside training, makes "sem_seg" of the labels in the size of the file,
-                where the record names labels.
+            truth_of_file: outside training, makes "sem_seg" from the labels in the file's size, if
+                the record names labels.
         """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)
@@ -80,16 +83,17 @@ class SemanticDatasetMapper:
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
-        """Return the model's input for a record.
+        """
+        Return the model's input for a record.
 
         Args:
-            dataset_dict: record with file_name, dataset_name and, where labels are wanted,
+            dataset_dict: record with file_name, dataset_name and, if labels are needed,
                 sem_seg_file_name.
 
         Returns:
-            the record with "image", [C, H, W] uint8 (float32 where it was padded, or is of other
-            numbers), "height" and "width" of the file's image and, where labels are wanted,
-            "sem_seg", int64 [H, W].
+            the record with "image", [C, H, W] uint8 (float32 if padded, or not uint8 in the file),
+            "height" and "width" of the file's image and, if labels are needed, "sem_seg", int64
+            [H, W].
         """
         record = copy.copy(dataset_dict)
         image = read_picture(record["file_name"], self.image_format, self.channels)
@@ -123,7 +127,7 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Return the pairs of the training data, which must have the same classes."""
+    """Return the flip pairs of the training data, which must all have the same classes."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]

@@ -1,4 +1,4 @@
-"""Images and label images, paired by name, as records of Detectron2's standard format."""
+"""Pairs images and label images by name, as records of Detectron2's standard format."""
 
 import logging
 import os
@@ -16,24 +16,28 @@ from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
+)
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
-LOSSY_SUFFIXES = (".jpg", ".jpeg")  # of labels where there are no others
+LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels if there are no other label files
 
 
 @dataclass(frozen=True)
 class LabelledFolder:
-    """A folder of images and one of label images. A pair has the same path below its folder, except
-    for the suffixes and for what stands around ``{stem}`` in a pattern.
+    """
+    A folder of images and a folder of label images.
+
+    The files of a pair have the same path below their folders, except for the suffixes and the text
+    beside ``{stem}`` in a pattern.
 
     Attributes:
         images: folder, or pattern such as ``photos/{stem}.jpg``.
         labels: folder, or pattern such as ``masks/{stem}_mask.png``; None for a split whose labels
             are not published.
-        image_suffixes, label_suffixes: ends of the file names. Files with other ends are left
-            alone.
-        listed_by_labels: the folder of images holds more than this split; the labels say which.
-        hint: what to do where a folder is missing.
+        image_suffixes, label_suffixes: ends of the file names; other files are not read.
+        listed_by_labels: the folder of images holds more than this split, which the labels define.
+        hint: advice if a folder is missing.
     """
 
     images: Path
@@ -44,9 +48,10 @@ class LabelledFolder:
     hint: str = "Was it moved?"
 
     def pairs(self) -> list[tuple[Path, Path | None]]:
-        """Return pairs (image, label image or None) in the order of names.
+        """
+        Return pairs (image, label image or None) in the order of names.
 
-        Labels without image are left out with a warning.
+        Labels without an image are left out with a warning.
         """
         faults: list[str] = []
         labels: dict[str, Path | None] = {}
@@ -101,8 +106,7 @@ class LabelledFolder:
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
     def _hint(self, images: Mapping[str, Path]) -> str:
-        """Return the keys with which images and label images of other names are pairs, or how
-        such keys look."""
+        """Return advice: the data file's keys that pair images and label images of other names."""
         folder = folder_of(self.labels)
         labels = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in self.label_suffixes]
         if labels and STEM not in f"{self.images}{self.labels}":
@@ -120,8 +124,11 @@ class LabelledFolder:
 
 
 def _patterns(*sides: Sequence[Path]) -> list[Path]:
-    """Return a folder, or a pattern, for files of each side, so that what differs between the names
-    of a side is the name that both sides share."""
+    """
+    Return a folder, or a pattern, for the files of each side.
+
+    The part of the names that differs within a side is the stem that both sides share.
+    """
     folders = [Path(os.path.commonpath([file.parent for file in files])) for files in sides]
     ends = [files[0].suffix if len({f.suffix for f in files}) == 1 else "" for files in sides]
     names = [
@@ -131,7 +138,7 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
     starts = [re.sub(r"\d+$", "", os.path.commonprefix(listed)) for listed in names]
     tails = [os.path.commonprefix([n[::-1] for n in listed])[::-1] for listed in names]
     tails = [re.sub(r"^\d+", "", tail) for tail in tails]
-    # What the sides have in common belongs to the shared name.
+    # A common part of both sides belongs to the shared name.
     common = len(os.path.commonprefix([start[::-1] for start in starts]))
     starts = [start[: len(start) - common] for start in starts]
     common = len(os.path.commonprefix(tails))
@@ -143,15 +150,15 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
 
 
 def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return some of the files of a place, or how those end that it has instead."""
+    """Return some of the files of a place, or else the suffixes of its other files."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
-    return f"where files end in {first_few(ends)}" if ends else "where no file is such a one"
+    return f"where files end in {first_few(ends)}" if ends else "where there is no such file"
 
 
 def _path_of(place: Path, key: str, suffixes: tuple[str, ...]) -> str:
-    """Return where the file of a key would be, for messages."""
+    """Return the path where the file of a key is expected, for messages."""
     if STEM in str(place):
         return str(place).replace(STEM, key)
     others = [suffix for suffix in suffixes if suffix not in ("", suffixes[0])]
@@ -166,13 +173,16 @@ def _files(
     other_place: Path | None,
     taken: object = (),
 ) -> dict[str, Path]:
-    """Return key -> file, for files with one of the suffixes: the key is the path below the folder
-    without suffix, or what a pattern has as ``{stem}``, with its folder.
+    """
+    Return key -> file, for files with one of the suffixes.
+
+    The key is the path below the folder without suffix, or what a pattern has as ``{stem}``, with
+    its folder.
 
     Args:
-        other_place: folder or pattern of other files; what lies below it is left alone if it is
-            inside this folder.
-        taken: files that are known to be others.
+        other_place: folder or pattern of other files; if it lies inside this folder, its files are
+            skipped.
+        taken: files that belong to the other side.
     """
     found: dict[str, Path] = {}
     folder, pattern, suffixes = _parsed(place, suffixes)
@@ -191,11 +201,13 @@ def _files(
                 continue
             key = match["folder"] + match["stem"]
             if has_controls(str(path)):
-                faults.append(f"{path}: control characters, or bytes that are no UTF-8. Rename it.")
+                faults.append(
+                    f"{path}: control characters, or bytes that are not UTF-8. Rename it."
+                )
                 continue
             if key in found:
                 hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
-                faults.append(f"{path}: has the name of {found[key]}, but for its end. {hint}")
+                faults.append(f"{path}: has the name of {found[key]}, except for its end. {hint}")
             found[key] = path
     return found
 
@@ -203,20 +215,20 @@ def _files(
 def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
     """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
     folder = folder_of(place)
-    around = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in (*IMAGE_SUFFIXES, ".gif") if around.lower().endswith(s)), None):
-        around, suffixes = around[: -len(own)], (own,)
-    before, *after = map(re.escape, around.split(STEM))
+    template = place.relative_to(folder).as_posix() if folder != place else STEM
+    if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
+        template, suffixes = template[: -len(own)], (own,)
+    before, *after = map(re.escape, template.split(STEM))
     text = rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}"
     return folder, re.compile(text), suffixes
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
-    """Return records with file_name, dataset_name and, where there are labels, sem_seg_file_name
-    (raw).
+    """
+    Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name (raw).
 
     Args:
-        name: the data set's; the mapper finds the label map by it.
+        name: name of the data set, by which the mapper finds the label map.
         folders: all parts of the data set.
     """
     records = []

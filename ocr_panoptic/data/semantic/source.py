@@ -1,4 +1,4 @@
-"""Semantic data as they lie: images and label PNGs of the same names."""
+"""Semantic data in place: images and label PNGs with the same names."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,21 +14,24 @@ from ocr_panoptic.data.findings import Look, label_warnings
 from ocr_panoptic.formats.labels import (
     COLOURED,
     check_known,
+    color_label,
     colours_of,
     decoded_labels,
     label_areas,
+    label_text,
 )
-from ocr_panoptic.formats.pictures import Color, load_labels, read_size
+from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
 
-FIRST, MOST_SHOWN = 20, 40  # label images that are looked at for colours, and colours in a message
+FIRST, MOST = 20, 40  # label images that are searched for foreign labels; labels in a message
 
 
 @dataclass(frozen=True)
 class SemanticSource:
-    """The records of one split; called, it returns all of them, see :func:`load_semantic`.
+    """
+    The records of a split; a call returns all of them, see :func:`load_semantic`.
 
     Attributes:
         name: name of the data set.
@@ -48,21 +51,20 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source with its classes in the order of other metadata, if these have the same
-        names."""
+        """Return the source in the class order of other metadata, if these have the same names."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
 
-    # What the check of data asks of each kind of source.
+    # Methods for the check of data, which each kind of source has.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by training label."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return what the result of a check depends on besides the files."""
+        """Return all that the result of a check depends on, except the files."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:
@@ -74,28 +76,35 @@ class SemanticSource:
         return pair
 
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-        """Yield one fault if the first label images have colours, and the classes have none."""
-        if any(label >= COLOURED for label in self.space.label_map):
-            return
-        found: dict[Color, None] = {}
+        """Yield one fault, instead of one for each image, if most have labels that no class has."""
+        foreign: Counter[int] = Counter()
         for _, label_file in pairs[:FIRST]:
-            with suppress(FileNotFoundError, ValueError):  # told with the image
-                found |= dict.fromkeys(colours_of(label_file))
-        if found:
-            shown = [str([*color]) for color in found]
-            more = ", ..." if len(shown) > MOST_SHOWN else ""
-            yield (
-                f"{self.split.labels}: has colours, and the classes have none. Write each as "
-                f"{{name: NAME, color: [R, G, B]}}. Found {', '.join(shown[:MOST_SHOWN])}{more}. "
-                "Or are they photos, panoptic PNGs, or masks by their opacity?"
-            )
+            with suppress(FileNotFoundError, ValueError):  # reported with the image
+                foreign.update(self._foreign(label_file))
+        if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
+            return
+        shown = ", ".join(map(label_text, sorted(foreign)))
+        form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
+        key = "color" if max(foreign) >= COLOURED else "labels"
+        yield (
+            f"{self.split.labels}: has labels that no class has: {shown}. Write each class as "
+            f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
+            "they other files: photos, panoptic PNGs, masks by their opacity?"
+        )
+
+    def _foreign(self, label_file: Path) -> set[int]:
+        known = self.space.label_map
+        if colours := colours_of(label_file) if max(known) < COLOURED else ():
+            return set(map(color_label, colours))
+        file = load_labels(label_file, "label image", allow_jpeg=True)
+        return label_areas(decoded_labels(file, label_file, known)[0]).keys() - known.keys()
 
     def checker(self) -> Callable[[tuple[Path, Path]], Look]:
         """Return :func:`check_labelled_image` of this source, for other processes."""
         return partial(check_labelled_image, self.space, self.channels)
 
     def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
-        """Yield what is odd about the labels."""
+        """Yield warnings about the labels."""
         names = dict(enumerate(self.space.classes))
         return label_warnings(looks, names, self.space.default_ignore)
 

@@ -1,5 +1,5 @@
-"""Trained models as ONNX files. Nothing else of the package imports it, as it needs the packages of
-the extra "export". :mod:`.run_onnx`, copied away, needs onnxruntime alone of them."""
+"""Export of trained models as ONNX files. It needs the packages of the extra "export", so the rest
+of the package does not import it. A copy of :mod:`.run_onnx` needs only onnxruntime of them."""
 
 from ocr_panoptic.errors import MissingPackageError
 

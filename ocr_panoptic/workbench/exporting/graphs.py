@@ -1,9 +1,9 @@
 """
-The networks as they are exported: from one resized image to labels, or to labels and
-instances; :mod:`.stages` has what is before and after them.
+The exported networks, which turn a resized image into labels, or into labels and instances.
+:mod:`.stages` has the steps before and after them.
 
-Shape shorthand: H W size of the image that the network gets, Ho Wo size of the results wanted,
-K classes, h w feature size, M instances, s side of a mask.
+Shape shorthand: H W size of the network's input image, Ho Wo size of the results, K classes, h w
+feature size, M instances, s side of a mask.
 """
 
 import torch
@@ -25,15 +25,15 @@ CHANNEL_ORDERS = ("RGB", "BGR")
 
 class SemanticGraph(nn.Module):
     """
-    An ``OCRSemanticSegmentor``, from a resized image to labels.
+    An ``OCRSemanticSegmentor`` that turns a resized image into labels.
 
     Args:
-        model: in evaluation mode, on the CPU.
-        channel_order: of the images that it was trained on, INPUT.FORMAT.
+        model: model in evaluation mode, on the CPU.
+        channel_order: INPUT.FORMAT of the training.
 
     Attributes:
-        outputs: names of what :meth:`forward` returns.
-        stride: of the coarsest map in the network, in pixels of the image.
+        outputs: names of the results of :meth:`forward`.
+        stride: stride of the network's coarsest map, in pixels of the image.
     """
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
@@ -43,32 +43,32 @@ class SemanticGraph(nn.Module):
         super().__init__()
         if channel_order not in CHANNEL_ORDERS:
             raise UserError(
-                f"INPUT.FORMAT is {channel_order}; it is {' or '.join(CHANNEL_ORDERS)} in a model "
-                "that is exported"
+                f"INPUT.FORMAT is {channel_order}; only models with "
+                f"{' or '.join(CHANNEL_ORDERS)} can be exported"
             )
         channels = model.pixel_mean.numel()
         if channels != 3:
             raise UserError(
-                f"INPUT.CHANNELS is {channels}; an exported model takes images of 3, in colour"
+                f"INPUT.CHANNELS is {channels}; only models for 3 channels (colour) can be exported"
             )
         context = getattr(model.sem_seg_head, "context", None)
         if context is not None and context.needs_truth:
             raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) needs the ground "
-                "truth of every image, which an exported model does not get"
+                "truth of every image, so it cannot be exported"
             )
         if any(isinstance(module, WindowBlock) for module in model.modules()):
             raise UserError(
-                "A Swin cannot be exported: with windows on maps of any size PyTorch's exporter "
-                "comes to no end. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can"
+                "A Swin cannot be exported: PyTorch's exporter does not terminate on windows over "
+                "maps of any size. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can be exported"
             )
-        # Padding that follows from sizes nests their expressions, which takes tracing minutes.
+        # Padding computed from sizes nests their expressions, and tracing takes minutes.
         self.model = evenly_padded(model)
         self.is_bgr = channel_order == "BGR"
         self.check()
 
     def check(self) -> None:
-        """Raises ValueError for what this kind of model alone may have."""
+        """Raise UserError if the model has settings that cannot be exported."""
         if not self.model.sees_images_once:
             raise UserError(
                 "TEST.SCALES, TEST.FLIP or TEST.SLIDING_WINDOW is set, but an exported model sees "
@@ -78,7 +78,7 @@ class SemanticGraph(nn.Module):
 
     @property
     def divisor(self) -> int:
-        """Images are padded to multiples of it."""
+        """Return the number to whose multiples images are padded."""
         return self.model.divisor
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
@@ -87,19 +87,20 @@ class SemanticGraph(nn.Module):
         the label; and logits, float32 [K, h, w], which cover the padded image.
 
         Args:
-            image: int32 [H, W, 3] RGB, 0..255
-            size: int64 [2], Ho and Wo
+            image: image, int32 [H, W, 3] RGB, 0..255.
+            size: Ho and Wo, int64 [2].
         """
         x = self.prepared(image)
         logits = self.logits(self.model.backbone(x))
         return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """[1, 3, padded H, padded W], normalised, then padded with 0 below and on the right."""
+        """Return the image normalised, then padded with 0 below and on the right, as [1, 3, padded
+        H, padded W]."""
         x = image.permute(2, 0, 1)
         x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
         x = x / self.model.pixel_std
-        # A multiple by its form, which lets the exporter reason about the features' sizes.
+        # Written as a multiple of the divisor, so that the exporter can derive the features' sizes.
         bottom, right = (
             (side + self.divisor - 1) // self.divisor * self.divisor - side
             for side in image.shape[:2]
@@ -107,22 +108,22 @@ class SemanticGraph(nn.Module):
         return F.pad(x[None], (0, right, 0, bottom))
 
     def logits(self, features: dict[str, Tensor]) -> Tensor:
-        """The final ones, [1, K, h, w]."""
+        """Return the final logits, [1, K, h, w]."""
         predicted = self.model.sem_seg_head.layers(features)
-        return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
+        return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """Labels, confidences and logits as :meth:`forward` returns them."""
+        """Return the results of :meth:`forward`."""
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
 
 class PanopticGraph(SemanticGraph):
-    """A ``PanopticFPN`` with any semantic head, from a resized image to labels and instances.
-    Arguments and errors are those of :class:`SemanticGraph`."""
+    """A ``PanopticFPN`` with any semantic head that turns a resized image into labels and
+    instances. It takes the arguments of :class:`SemanticGraph`."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
-    stride = 64  # of the RPN's coarsest map
+    stride = 64  # the RPN's coarsest map
 
     def check(self) -> None:
         check_instances(self.model)
@@ -141,9 +142,9 @@ class PanopticGraph(SemanticGraph):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Return what :meth:`SemanticGraph.forward` does, and boxes, float32 [M, 4] as x0, y0, x1, y1
-        in pixels of Ho x Wo; scores, float32 [M], the highest first; classes, int64 [M], of the
-        things; masks, float32 [M, s, s], probabilities in the boxes.
+        Return the results of :meth:`SemanticGraph.forward`, then boxes, float32 [M, 4] as x0, y0,
+        x1, y1 in pixels of Ho x Wo; scores, float32 [M], falling; thing classes, int64 [M]; masks,
+        float32 [M, s, s], probabilities in the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
@@ -157,8 +158,8 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """The graph of a model. Arguments are those of :class:`SemanticGraph`."""
-    # Not a subclass: it may compute anything.
+    """Return the graph of a model; the arguments are those of :class:`SemanticGraph`."""
+    # Subclasses are refused, since they may compute something else.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)
     if type(model) is OCRSemanticSegmentor:

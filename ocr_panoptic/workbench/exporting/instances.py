@@ -1,9 +1,9 @@
 """
-The instances of a Panoptic-FPN, from features to boxes and masks, of one image of any size.
+Panoptic-FPN's instances: from features to boxes and masks, for a single image of any size.
 
-Detectron2's own code keeps boxes in structures and chooses its operations by their number, which
-an exporter cannot follow. This is the same computation on plain tensors, for the networks of
-Detectron2's ``RPN`` and ``StandardROIHeads``.
+Detectron2's own code keeps boxes in structures and branches on their number, which an exporter
+cannot follow. This module does the same computation on plain tensors, for Detectron2's ``RPN`` and
+``StandardROIHeads``.
 
 Shape shorthand: R proposals, M instances, T thing classes, L levels of the FPN, C channels,
 h w feature size, s side of a mask.
@@ -29,11 +29,11 @@ from .operators import nms
 Features = dict[str, Tensor]
 
 EVERY_SCORE = -1e30
-"""A threshold of scores that only -inf does not reach."""
+"""A threshold below every score except -inf."""
 
 
 def check_instances(model: nn.Module) -> None:
-    """Check that the inference of a network is what this module computes."""
+    """Raise UserError if this module does not compute the network's inference."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
     _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)
@@ -52,7 +52,7 @@ def check_instances(model: nn.Module) -> None:
 
 
 def _check_class(what: str, module: nn.Module, *expected: type) -> None:
-    # Not a subclass: it may compute anything.
+    # Subclasses are refused, since they may compute something else.
     if type(module) not in expected:
         raise UserError(
             f"{what} is a {type(module).__name__}; only {expected[0].__name__} can be exported"
@@ -63,12 +63,12 @@ def find_instances(
     model: nn.Module, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
-    classes, int64 [M]; and masks in the boxes, probabilities [M, s, s].
+    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; falling scores [M]; classes, int64
+    [M]; and masks in the boxes, probabilities [M, s, s].
 
     Args:
-        model: a ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
-        features: of its backbone, [1, C, h, w] each.
+        model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
+        features: features of its backbone, [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads
@@ -76,14 +76,14 @@ def find_instances(
     boxes, scores, classes = _classify(heads, features, proposals, size)
     maps = [features[name] for name in heads.mask_in_features]
     logits = heads.mask_head.layers(pool(heads.mask_pooler, maps, boxes))
-    if logits.shape[1] == 1:  # one mask for all classes
+    if logits.shape[1] == 1:  # all classes share a mask
         return boxes, scores, classes, logits[:, 0].sigmoid()
     own = classes[:, None, None, None].expand(-1, 1, *logits.shape[2:])
     return boxes, scores, classes, logits.gather(1, own)[:, 0].sigmoid()
 
 
 def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
-    """The boxes [R, 4] that Detectron2's ``find_top_rpn_proposals`` chooses."""
+    """Return the boxes [R, 4] of Detectron2's ``find_top_rpn_proposals``."""
     maps = [features[name] for name in rpn.in_features]
     predictions = zip(rpn.anchor_generator(maps), *rpn.rpn_head(maps), strict=True)
     level_boxes, level_scores = [], []
@@ -96,7 +96,7 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
         level_boxes.append(clipped(boxes, size))
         level_scores.append(scores)
     boxes = torch.cat(level_boxes)
-    # Each level is a group of its own, in which the boxes of the others have no score.
+    # Each level is a separate group, in which boxes of other levels have score -inf.
     last = len(level_scores) - 1
     scores = torch.cat(
         [
@@ -114,7 +114,7 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
 def _classify(
     heads: StandardROIHeads, features: Features, proposals: Tensor, size: Size
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Boxes [M, 4], scores [M] and classes [M], of Detectron2's ``fast_rcnn_inference``."""
+    """Return boxes [M, 4], scores [M] and classes [M] of Detectron2's ``fast_rcnn_inference``."""
     predictor = heads.box_predictor
     maps = [features[name] for name in heads.box_in_features]
     pooled = heads.box_head(pool(heads.box_pooler, maps, proposals))
@@ -122,7 +122,7 @@ def _classify(
     scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
     boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
     boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
-    # Sets of boxes with one class each, or one set that all classes share.
+    # Either each class has its set of boxes, or all classes share a set.
     scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
     kept = nms(
         boxes,
@@ -137,22 +137,20 @@ def _classify(
 
 def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
-    Detectron2's ``ROIPooler``: each box from the level of the pyramid that fits its size.
+    Return the features [R, C, s, s] of boxes, each pooled from the pyramid level that fits its
+    size, as Detectron2's ``ROIPooler`` does.
 
     Args:
-        maps: of the levels, [1, C, h, w], the finest first.
-        boxes: [R, 4]
-
-    Returns:
-        [R, C, s, s]
+        maps: maps of the levels, [1, C, h, w], the finest first.
+        boxes: boxes [R, 4].
     """
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
     pooled = None
     for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
-        # A number of boxes that depends on the image costs an exporter more than boxes of no
-        # size cost ROIAlign, of which some runtimes make NaN.
+        # All boxes go to every level, with size 0 on wrong levels: a varying number of boxes costs
+        # an exporter more. torch.where drops the NaN that some runtimes compute for size 0.
         own = levels == level
         found = torchvision.ops.roi_align(
             map_,
@@ -167,7 +165,7 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
 
 
 def clipped(boxes: Tensor, size: Size) -> Tensor:
-    """Boxes [..., 4], cut to an image of this height and width."""
+    """Return boxes [..., 4] clipped to an image of this height and width."""
     height, width = size
     x0, y0, x1, y1 = boxes.unbind(-1)
     sides = x0.clamp(0, width), y0.clamp(0, height), x1.clamp(0, width), y1.clamp(0, height)

@@ -1,4 +1,4 @@
-"""Writing a model as an ONNX file that says by itself how it is used."""
+"""Writing a model as a self-contained ONNX file, with its description in the metadata."""
 
 import json
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 OPSET = 18
 INPUTS = ("resized", "size")
 LARGEST = 2**28
-"""Elements of a weight that is computed from others beforehand, at most."""
+"""Largest number of elements of a weight that constant folding computes."""
 
 
 def export_onnx(
@@ -48,20 +48,20 @@ def export_onnx(
     precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
-    Write a model as an ONNX file, which takes its name once onnxruntime computes with it what the
-    model computes.
+    Write a model as an ONNX file. The file gets its name only after onnxruntime has reproduced the
+    model's results with it.
 
     Args:
-        model: of a network as it is trained, on the CPU.
-        channel_order: of its images, INPUT.FORMAT.
-        augmentation: how an image is resized in tests.
-        description: of :func:`.describe`.
-        path: of the file, which is written whole or not at all.
-        semantic_logits: of :func:`.check_parity`.
-        precision: "float32" or "int8". The limits of int8 are wider (:func:`.parity_faults`).
+        model: inference model of an unfused network, on the CPU.
+        channel_order: INPUT.FORMAT of the model's images.
+        augmentation: resizing of test images.
+        description: result of :func:`.describe`.
+        path: file to write, whole or not at all.
+        semantic_logits: see :func:`.check_parity`.
+        precision: "float32" or "int8", which has wider limits (:func:`.parity_faults`).
 
     Returns:
-        the rows of :func:`.check_parity`.
+        rows of :func:`.check_parity`
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -71,19 +71,19 @@ def export_onnx(
         for row in rows:
             if faults := parity_faults(row, precision):
                 raise UserError(
-                    f"{path} is not written: in onnxruntime it differs from the model, on an image "
-                    f"of {row['image']}: {', '.join(faults)}. Try another version of onnxruntime, "
-                    "or another checkpoint of the run (--weights)."
+                    f"{path} is not written: onnxruntime's results differ from the model's on an "
+                    f"image of {row['image']}: {', '.join(faults)}. Try another version of "
+                    "onnxruntime, or another checkpoint of the run (--weights)."
                 )
     return rows
 
 
 def quantized(model: ir.Model) -> ir.Model:
     """
-    Return a network whose convolutions and linear layers compute in 8 bits, by onnxruntime's
-    dynamic quantisation: weights are stored in 8 bits, inputs are rounded to 8 bits as they come.
+    Return a network whose convolutions and linear layers compute in 8 bits by onnxruntime's
+    dynamic quantisation: weights are stored in 8 bits, inputs are rounded at run time.
     """
-    # Folding the norms makes the weights constants, which alone are quantised.
+    # Only constants are quantised, so norms are folded into the weights first.
     proto = ir.to_proto(optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST))
     proto.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     del proto.graph.value_info[:]  # the quantiser transposes weights and would keep old shapes
@@ -92,7 +92,7 @@ def quantized(model: ir.Model) -> ir.Model:
         path = Path(folder) / "int8.onnx"
         quantize_dynamic(proto, path, op_types_to_quantize=kinds, weight_type=QuantType.QUInt8)
         found = ir.from_proto(onnx.load(path))
-    found.graph.sort()  # the quantiser overlooks what a loop's body takes from outside
+    found.graph.sort()  # the quantiser ignores outer values that a loop's body uses
     return found
 
 
@@ -103,10 +103,10 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """Write the graph of a model; other arguments are those of :func:`export_onnx`."""
+    """Write the graph of a model; the other arguments are those of :func:`export_onnx`."""
     resize = resize_stage(augmentation)
-    # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
-    # the exporter takes sizes that are 1, or equal by chance, for constants.
+    # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
+    # least 2 pixels along each side, and no side is a multiple of another.
     image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.int32)
     size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
     dynamic = torch.export.Dim.DYNAMIC
@@ -153,12 +153,12 @@ def write_onnx(
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the description that :class:`.run_onnx.Model` reads, for JSON.
+    Return the description for :class:`.run_onnx.Model`, as JSON values.
 
     Args:
-        model: a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
-        metadata: of a data set with the model's classes.
-        made: what the model was made of: versions, the config's hash, ...
+        model: ``PanopticFPN`` or ``OCRSemanticSegmentor``.
+        metadata: metadata of a data set with the model's classes.
+        made: origin of the model: versions, the config's hash, ...
     """
 
     def classes(names: list[str], colors: list) -> list[dict[str, Any]]:

@@ -1,10 +1,10 @@
 """
-Operators of PyTorch that stand for a part of an ONNX graph which the exporter cannot find by
-itself, and that part; and the graphs of those that it has for maps of fixed sizes alone.
+PyTorch operators with hand-written ONNX graphs: custom operators that the exporter cannot derive,
+and operators that it supports only for maps of fixed size.
 
-Shape shorthand: B sets of boxes, G groups that are suppressed apart from each other, R boxes of a
-set, M boxes that are left; H W size of an image, Ho Wo size of the labels wanted, K classes, h w
-feature size; N images, C channels, s cells of a pooled map along a side.
+Shape shorthand: B sets of boxes, G groups that are suppressed separately, R boxes of a set, M kept
+boxes; H W size of an image, Ho Wo size of the labels, K classes, h w feature size; N images, C
+channels, s cells of a pooled map along a side.
 """
 
 from functools import partial
@@ -25,17 +25,17 @@ def nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, limit: int
 ) -> Tensor:
     """
-    Non-maximum suppression, within each set of boxes and each group.
+    Suppress boxes that are not maximal, separately in each set of boxes and each group.
 
     Args:
-        boxes: x0, y0, x1, y1, [B, R, 4]
-        scores: [B, G, R]
-        iou_threshold: of two boxes whose overlap is larger the one of lower score goes.
-        score_threshold: boxes with scores above it take part.
-        limit: number of boxes that are kept, those of the highest scores; -1: all.
+        boxes: x0, y0, x1, y1 of the boxes, [B, R, 4].
+        scores: scores [B, G, R].
+        iou_threshold: if the IoU of two boxes is above this, the box of lower score is removed.
+        score_threshold: boxes take part if their score is above this.
+        limit: number of boxes of highest score to keep; -1 for all.
 
     Returns:
-        int64 [M, 3], set, group and box, the highest score first
+        set, group and box by falling score, int64 [M, 3]
     """
     found = []
     for b, of_set in enumerate(scores):
@@ -59,19 +59,20 @@ def confident_labels(
     logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    The labels of an image and their probabilities, by the steps of Detectron2's
-    ``sem_seg_postprocess``. In ONNX one class at a time is upsampled: what all of them need at full
-    resolution, 1.2 GB for 150 classes at 1024 x 2048, is more than the network itself.
+    Return the labels of an image and their probabilities, by the steps of Detectron2's
+    ``sem_seg_postprocess``. The ONNX graph upsamples class by class: all classes at full resolution
+    (1.2 GB for 150 classes at 1024 x 2048) would need more memory than the network.
 
     Args:
-        logits: float32 [1, K, h, w], which cover the padded image
-        padded: of any type [..., padded H, padded W]; its size alone counts
-        image: of any type [H, W, 3]; its size alone counts
-        size: int64 [2], Ho and Wo
-        align_corners: of the resizing, see :func:`ocr_panoptic.layers.resize`
+        logits: logits of the padded image, float32 [1, K, h, w].
+        padded: any tensor [..., padded H, padded W]; only its size is used.
+        image: any tensor [H, W, 3]; only its size is used.
+        size: Ho and Wo, int64 [2].
+        align_corners: convention of the resizing, see :func:`ocr_panoptic.layers.resize`.
 
     Returns:
-        int32 [Ho, Wo], the first class of equal scores; float32 [Ho, Wo]
+        labels, int32 [Ho, Wo] (the first class if scores are equal), and probabilities, float32
+        [Ho, Wo]
     """
     height, width = image.shape[:2]
     resize = partial(F.interpolate, mode="bilinear", align_corners=align_corners)
@@ -89,7 +90,7 @@ def _(logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners
 
 
 def nms_graph(boxes, scores, iou_threshold: float, score_threshold: float, limit: int):
-    """The ONNX graph of :func:`nms`."""
+    """Build the ONNX graph of :func:`nms`."""
     selected = op.NonMaxSuppression(boxes, scores, NO_LIMIT, iou_threshold, score_threshold)
     values = op.GatherND(scores, selected)
     count = op.Shape(values)
@@ -100,7 +101,7 @@ def nms_graph(boxes, scores, iou_threshold: float, score_threshold: float, limit
 
 
 def confident_labels_graph(logits, padded, image, size, align_corners: bool):
-    """The ONNX graph of :func:`confident_labels`."""
+    """Build the ONNX graph of :func:`confident_labels`."""
     mode = "align_corners" if align_corners else "half_pixel"
     padded_size, image_size = op.Shape(padded, start=-2), op.Shape(image, start=0, end=2)
     return class_by_class(logits, padded_size, image_size, size, mode=mode)
@@ -110,8 +111,8 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """A loop over the classes, with a running maximum and a running softmax at it. No name here is
-    that of an output of the graph, into which all of this is written."""
+    """Loop over the classes, with a running maximum and its running softmax. This is inlined into
+    the graph, so its names must differ from the graph's outputs."""
     one_map = op.Constant(value_ints=[1, 1])
     sides = op.Constant(value_ints=[2, 3])
     padded_shape = op.Concat(one_map, padded_size, axis=0)
@@ -129,7 +130,7 @@ def class_by_class(
             of_class, None, None, shape, mode="linear", coordinate_transformation_mode=mode
         )
         of_class = op.Squeeze(of_class, op.Constant(value_ints=[0, 1]))
-        # One of the two exponentials of a running softmax is always exp(0).
+        # A running softmax needs two exponentials, but the larger score's is always exp(0).
         ratio = op.Exp(op.Neg(op.Abs(op.Sub(of_class, highest))))
         higher = op.Greater(of_class, highest)
         one = op.Constant(value_float=1.0)
@@ -140,7 +141,7 @@ def class_by_class(
 
 
 def adaptive_avg_pool2d(x, output_size):
-    """[N, C, h, w] -> [N, C, s, s] as two products, with the shares of rows and of columns."""
+    """Pool [N, C, h, w] to [N, C, s, s] by two matrix products, for rows and for columns."""
     rows, columns = output_size
     if rows == columns == 1:
         return op.GlobalAveragePool(x)
@@ -150,8 +151,8 @@ def adaptive_avg_pool2d(x, output_size):
 
 
 def _shares(side, cells: int):
-    """[cells, side]: cell i is the mean of the pixels from floor(i side / cells) to
-    ceil((i + 1) side / cells)."""
+    """Return weights [cells, side] with which cell i is the mean of the pixels from floor(i side /
+    cells) to ceil((i + 1) side / cells)."""
     cell = op.Constant(value_ints=list(range(cells)))
     starts = op.Div(op.Mul(cell, side), cells)
     ends = op.Div(op.Add(op.Mul(op.Add(cell, 1), side), cells - 1), cells)
@@ -168,4 +169,4 @@ TRANSLATIONS: dict[Any, Any] = {
     torch.ops.aten.adaptive_avg_pool2d.default: adaptive_avg_pool2d,
     torch.ops.aten._adaptive_avg_pool2d.default: adaptive_avg_pool2d,
 }
-"""An operator of PyTorch -> its ONNX graph, for ``torch.onnx.export``."""
+"""PyTorch operator -> ONNX graph, for ``torch.onnx.export``."""

@@ -1,9 +1,8 @@
 """
-A folder with a web page that runs an exported model in a browser, without a server.
+A web page that runs an exported model in a browser, without a server.
 
-onnxruntime-web, which the page runs the model with, comes from npm's registry at the time of the
-export. A page that is opened from a disk may read no other files than scripts, so the model and the
-runtime are scripts: the base64 of their gzip.
+The page runs the model with onnxruntime-web, which the export fetches from npm's registry. A page
+opened from a disk may read only scripts, so model and runtime are scripts with gzip in base64.
 """
 
 import base64
@@ -26,9 +25,9 @@ from ocr_panoptic.formats.files import write_text
 from .run_onnx import METADATA_KEY
 
 VERSION = "1.30.0"
-"""Of onnxruntime-web."""
+"""Version of onnxruntime-web."""
 REGISTRY = "https://registry.npmjs.org"
-"""npm's own; the environment's configuration of npm may name another."""
+"""npm's public registry; the environment's npm configuration may name another registry."""
 SCRIPT, BINARY = "ort.wasm.min.js", "ort-wasm-simd-threaded"
 RUNTIME = {
     SCRIPT: "faece07e84faa9001f5104bbe4e5c70861d06cb2376a0dea1fa0ad33a67adc81",
@@ -37,10 +36,10 @@ RUNTIME = {
 }
 """File of onnxruntime-web -> its SHA-256."""
 LARGEST = 380 * 2**20
-"""Bytes of a compressed model; browsers have no longer strings."""
+"""Limit on the bytes of a compressed model, from the longest string in browsers."""
 OWN_FILES = ("page.js", "page.html")
 DAMAGE = (KeyError, EOFError, tarfile.TarError, zlib.error)
-"""What reading a package raises that is no whole one, besides OSError and ValueError."""
+"""Exceptions raised for a damaged package, besides OSError and ValueError."""
 
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
@@ -48,19 +47,19 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     Return the files of onnxruntime-web that a page needs, by name.
 
     Args:
-        given: the package, as npm installs it (a folder) or packs it (``.tgz``); by default it is
+        given: package as installed by npm (a folder) or packed by npm (``.tgz``); by default it is
             fetched from npm's registry.
     """
-    fix = f"Get it with `npm pack onnxruntime-web@{VERSION}`, and name it with --onnxruntime-web"
+    fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
     try:
         found = _read_runtime(given)
     except (OSError, ValueError, http.client.HTTPException, *DAMAGE) as error:
         where = given or "npm's registry"
-        raise UserError(f"onnxruntime-web cannot be had from {where}: {error}. {fix}") from error
+        raise UserError(f"onnxruntime-web cannot be read from {where}: {error}. {fix}") from error
     for name, content in found.items():
         if sha256(content) != RUNTIME[name]:
             raise UserError(
-                f"{name} of {given or 'npm'} is not that of onnxruntime-web {VERSION}. {fix}"
+                f"{name} of {given or 'npm'} does not belong to onnxruntime-web {VERSION}. {fix}"
             )
     return found
 
@@ -87,8 +86,8 @@ def sha256(content: bytes) -> str:
 
 
 def registry() -> str:
-    """Return the address of npm's registry: of the environment, of the user's ``.npmrc``, or its
-    public one."""
+    """Return the address of npm's registry from the environment or the user's ``.npmrc``, else the
+    public registry."""
     settings = {name.lower(): value for name, value in os.environ.items()}
     if address := settings.get("npm_config_registry"):
         return address
@@ -99,9 +98,9 @@ def registry() -> str:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ValueError: the folder of a page is a file, or holds files."""
+    """Raise UserError if the folder of a page is a file or holds files."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UserError(f"--page {folder} is there already: name a new or an empty folder")
+        raise UserError(f"--page {folder} exists already: name a new or an empty folder")
 
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
@@ -109,16 +108,16 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     Write a page to a new or empty folder, ``index.html`` last.
 
     Args:
-        model: a file that :func:`.export_onnx` has written.
-        runtime: files of :func:`find_runtime`.
+        model: file written by :func:`.export_onnx`.
+        runtime: result of :func:`find_runtime`.
     """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)
     packed = _script("model.onnx", model.read_bytes())
     if len(packed) > LARGEST * 4 // 3:
         raise UserError(
-            f"{model} is too large for a page: {LARGEST >> 20} MiB, compressed, are the most that "
-            "browsers read. --precision int8 makes it a quarter"
+            f"{model} is too large for a page: browsers read at most {LARGEST >> 20} MiB, "
+            "compressed. --precision int8 makes the file a quarter of its size"
         )
     write_text(folder / "model.js", f"globalThis.description = {description};\n{packed}")
     binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]

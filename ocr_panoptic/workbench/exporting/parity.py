@@ -1,7 +1,7 @@
-"""Parity: whether an ONNX file computes what its model computes.
+"""Parity: does an ONNX file compute the results of its model?
 
-Both round. A network that enlarges rounding, such as one with the norm of a channel that hardly
-varies, may differ from itself in float64 by more than the limit; then the file may, too.
+Both round. Some networks enlarge rounding errors, e.g. by the norm of a channel that hardly varies.
+If the model's float32 and float64 results differ by more than the limit, the file may differ more.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """
@@ -22,21 +22,22 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 from .run_onnx import Model, Prediction
 
 LEAST_SHARE = 0.9999
-"""Of the pixels that have equal labels."""
+"""Least share of pixels with equal labels."""
 LEAST_SHARE_INT8 = 0.9
-"""Of the pixels, where the weights have 8 bits; trained networks keep 0.98 and more."""
+"""Least share of pixels with equal labels for int8; trained networks keep 0.98 and more."""
 LARGEST_DIFFERENCE = 1e-4
-"""Of logits, relative to the largest one beyond 1, and of scores. Confidences, the softmax of the
-logits, change by at most half of what these change."""
+"""Limit on differences of scores and of logits, these relative to max(1, largest logit).
+Confidences, the softmax of the logits, change by at most half as much as the logits."""
 ROUNDING = 2.0
-"""Of logits, if that is more: this many times the model's own difference from float64."""
+"""Limit on differences of logits, as a multiple of the model's own difference from float64. The
+larger limit holds."""
 
 SegmentInfo = dict[str, Any]
 Segments = tuple[np.ndarray, list[SegmentInfo]]
-"""ids [H, W], 0 where no segment is, and "id", "isthing", "category_id" of each."""
+"""ids [H, W], 0 outside all segments, and "id", "isthing", "category_id" of each segment."""
 
 SIZES = ((128, 192), (97, 259), (480, 100), (201, 157), (417, 833))
-"""(height, width) of the images that are compared; the network gets them resized as in tests."""
+"""(height, width) of the compared images, before the resizing of test images."""
 
 
 def check_parity(
@@ -48,23 +49,23 @@ def check_parity(
     sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> list[dict[str, Any]]:
     """
-    Compare the results of a model and of its ONNX file, on an image of each size.
+    Compare the results of a model and of its ONNX file on an image of each size.
 
     Args:
-        model: of a network as it is trained, on the CPU.
-        exported: the same, from its ONNX file.
-        semantic_logits: (network, its input) -> the final logits [1, K, h, w].
-        channel_order: of the model's input, "RGB" or "BGR".
-        augmentation: how an image is resized in tests.
+        model: inference model of an unfused network, on the CPU.
+        exported: model read from the ONNX file.
+        semantic_logits: (network, its input) -> final logits [1, K, h, w].
+        channel_order: channels of the model's input, "RGB" or "BGR".
+        augmentation: resizing of test images.
         sizes: see ``SIZES``.
 
     Returns:
-        of each size "image" and "network", the sizes (height x width) of the image and of what the
-        network gets; "labels equal" (share of the pixels), the largest differences of "logits" and
-        "confidences", and "largest logit"; where that of the logits is above the limit "rounding",
-        that of the model from itself in float64; of a panoptic model also "segments" of both,
-        "segments equal" (share of the pixels), and the largest differences of "boxes" (pixels) and
-        "scores" of those
+        a row for each size. "image" and "network" are the sizes (height x width) of the image and
+        of the network's input; "labels equal" is a share of the pixels; "logits" and "confidences"
+        are largest differences; "largest logit" is a value. If "logits" is above the limit,
+        "rounding" is the model's own difference from float64. For a panoptic model, "segments" are
+        the numbers of both, "segments equal" is a share of the pixels, and "boxes" (pixels) and
+        "scores" are largest differences over matched segments
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -91,10 +92,10 @@ def check_parity(
 
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
-    """Return what of a row of :func:`check_parity` is beyond the limits, each with value and limit.
+    """Return the entries of a row of :func:`check_parity` beyond the limits, with value and limit.
 
     Args:
-        precision: "int8" asks for most of the labels, and for no NaN in the confidences.
+        precision: with "int8", only labels (most must be equal) and confidences (no NaN) count.
     """
     least = LEAST_SHARE if precision == "float32" else LEAST_SHARE_INT8
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -117,7 +118,7 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
 
 
 def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
-    """Blots of colour under noise, uint8 [H, W, 3]."""
+    """Return a picture of coloured blots with noise, uint8 [H, W, 3]."""
     generator = np.random.default_rng(seed)
     blots = generator.integers(0, 256, (5, 7, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(blots).resize(size[::-1], Image.Resampling.BICUBIC))
@@ -148,9 +149,9 @@ def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str,
 
 def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentInfo, SegmentInfo]]]:
     """
-    Return the share of the pixels that belong to segments which match, and these segments: of one
-    class, and covering more of each other than of any other. Numbers do not count, since those of
-    equal scores may change places.
+    Return the share of pixels in matching segments, and the pairs of matching segments. Two
+    segments match if they have the same class and each overlaps the other most. Ids are not
+    compared, because segments of equal score may change places.
     """
     tables, segments = [], []
     for ids, described in (a, b):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
 """
-Run a model that ocr-panoptic export has written. Needs onnxruntime, NumPy and Pillow, and neither
-PyTorch nor Detectron2 nor the rest of this package: copy this file beside the model.
+Run a model that ocr-panoptic export has written. This file can be copied beside the model: it needs
+only onnxruntime, NumPy and Pillow, not PyTorch, Detectron2 or the rest of the package.
 
     python run_onnx.py model.onnx --input IMAGE|FOLDER ... --output FOLDER [--overlays]
 
-writes what ocr-panoptic predict does, but for coco.json and coco/: labels/*.png (classes 0..K-1),
-confidence/*.png (the probability of what a pixel is assigned to, 0..255), labels.json of a semantic
-model, and panoptic/*.png and panoptic.json in COCO panoptic format of a panoptic one. In Python:
+writes the files of ocr-panoptic predict except coco.json and coco/: labels/*.png (classes 0..K-1),
+confidence/*.png (probability of the assigned class or instance, 0..255), and labels.json (semantic
+model) or panoptic/*.png and panoptic.json in COCO panoptic format (panoptic model). In Python:
 
     model = Model("model.onnx")
     prediction = model(read_image("street.jpg"))
@@ -34,12 +34,12 @@ from PIL import Image, ImageOps
 
 METADATA_KEY = "ocr_panoptic"
 FORMAT = 3
-"""Of the description in the metadata; a newer one cannot be read."""
+"""Version of the description in the metadata; other versions are refused."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 FORMATS = {".png": "PNG", ".jpg": "JPEG"}
 SEGMENTS = tuple(f"segment_{column}" for column in ("isthing", "classes", "scores", "boxes"))
 NAMES = ("image", "labels", "confidences")
-"""Of inputs and outputs."""
+"""Names of inputs and outputs."""
 PANOPTIC_NAMES = ("ids", *SEGMENTS)
 Prediction = dict[str, Any]
 
@@ -49,24 +49,24 @@ class Model:
     A model in an ONNX file.
 
     Args:
-        path: of the file.
-        threads: of the CPU; 0: as many as it has cores.
-        providers: of onnxruntime, the best first; those that this machine has, by default.
+        path: ONNX file.
+        threads: number of CPU threads; 0 for the number of cores.
+        providers: onnxruntime's execution providers, the best first; by default all available.
 
     Attributes:
-        description: of the model, from the file's metadata.
+        description: description of the model from the file's metadata.
         classes: "name" and "color" of the semantic labels 0..K-1.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no ONNX file, or none as ocr-panoptic export writes them.
+        FileNotFoundError: the file does not exist.
+        ValueError: ocr-panoptic export did not write the file.
     """
 
     def __init__(
         self, path: str | os.PathLike, *, threads: int = 0, providers: Sequence[str] | None = None
     ):
         if not Path(path).is_file():
-            raise FileNotFoundError(f"{path}: there is no such model")
+            raise FileNotFoundError(f"{path}: model not found")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         try:
@@ -92,16 +92,16 @@ class Model:
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
-        Return "labels", int32 [H, W]; "confidences", float32 [H, W]; "logits", float32 [K, h, w],
-        at the resolution of the network. Of a panoptic model also "ids", int32 [H, W], 0 where no
-        segment is, and "segments", of each "id", "isthing", "category_id" (the class, among things
-        or among labels), and of a thing "score" and "box" (x0, y0, x1, y1).
+        Return "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32
+        [K, h, w], at the network's resolution. A panoptic model also returns "ids", int32 [H, W], 0
+        outside all segments, and "segments", a list of "id", "isthing", "category_id" (index of the
+        thing class or of the label), and for things "score" and "box" (x0, y0, x1, y1).
 
         Args:
-            image: uint8 [H, W, 3] RGB
+            image: image, uint8 [H, W, 3] RGB.
 
         Raises:
-            ValueError: onnxruntime refuses the image, for want of memory most often.
+            ValueError: onnxruntime fails on the image, most often for lack of memory.
         """
         try:
             values = self.session.run(None, {"image": np.ascontiguousarray(image)})
@@ -122,52 +122,52 @@ class Model:
 
 
 def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
-    said = str(error).splitlines()[0]
-    said = said.partition(f"Load model from {os.fspath(path)} failed:")[2] or said
-    if newer := re.search(r"(Opset|IR version):? (\d+)", said):
+    reason = str(error).splitlines()[0]
+    reason = reason.partition(f"Load model from {os.fspath(path)} failed:")[2] or reason
+    if newer := re.search(r"(Opset|IR version):? (\d+)", reason):
         return (
             f"it has {newer[1]} {newer[2]}, newer than onnxruntime {onnxruntime.__version__}; "
             "install a newer one: pip install -U onnxruntime"
         )
-    return f"{said} Is it whole? Copy or export it again"
+    return f"{reason} Is the file complete? Copy or export it again"
 
 
 def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, Any]:
     if text is None:
         raise ValueError(
-            f"{path} does not say what its classes are; this program runs models "
-            "that ocr-panoptic export has written"
+            f"{path} has no description of its classes; this program runs only models that "
+            "ocr-panoptic export has written"
         )
     try:
         description = json.loads(text)
         if description["format"] != FORMAT:
             raise ValueError(
-                f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
-                "take the run_onnx.py of the version that wrote it"
+                f"{path} has format {description['format']}, but this program reads {FORMAT}: use "
+                "the run_onnx.py of the version that wrote it"
             )
         for known in description["classes"]:
             known["name"], known["color"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path}: its metadata under {METADATA_KEY!r} are not those that ocr-panoptic export "
-            "writes; export it again"
+            f"{path}: its metadata under {METADATA_KEY!r} were not written by ocr-panoptic export; "
+            "export it again"
         ) from error
     return description
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """
-    Return an image as uint8 [H, W, 3] RGB, turned as the file's EXIF data say; of 16 bits the upper
-    8.
+    Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data. Values of 16 bits are
+    cut to their upper 8.
 
     Raises:
-        ValueError: the file is no image, or is damaged.
+        ValueError: the file is not an image, or is damaged.
     """
     try:
         with Image.open(path) as file:
             image = ImageOps.exif_transpose(file)
             if image.mode == "F":
-                raise ValueError("its values have no known white")
+                raise ValueError("its values are floats without a known range")
             if image.mode.startswith("I"):
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.asarray(image.convert("RGB"))
@@ -177,15 +177,12 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 def assigned_confidence(prediction: Prediction) -> np.ndarray:
     """
-    The probability of what each pixel is assigned to: of its label, or in a panoptic map the score
-    of its instance, and 0 where it is void.
-
-    Returns:
-        float32 [H, W]
+    Return the confidence of each pixel, float32 [H, W]: the probability of its label or, in a
+    panoptic map, the score of its instance; 0 for void.
     """
     if "ids" not in prediction:
         return prediction["confidences"]
-    of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)  # -1: of the label
+    of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)  # -1: use the label's
     of_segment[0] = 0
     for segment in prediction["segments"]:
         if segment["isthing"]:
@@ -196,8 +193,12 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 class Input(NamedTuple):
     """
-    An image: the ``name`` of its results, without suffix, and its ``file_name``, the path below the
-    folder of all.
+    An input image.
+
+    Attributes:
+        name: name of its results, without suffix.
+        file_name: path below the common folder of all inputs.
+        path: image file.
     """
 
     name: str
@@ -207,11 +208,11 @@ class Input(NamedTuple):
 
 def find_images(entries: Sequence[str]) -> list[Input]:
     """
-    Return each image once, in order, of images and of folders of images, which may have folders and
-    links to folders in them; hidden ones are left out.
+    Return the images among files and folders, each once and in order. Folders are searched with
+    subfolders and links to folders; hidden files and folders are left out.
 
     Raises:
-        FileNotFoundError: an entry is not there, or a folder holds no image.
+        FileNotFoundError: an entry does not exist, or a folder holds no image.
     """
     found: dict[Path, None] = {}
     folders = []
@@ -233,7 +234,7 @@ def find_images(entries: Sequence[str]) -> list[Input]:
 
 
 def _images_below(folder: Path) -> Iterator[Path]:
-    seen = set()  # real paths: a link may lead back
+    seen = set()  # real paths, because links may form a cycle
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
         if real in seen:
@@ -249,13 +250,13 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Without suffixes, but for those that would be alike: "a.jpg" and "a.png" keep theirs, and
-    then "a.jpg.bmp" its own."""
+    """Return the names without suffix. Names that would collide keep it: "a.jpg" and "a.png" keep
+    theirs, and then "a.jpg.bmp" does too."""
     found = [name.removesuffix(Path(name).suffix) for name in names]
     while True:
         counts = Counter(map(str.lower, found))
         now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found)]
-        if now == found:  # what is alike now differs in capitals alone, as the files do
+        if now == found:  # names that still collide differ in case, like their files
             return found
         found = now
 
@@ -265,15 +266,15 @@ class Results:
     The files of a run.
 
     Args:
-        folder: new or empty.
+        folder: new or empty folder.
 
     Raises:
-        ValueError: it holds files.
+        ValueError: the folder holds files.
     """
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            raise ValueError(f"--output {folder} is there already: name a new or an empty folder")
+            raise ValueError(f"--output {folder} exists already: name a new or an empty folder")
         self._folder, self._model, self._overlays = folder, model, overlays
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
@@ -334,7 +335,7 @@ class Results:
         ids = prediction["ids"]
         for segment in prediction["segments"]:
             rows, columns = np.nonzero(ids == segment["id"])
-            if not len(rows):  # hidden; panopticapi refuses those
+            if not len(rows):  # hidden; panopticapi refuses segments without pixels
                 continue
             kind = "thing_ids" if segment["isthing"] else "stuff_ids"
             (top, bottom), (left, right) = ((p.min(), p.max() + 1) for p in (rows, columns))
@@ -356,7 +357,7 @@ class Results:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of ``path`` when all has gone well."""
+    """Yield a temporary path, which replaces ``path`` if no error occurs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
     temporary = path.with_name(f".{start}.{os.getpid()}.tmp")
@@ -368,7 +369,7 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
-    """uint8 [H, W, 3]: the colours of the classes over the image, the segments outlined."""
+    """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
     ids = prediction.get("ids", prediction["labels"])
     if model.is_panoptic:
         colors = np.full((ids.max() + 1, 3), 128)
@@ -387,7 +388,7 @@ def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarr
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns: the exit status, 1 where an image could not be read, or the model not run on it."""
+    """Predict the images and return the exit status, 1 if any image failed."""
     images = find_images(arguments.input)
     model = Model(arguments.model, threads=arguments.threads)
     results = Results(arguments.output, model, arguments.overlays)
@@ -423,11 +424,11 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", help="file that ocr-panoptic export has written")
-    parser.add_argument("--input", required=True, nargs="+", help="images, or folders of them")
-    parser.add_argument("--output", required=True, type=Path, help="new folder of the results")
-    parser.add_argument("--overlays", action="store_true", help="draw them over the images, too")
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all cores")
+    parser.add_argument("model", help="file written by ocr-panoptic export")
+    parser.add_argument("--input", required=True, nargs="+", help="images, or folders of images")
+    parser.add_argument("--output", required=True, type=Path, help="new folder for the results")
+    parser.add_argument("--overlays", action="store_true", help="also draw segments over images")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 for all cores")
     try:
         return run(parser.parse_args(argv))
     except (OSError, ValueError) as error:

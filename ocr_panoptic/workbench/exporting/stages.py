@@ -1,9 +1,9 @@
 """
-What an ONNX file does before and after its network, as ONNX models of their own: an image is
-resized as for tests, and instances and labels become one panoptic map. Needs onnxscript. Operators
-and types are those of TensorRT's and OpenVINO's parsers: no Compress, no CumSum of INT32.
+The stages of an ONNX file before and after its network, as separate ONNX models: the resizing of
+test images, and the merge of instances and labels into a panoptic map. They need onnxscript, and
+use only operators and types that TensorRT and OpenVINO parse: no Compress, no CumSum of INT32.
 
-Shape shorthand: H W size of the image, h w the size that the network gets, M instances, s side of a
+Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
 """
 
@@ -23,7 +23,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
 
 REACH = {Image.Resampling.BILINEAR: 1.0, Image.Resampling.BICUBIC: 2.0}
-"""Interpolation -> the pixels on each side that it takes, where nothing is made smaller."""
+"""Interpolation -> number of pixels that it uses on each side, unless it shrinks the image."""
 SEGMENT_OUTPUTS = ("ids", *(f"segment_{key}" for key in ("isthing", "classes", "scores", "boxes")))
 """Names of the outputs of :func:`merge_stage`."""
 
@@ -35,11 +35,11 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model from "image", uint8 [H, W, 3], to "resized", int32 [h, w, 3], every value of
-    which is Pillow's, and "size", int64 [2], H and W.
+    Return the model that turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], with
+    exactly Pillow's values, and "size" (H and W), int64 [2].
 
     Args:
-        augmentation: how an image is resized in tests.
+        augmentation: resizing of test images.
     """
     given = augmentation
     if isinstance(given, T.AugmentationList) and len(given.augs) == 1:
@@ -53,12 +53,12 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
             limits = {"shortest": np.float64(shortest), "longest": np.float64(given.max_size)}
             sides = _model(shortest_edge, **limits)
             return joined(sides, resize) if shortest else _model(unchanged)
-    raise UserError(f"{augmentation} is no resizing of test images that can be exported")
+    raise UserError(f"{augmentation}: this resizing of test images cannot be exported")
 
 
 def merge_stage(rules: MergeRules) -> ir.Model:
     """Return the model of :func:`merged` with these rules."""
-    # Scores are compared as float32: the least of those that are no less than the limit.
+    # Scores are compared as float32, so each limit is rounded up to the next float32.
     scores = np.array(rules.scores, np.float32)
     above = np.nextafter(scores, np.float32(np.inf))
     areas = [math.ceil(min(area, 2.0**62)) for area in rules.stuff_areas]
@@ -71,8 +71,8 @@ def merge_stage(rules: MergeRules) -> ir.Model:
 
 
 def joined(first: ir.Model, second: ir.Model) -> ir.Model:
-    """Return ``first`` with ``second`` behind it: what the second takes by the name of an input or
-    an output of the first is this. The outputs are those of both."""
+    """Return ``first`` followed by ``second``. Inputs of the second are connected to the first's
+    inputs and outputs of the same name. The result has the outputs of both."""
     graph, behind = first.graph, second.graph
     known = {value.name: value for value in (*graph.inputs, *graph.outputs)}
     for value in behind.inputs:
@@ -94,12 +94,12 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
 
 
 def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
-    """The model of a function, some of whose inputs are constants."""
+    """Return the model of a function with constants for some inputs."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
     model = optimize(model)
     for value in list(model.graph.initializers.values()):
-        value.name = f"{function.name}.{value.name}"  # no other part's
+        value.name = f"{function.name}.{value.name}"  # unique among the joined models
     return _with_constants(model, **constants)
 
 
@@ -114,7 +114,7 @@ def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
 
 @script(default_opset=op)
 def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
-    """An image as it is, and its size."""
+    """Return the image unchanged, and its size."""
     resized = op.Cast(image, to=INT32.dtype)
     size = op.Shape(image, start=0, end=2)
     return resized, size
@@ -122,7 +122,7 @@ def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
 
 @script(default_opset=op)
 def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
-    """The arithmetic of Detectron2's ResizeShortestEdge, to the last bit."""
+    """Return the size that Detectron2's ResizeShortestEdge computes, exact to the last bit."""
     given = op.Cast(op.Shape(image, start=0, end=2), to=DOUBLE.dtype)
     height, width = op.Split(given, num_outputs=2)
     scale = shortest / op.Min(height, width)
@@ -137,10 +137,9 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 
 @script(default_opset=op)
 def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
-    """[A, B, C] -> [A, side, C], each pixel the sum of those around its place, weighted by Pillow's
-    triangle (where ``reach`` is 1) or cubic. Its weights are whole numbers, 2**22 of which are 1.
-    Those of the triangle are computed in whole numbers, too: runtimes that have no float64 round
-    others another way."""
+    """Resize [A, B, C] to [A, side, C] by Pillow's triangle (if ``reach`` is 1) or cubic filter.
+    Weights are integers, in units of 2**-22. The triangle's are also computed in integers, because
+    runtimes without float64 would round them differently."""
     length = op.Shape(x, start=1, end=2)
     last = op.Squeeze(length, [0]) - 1
     scale = op.Cast(length, to=DOUBLE.dtype) / op.Cast(side, to=DOUBLE.dtype)
@@ -153,7 +152,7 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     steps = op.Unsqueeze(op.Range(0, count, 1), [1])
     taken = op.Unsqueeze(starts, [0]) + steps  # [taps, side]
     inside = taken < length
-    # Of the triangle, each tap's share of the sum in two steps of 11 bits.
+    # The triangle's weights: each tap's share of the sum, in two steps of 11 bits.
     apart = op.Abs((taken * 2 + 1) * side - (places * 2 + 1) * length)
     shares = op.Where(inside, op.Max(op.Max(length, side) * 2 - apart, 0), 0)
     total = op.ReduceSum(shares, [0])
@@ -162,7 +161,7 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     lower = rest / total
     nearer = op.Cast((rest - lower * total) * 2 >= total, to=INT64.dtype)
     triangle = op.Cast(upper * 2048 + lower + nearer, to=INT32.dtype)
-    # Of the cubic, rounded away from 0.
+    # The cubic's weights, rounded away from 0.
     away = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
     zero = op.Cast(0.0, to=DOUBLE.dtype)
     near = ((away * 1.5) - 2.5) * away * away + 1.0
@@ -178,16 +177,17 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
         pixels = op.Gather(x, op.Min(op.Gather(taken, tap), last), axis=1)
         weight = op.Unsqueeze(op.Gather(weights, tap), [1])
         total = total + pixels * weight
-    total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255, as a weight
+    total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255 * 2**22
     none, unit = op.Cast(0, to=INT32.dtype), op.Cast(4194304, to=INT32.dtype)
     found = total / unit
-    found = found - op.Cast(total - found * unit < none, to=INT32.dtype)  # if by float32, one above
+    # A runtime that divides in float32 may give a quotient that is 1 too large.
+    found = found - op.Cast(total - found * unit < none, to=INT32.dtype)
     return op.Max(found, none)
 
 
 @script(default_opset=op)
 def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
-    """Pillow's ``Image.resize``: the rows, then the columns, each in whole numbers."""
+    """Resize as Pillow's ``Image.resize`` does: rows, then columns, each in integers."""
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
     rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
@@ -202,8 +202,8 @@ def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZE
 def shares(
     start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
 ) -> FLOAT[...]:
-    """Return, for each pixel from ``start`` to ``stop``, the share of each cell of a mask between
-    two edges in bilinear interpolation, 0 around it."""
+    """Return the bilinear weight of each cell of a mask, which reaches from ``low`` to ``high``,
+    for each pixel from ``start`` to ``stop``; outside the mask the weights fall to 0."""
     pixels = (
         op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
     )
@@ -215,7 +215,7 @@ def shares(
 
 @script(default_opset=op)
 def counted(pixels: BOOL[...]) -> INT64[...]:
-    """The number of those that are True of [h, w]: of rows in float32, which is fast and exact."""
+    """Return the number of True pixels in [h, w]; rows are summed in float32, fast and exact."""
     rows = op.ReduceSum(op.Cast(pixels, to=FLOAT.dtype), op.Constant(value_ints=[1]), keepdims=0)
     return op.ReduceSum(op.Cast(rows, to=INT64.dtype), keepdims=0)
 
@@ -231,7 +231,7 @@ def merged(
     least_scores: BY_THING,
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
-    """:func:`.merge_panoptic` of instances of falling score, with their masks in their boxes."""
+    """Merge as :func:`.merge_panoptic` does; instances have falling scores and masks in boxes."""
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0

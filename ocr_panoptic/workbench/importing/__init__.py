@@ -1,1 +1,1 @@
-"""Labels of annotation tools, read into one form and written as panoptic or semantic data sets."""
+"""Import of annotation tools' labels as panoptic or semantic data sets."""

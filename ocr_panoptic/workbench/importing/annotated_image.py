@@ -1,4 +1,4 @@
-"""The contents of an annotated image, into which every format is read."""
+"""An annotated image: the common form into which every format is read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ class Segment:
     """Pixels of one class.
 
     Attributes:
-        label: class, as the tool names it.
+        label: the tool's name of the class.
         mask: COCO's compressed RLE of the image's size, {"size": [height, width], "counts": bytes}.
-        instance: True for one object, False for a region that may hold several objects or none (a
-            semantic label), None if the format does not tell: then the kind of the class decides.
-        is_crowd: whether it is a group of things that are not told apart.
+        instance: True for a single object, False for a region with any number of objects (a
+            semantic label), None if the format does not tell and the kind of the class decides.
+        is_crowd: whether this is a group of things without separate outlines.
         is_doubtful: whether the tool may mark every mask that is not a polygon as a crowd.
-        is_box: whether the mask is a box, filled, and not the outline of an object.
+        is_box: whether the mask is a filled box, not the outline of an object.
     """
 
     label: str
@@ -40,11 +40,11 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path below the folder of the images, by which results are named.
+        name: path below the folder of the images; results are named after it.
         height, width: size in pixels.
-        segments: in the order of painting; a later one covers an earlier one where both lie.
-        left_out: kinds of shapes that have no area, one for each shape.
-        written: path that the annotations give, if the image was found under another.
+        segments: segments in painting order; later segments cover earlier segments.
+        left_out: kind of each shape without area.
+        written: path in the annotations, if the image was found under another path.
     """
 
     file: Path

@@ -1,10 +1,10 @@
-"""Label Studio's run lengths of brush masks, which @thi.ng/rle-pack writes.
+"""Label Studio's run lengths of brush masks, as @thi.ng/rle-pack writes them.
 
-A stream of bits, the highest of a byte first: the number of values (32 bits), bits of a value less
-1 (5), and four sizes less 1 (4 each). Then pieces: 1 before one value that is repeated, 0 before
-values that are listed; which of the four sizes (2); the number of values less 1, in as many bits;
-the value or values, 8 bits each. The values are an RGBA image, row after row, and its mask is where
-the last channel is not 0.
+The code is a stream of bits, with the highest bit of each byte first. Its head is the number of
+values (32 bits), the bits per value - 1 (5 bits), and four sizes - 1 (4 bits each). Pieces follow:
+a flag (1 for a repeated value, 0 for listed values); the index of a size (2 bits); the number of
+values - 1 in a field of this size; and the value or values (8 bits each). The values are an RGBA
+image, row by row; the mask is the pixels with alpha above 0.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     """Return the mask as bool [height, width].
 
     Args:
-        code: bytes, as the list of integers that a JSON has.
+        code: bytes as a list of integers.
     """
     bits = _Bits(bytes(code))
     count, value_bits = bits.take(32), bits.take(5) + 1
@@ -48,7 +48,7 @@ class _Bits:
         self._content, self._place = content, 0
 
     def take(self, count: int) -> int:
-        """Return the number in the next bits."""
+        """Return the number in the next ``count`` bits."""
         end = self._place + count
         if end > 8 * len(self._content):
             raise UserError("rle ends too early")
@@ -57,7 +57,7 @@ class _Bits:
         return int.from_bytes(part, "big") >> (-end % 8) & ((1 << count) - 1)
 
     def bytes(self, count: int) -> np.ndarray:
-        """Return the ``count`` numbers of 8 bits that follow."""
+        """Return the next ``count`` numbers of 8 bits."""
         first, shift = divmod(self._place, 8)
         self._place += 8 * count
         if self._place > 8 * len(self._content):

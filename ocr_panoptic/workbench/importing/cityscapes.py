@@ -1,8 +1,8 @@
-"""Cityscapes: for each image ``*_instanceIds.png`` and ``*_polygons.json``.
+"""Cityscapes: ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
 
-The files are named ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png``, the images
-``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``, or without these parts. Polygons are drawn as
-cityscapesscripts does, by Pillow in the order of the file, so that they give its PNGs.
+A file is named ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png``, its image
+``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``, or both without the last parts. Polygons are
+drawn by Pillow in the order of the file, as in cityscapesscripts, which gives identical PNGs.
 """
 
 import re
@@ -34,9 +34,9 @@ from .reading import (
     require_images,
 )
 
-FIRST_THING = 24  # label ids from here on have instances
-GROUP = "group"  # objects that are not told apart: "cargroup"
-NOT_DRAWN = "license plate"  # cityscapesscripts leaves what is below
+FIRST_THING = 24  # this and higher label ids have instances
+GROUP = "group"  # suffix for objects without separate outlines: "cargroup"
+NOT_DRAWN = "license plate"  # cityscapesscripts keeps the pixels below it
 
 NAMES = CITYSCAPES_IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
 CITYSCAPES_KINDS = Kinds(
@@ -50,8 +50,8 @@ _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Annotations:
-    """Return the images of PNGs of instance ids: an id of 1000 or more is an object of label id
-    // 1000, another is the label id of a region.
+    """Return the images with PNGs of instance ids. An id of 1000 or more is an object whose label
+    id is id // 1000; a smaller id is the label id of a region.
 
     Args:
         source: folder such as ``gtFine/train``.
@@ -63,10 +63,10 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
-    """Return the images of JSON files, whose classes may be others than those of Cityscapes.
+    """Return the images with JSON files of polygons, in any classes.
 
-    A label that ends in "group" is a region of its class. What is covered is not read, as in
-    Cityscapes' own PNGs.
+    A label that ends in "group" is a region of its class. Covered parts of polygons are dropped, as
+    in Cityscapes' own PNGs.
 
     Args:
         source: folder such as ``gtFine/train``.
@@ -94,8 +94,8 @@ def _read_png(image: AnnotatedImage, path: Path) -> AnnotatedImage:
             unknown.append(value)
     if unknown:
         raise UserError(
-            f"the ids {unknown[:5]} are not label ids of Cityscapes. Are they train ids, or those "
-            "of other classes?"
+            f"the ids {unknown[:5]} are not label ids of Cityscapes. Are they train ids, or ids of "
+            "other classes?"
         )
     return replace(image, segments=segments)
 
@@ -122,7 +122,7 @@ def _draw(place: int, entry: dict, canvas: Image.Image) -> None:
         return
     corners = check_points(entry["polygon"], canvas.height, canvas.width)
     if len(corners) >= 2:
-        # Whole numbers as such: Pillow rounds others in its own way.
+        # Pillow rounds floats in its own way, so whole numbers become int.
         points = [
             tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
         ]

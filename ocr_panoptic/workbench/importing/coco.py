@@ -1,4 +1,4 @@
-"""COCO instances: one JSON for all images."""
+"""COCO instances: a single JSON for all images."""
 
 import logging
 from collections import defaultdict
@@ -27,14 +27,14 @@ from .reading import (
 logger = logging.getLogger(__name__)
 
 _LISTS = ("images", "annotations", "categories")
-ROBOFLOW = "_annotations.coco.json"  # beside the images
+ROBOFLOW = "_annotations.coco.json"  # lies beside the images
 DARWIN = "Exported from Darwin"
-# What "info" says of tools whose polygons go through the centres of pixels.
+# Word in "info" -> tool, for tools whose polygons go through the centres of pixels.
 TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
-    """Return the folders ``train``, ``valid`` and ``test`` of an export of Roboflow by split."""
+    """Return the folders ``train``, ``valid`` and ``test`` of a Roboflow export by split."""
     folders = {"train": "train", "val": "valid", "test": "test"}
     return {
         split: (source / name, None)
@@ -44,13 +44,13 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
 
 
 def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """Return the images. An annotation is an object, or with ``iscrowd`` 1 a crowd; without polygon
-    or RLE it has no pixel.
+    """Return the images. An annotation is an object, or a crowd if ``iscrowd`` is 1; without
+    polygon or RLE it has no pixels.
 
     Args:
-        source: JSON, or a folder of Roboflow with it and its images.
+        source: JSON, or a Roboflow folder that holds a JSON and its images.
         images: folder that ``file_name`` is relative to.
-        polygons: one of :data:`.masks.POLYGONS`, by default edges.
+        polygons: value of :data:`.masks.POLYGONS`, by default edges.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -58,8 +58,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         images, source = images or source, own_name
         if not source.is_file():
             raise MissingFileError(
-                f"{source}: not found, nor one JSON beside it. Name the JSON, and after it the "
-                "folder of the images; or a folder of an export of Roboflow, without --split."
+                f"{source}: not found, nor a single other JSON beside it. Name the JSON and then "
+                "the folder of images, or the folder of a Roboflow export without --split."
             )
     images = require_images(images, f"{source}: a COCO JSON")
     ((content, own),) = each([(str(source), source)], _load)
@@ -79,7 +79,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     )
 
 
-Entry = tuple[dict, Sequence[dict]]  # an image, and its annotations
+Entry = tuple[dict, Sequence[dict]]  # an image and its annotations
 
 
 def _find(folder: Path, entry: Entry) -> AnnotatedImage:
@@ -99,7 +99,7 @@ def _read(
 
 
 def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
-    """Return the content of the JSON, and the annotations by the id of their image."""
+    """Return the content of the JSON, and image id -> annotations."""
     content = read_object(source)
     absent = [key for key in _LISTS if not isinstance(content.get(key), list)]
     if absent:
@@ -109,11 +109,11 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
         )
     annotations = content["annotations"]
     if annotations and "segments_info" in annotations[0]:
-        raise UserError("is a panoptic JSON, which a data file names as it is: import nothing.")
+        raise UserError("is a panoptic JSON: name it in a data file, without an import.")
     if annotations and not any(annotation.get("segmentation") for annotation in annotations):
         raise UserError(
-            'no annotation has a "segmentation". Boxes alone do not say which pixels an object '
-            "has: export polygons or masks."
+            'no annotation has a "segmentation". Boxes do not say which pixels an object has: '
+            "export polygons or masks."
         )
     ids = {key: [entry["id"] for entry in content[key]] for key in ("images", "categories")}
     faults = [f"two {k} have the id {n!r:.100}." for k in ids for n, _ in repeated(ids[k])]
@@ -128,17 +128,17 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
         own[image].append(annotation)
     if 0 < strangers == len(annotations):
         first = annotations[0]["image_id"]
-        faults.append(f'no annotation is of an image in "images"; the first is of {first!r:.100}.')
+        faults.append(f'no annotation has an image_id from "images"; the first has {first!r:.100}.')
     used = {annotation["category_id"] for annotation in annotations}
-    # Roboflow repeats a name as a category without annotation.
+    # Roboflow adds a category without annotations whose name repeats another.
     names = [category["name"] for category in content["categories"] if category["id"] in used]
     raise_if_any(faults)
     for name, times in repeated(names):
-        logger.warning(f"{source}: {times} categories are named {name!r}, and taken as one class.")
+        logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
     if strangers:
         logger.warning(
-            f'{source}: {strangers} of {len(annotations)} annotations are of images that "images" '
-            "lacks, and are left out."
+            f"{source}: {strangers} of {len(annotations)} annotations are left out: their image_id "
+            'is not in "images".'
         )
     return content, own
 
@@ -148,14 +148,14 @@ def _hint_at_polygons(source: Path, content: dict) -> None:
     if tools:
         logger.warning(
             f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
-            "pixels; drawn along their edges, small things lose a part. Give --polygons centres, "
-            "or edges, which is what is done now."
+            "pixels. They are now drawn along edges, which makes small things smaller. Give "
+            "--polygons centres, or --polygons edges if this is right."
         )
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Return whether crowds may be objects with holes or in several parts, which are not a single
-    polygon: V7 and supervision write these as RLE with ``iscrowd`` 1."""
+    """Return whether crowds may be objects with holes or several parts: V7 and supervision write
+    such objects as RLE with ``iscrowd`` 1."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])

@@ -1,8 +1,9 @@
 """CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
 
-Shapes become the masks that CVAT's mask exports make of them: polygons, boxes and ellipses filled,
-brush masks as they are. Later and higher (``z_order``) shapes cover others; those of a group that
-have the same label are parts of one object. Tags say nothing of pixels and are passed over.
+The masks of shapes equal CVAT's own mask exports: polygons, boxes and ellipses are filled, brush
+masks are copied. Shapes with higher ``z_order`` cover others, at equal ``z_order`` later shapes do.
+Shapes of a group that have the same label are parts of one object. Tags have no pixels and are
+skipped.
 """
 
 from collections.abc import Mapping
@@ -21,8 +22,8 @@ from .reading import Annotations, check_size, each, image_file, require_images
 from .shapes import ellipse, join_parts, placed, polygon, rectangle
 
 ROOT = "annotations"
-XML, IMAGES = "annotations.xml", "images"  # in an export with its images
-FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT's own, and what frames may have been made as
+XML, IMAGES = "annotations.xml", "images"  # names in an export with images
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT writes .PNG; other tools extract .png and .jpg
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
@@ -30,7 +31,7 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
     """Return the images.
 
     Args:
-        source: XML, or the unpacked export with it.
+        source: XML, or the unpacked export that holds it.
         images: folder that the XML's names are relative to, by default "images" beside the XML.
     """
     path = _xml_in(source) if source.is_dir() else source
@@ -60,15 +61,15 @@ def _xml_in(folder: Path) -> Path:
 def _image_elements(path: Path) -> list[Element]:
     try:
         root = parse(path, forbid_dtd=True).getroot()
-    except (ParseError, LookupError, ValueError) as error:  # LookupError: an unknown encoding
+    except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding
         raise UserError(f"{path}: cannot be read as XML ({error}).") from error
     if root.tag != ROOT:
-        hint = " Is it of Pascal VOC? Its XML files have boxes; --from voc reads its PNGs."
+        hint = " Is it Pascal VOC? Its XML files have only boxes; --from voc reads its PNGs."
         hint = hint if root.tag == "annotation" else ""
         raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.{hint}")
     if root.find("track") is not None:
         raise UserError(
-            f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '
+            f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which lists the '
             "shapes of every frame."
         )
     elements = root.findall("image")
@@ -80,8 +81,8 @@ def _image_elements(path: Path) -> list[Element]:
 def _find(folder: Path, element: Element) -> AnnotatedImage:
     name, subset = element.get("name", ""), element.get("subset")
     # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
-    names = [name, f"{subset}/{name}"] if subset and name else [name]
-    names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
+    stems = [name, f"{subset}/{name}"] if subset and name else [name]
+    names = stems + [stem + suffix for stem in stems for suffix in FRAME_SUFFIXES if name]
     image = image_file(folder, names)
     check_size(image, int(element.get("height", 0)), int(element.get("width", 0)))
     return image
@@ -141,7 +142,7 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     """Return a mask as bool [height, width].
 
     Args:
-        text: lengths of runs of pixels, row after row, in turn outside and inside the mask; the
+        text: lengths of runs of pixels, row by row, alternately outside and inside the mask; the
             first run lies outside.
     """
     lengths = [int(number) for number in text.split(",")]

@@ -1,4 +1,4 @@
-"""The files of one split: a PNG for each image, a panoptic JSON, and links to the images."""
+"""Writing the files of a split: a PNG for each image, a panoptic JSON, and links to the images."""
 
 import os
 from collections import Counter, defaultdict
@@ -23,10 +23,11 @@ IMAGES = "images"
 
 @dataclass(frozen=True)
 class Drawing:
-    """The way segments become a PNG.
+    """Settings for turning segments into PNGs.
 
     Attributes:
-        kinds: what the classes are; their places are semantic labels, and from 1 category ids.
+        kinds: kinds of the classes. A class's index is its semantic label, index + 1 its category
+            id.
         smaller_on_top, rest: see :func:`.painting.paint`.
         semantic: whether to draw label PNGs in place of panoptic PNGs.
     """
@@ -55,11 +56,11 @@ def draw_split(
     """
     total: Counts = defaultdict(Counter)
     entries = []
-    one = partial(_draw, folder=folder / drawing.folder, drawing=drawing)
-    drawn = imap_with_progress(one, images, f"import {folder.name}", workers)
+    draw = partial(_draw, folder=folder / drawing.folder, drawing=drawing)
+    drawn = imap_with_progress(draw, images, f"import {folder.name}", workers)
     for number, (image, (segments, counts)) in enumerate(zip(images, drawn, strict=True), 1):
-        for what, numbers in counts.items():
-            total[what].update(numbers)
+        for key, numbers in counts.items():
+            total[key].update(numbers)
         size = {"height": image.height, "width": image.width}
         entry = {"id": number, "file_name": image.name, **size}
         annotation = {"image_id": number, "file_name": png_name(image), "segments_info": segments}

@@ -1,4 +1,4 @@
-"""The formats of annotations that can be imported, by name."""
+"""The annotation formats that can be imported, by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +22,15 @@ class Format(NamedTuple):
     """A format of annotations.
 
     Attributes:
-        read: (source, folder of images or None) -> the annotations. It takes ``polygons`` if
-            ``has_polygons``, and ``part`` if ``splits`` gives one.
+        read: (source, folder of images or None) -> annotations. It takes ``polygons`` if
+            ``has_polygons``, and ``part`` if ``splits`` gives a part.
         smaller_on_top: see :func:`.painting.paint`.
         kinds: the format's own list of classes.
-        splits: source -> its splits: name -> source and part; {} if it has none.
-        void_class: name of a class that is void, whatever the kinds of others are.
-        rest_class: name of a class that is the rest: what ``--rest`` names, else void.
-        has_polygons: whether tools disagree on what polygons go through, :data:`.masks.POLYGONS`.
+        splits: source -> its splits, name -> (source, part); {} if it has no splits.
+        void_class: name of a class that is always void.
+        rest_class: name of a class that stands for the rest: ``--rest``'s class, else void.
+        has_polygons: whether tools disagree if polygons go through edges or centres of pixels, see
+            :data:`.masks.POLYGONS`.
     """
 
     read: Callable[..., Annotations]
@@ -41,7 +42,7 @@ class Format(NamedTuple):
     rest_class: str | None = None
 
 
-# cli/import_.py says what the source and images of each are.
+# cli/import_.py describes the source and images of each format.
 ANNOTATION_FORMATS = {
     "coco": Format(read_coco, smaller_on_top=True, splits=splits_of_coco, has_polygons=True),
     "voc": Format(read_voc),

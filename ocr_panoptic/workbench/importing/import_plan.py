@@ -1,4 +1,4 @@
-"""The annotations that a user names, the way they become a data set, and their images."""
+"""The plan of an import, and the images and segments of its sources."""
 
 import hashlib
 import json
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnnotationSource:
-    """The files that a user names for one split.
+    """The files that a user names for a split.
 
     Attributes:
-        annotations: file or folder, as the format has it.
-        images: folder of images; None if the format says where they are.
-        labels: folder of semantic label PNGs under the annotations.
-        part: part of the annotations, as the format names it, if only that is meant.
+        annotations: file or folder, depending on the format.
+        images: folder of images; None if the format knows their place.
+        labels: folder of semantic label PNGs that lie under the annotations.
+        part: format's name of the part of the annotations to read; None for all.
     """
 
     annotations: Path
@@ -46,20 +46,20 @@ class AnnotationSource:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """The way annotations become a data set.
+    """The options of an import.
 
     Attributes:
         format: key of :data:`.formats.ANNOTATION_FORMATS`.
-        kinds: what the classes are, if the user says it.
-        label_space: classes of the label PNGs, if there are any.
-        crowds: what segments are that the annotations mark as crowds: "groups" of objects, or
-            "objects" each; None if it is clear: see :func:`.kinds.check_crowds`.
-        polygons: one of :data:`.masks.POLYGONS`; None for the format's own.
+        kinds: kinds of the classes, if the user gives them.
+        label_space: classes of the label PNGs, if the user gives label PNGs.
+        crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
+            to refuse unclear cases, see :func:`.kinds.check_crowds`.
+        polygons: value of :data:`.masks.POLYGONS`; None for the format's default.
         rest: class of stuff for pixels without segment; None for void.
-        split: share of the images for training, the others are for validation; None if the user
+        split: share of the images for training (the others are for validation); None if the user
             has divided them.
-        semantic: whether each pixel gets one label, in place of a panoptic data set.
-        skip_missing: leave out images that are not there.
+        semantic: whether to make a semantic data set in place of a panoptic one.
+        skip_missing: whether to leave out missing images.
     """
 
     format: str
@@ -74,12 +74,12 @@ class ImportPlan:
 
 
 class Sources(NamedTuple):
-    """What all sources have.
+    """The contents of all sources.
 
     Attributes:
         images: split -> its images, sorted by name.
-        classes: the classes of all.
-        missing: split -> number of images that are not there and were left out.
+        classes: class name -> its counts over all splits.
+        missing: split -> number of missing images, which were left out.
     """
 
     images: dict[str, list[AnnotatedImage]]
@@ -90,16 +90,16 @@ class Sources(NamedTuple):
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
     """Raise UserError for options that do not fit together."""
     if plan.split is not None and "val" in sources:
-        raise UserError("Give --split or --val: with both it is not said what is for validation.")
+        raise UserError("Give --split or --val, not both: each says what is for validation.")
     if plan.split is not None and not 0 < plan.split < 1:
         raise UserError(f"--split is {plan.split}: the share for training lies between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
-        raise UserError(f"--polygons: {plan.format} has one notion of them; leave it out.")
+        raise UserError(f"--polygons does not apply to {plan.format}; leave it out.")
     has_labels = {source.labels is not None for source in sources.values()}
     if has_labels != {plan.label_space is not None}:
         raise UserError(
             "Label PNGs (after the folder of images, for each of --train and --val) and "
-            "--label-classes, the file of their classes, belong together: give both or none."
+            "--label-classes, the file of their classes, belong together: give both or neither."
         )
     for source in sources.values():
         if source.labels is not None and not source.labels.is_dir():
@@ -109,15 +109,15 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
 def with_own_splits(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan
 ) -> Mapping[str, AnnotationSource]:
-    """Return the splits of the source if the user says nothing of them. A single one is divided if
-    that is asked for."""
+    """Return the source's own splits if the user names only "train" without images, else the
+    sources as they are. With --split, several own splits are merged before the division."""
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
         return sources
     splits = ANNOTATION_FORMATS[plan.format].splits(train.annotations)
     if not splits or (len(splits) == 1 and [*splits.values()] == [(train.annotations, None)]):
         return sources
-    if len(splits) == 1:  # for training, whatever its name
+    if len(splits) == 1:  # a single split is for training, whatever its name
         splits = {"train": next(iter(splits.values()))}
     elif plan.split is not None:
         return sources
@@ -133,8 +133,8 @@ def read_sources(
 ) -> Sources:
     """Find the images of all sources, then read their segments.
 
-    Besides faults of single images, it raises DataFaults for a split without images, for images of
-    one name, and for an image in two splits.
+    Raises DataFaults for faults of single images, for a split without images, for images with equal
+    names, and for an image in two splits.
 
     Args:
         workers: number of processes, see :func:`.imap_with_progress`.
@@ -151,10 +151,10 @@ def read_sources(
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():
-        reader = replace(annotations[split], entries=(), labels=None)  # small, for other processes
-        one = partial(_read, reader, sources[split], plan)
+        reader = replace(annotations[split], entries=(), labels=None)  # small enough to pickle
+        read = partial(_read, reader, sources[split], plan)
         known, images[split] = len(classes), []
-        for image in imap_with_progress(one, listed, f"read {split}", workers):
+        for image in imap_with_progress(read, listed, f"read {split}", workers):
             if isinstance(image, list):
                 faults += image
             else:
@@ -167,8 +167,8 @@ def read_sources(
     raise_if_any(faults)
     if not classes:
         shapes = Counter(kind for listed in images.values() for i in listed for kind in i.left_out)
-        what = [f"{kind} ({number})" for kind, number in sorted(shapes.items())]
-        lost = f"; shapes without area are left out: {', '.join(what)}" if what else ""
+        kinds = [f"{kind} ({number})" for kind, number in sorted(shapes.items())]
+        lost = f"; shapes without area are left out: {', '.join(kinds)}" if kinds else ""
         raise UserError(f"No image has a segment{lost}. Export polygons or masks.")
     classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
@@ -181,8 +181,8 @@ def read_sources(
 def _ask_for_kinds(
     annotations: Mapping[str, Annotations], found: Mapping[str, list], plan: ImportPlan
 ) -> None:
-    """Raise what :func:`.resolve_kinds` asks for before the pixels of segments are read, if the
-    format tells classes sooner."""
+    """Call :func:`.resolve_kinds` before any pixels are read, if the format can list classes
+    without pixels, so that its refusal comes early."""
     classes: dict[str, ClassCount] = {}
     names = _own_names(plan)
     for split, listed in found.items():
@@ -191,7 +191,7 @@ def _ask_for_kinds(
         for _, (image, entry) in listed:
             try:
                 labels = list(annotations[split].labels(entry))
-            except Exception:  # a broken entry, which is told when it is read
+            except Exception:  # a broken entry is reported when it is read
                 return
             segments = [
                 Segment(names.get(label, label), {}, annotations[split].instance)
@@ -222,7 +222,7 @@ def _name_faults(
         if not images:
             yield f"{place}: no image is annotated."
         for stem, times in repeated(PurePosixPath(i.name).with_suffix("") for i in images):
-            yield f"{place}: {times} images are named {stem}, but for their ends."
+            yield f"{place}: {times} images are named {stem}, apart from their suffixes."
 
 
 def _read(
@@ -244,7 +244,7 @@ def _read(
 
 
 def _own_names(plan: ImportPlan) -> dict[str | None, str]:
-    """Return other names for the classes that a format knows itself, and the user does not."""
+    """Return new names for the format's void and rest classes that the user's kinds do not list."""
     own = ANNOTATION_FORMATS[plan.format]
     listed = (*plan.kinds.classes, *plan.kinds.ignore) if plan.kinds else ()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
@@ -252,9 +252,9 @@ def _own_names(plan: ImportPlan) -> dict[str | None, str]:
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:
-    """Divide images into ``train`` and ``val``, neither of them empty.
+    """Divide images into ``train`` and ``val``, neither of which is empty.
 
-    Equal names give equal parts, in whatever order the images come.
+    The parts depend only on the names of the images, not on their order.
 
     Args:
         share: share of the images for training.
@@ -263,7 +263,8 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
         raise UserError(f"--split {share}: there is only {len(images)} image to divide.")
 
     def shuffled(image: AnnotatedImage) -> str:
-        # As good as at random, and no library's to change. The 0 keeps the parts of old imports.
+        # A hash is as good as random, and no library can change it. The 0 keeps the parts of old
+        # imports.
         return hashlib.blake2b(json.dumps([0, image.name]).encode(), digest_size=16).hexdigest()
 
     order = sorted(images, key=shuffled)
@@ -273,10 +274,10 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return an image with a region below its segments for each class of its label PNG.
+    """Return an image that has a region for each class of its label PNG below its segments.
 
     Args:
-        folder: folder of the label PNGs, which have the names of the images except for the suffix.
+        folder: folder of the label PNGs, named like the images except for the suffix.
     """
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)

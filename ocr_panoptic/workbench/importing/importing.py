@@ -1,9 +1,9 @@
-"""Annotations of any format as a panoptic or a semantic data set.
+"""Import of annotations of any format as a panoptic or a semantic data set.
 
 An import writes below the folder of the data set:
 
-    <name>.yaml                 the data file, last of all
-    raw/import.json             what was imported and what was lost; it marks raw/ as an import's
+    <name>.yaml                 the data file, written last
+    raw/import.json             options, classes and losses; it marks raw/ as written by an import
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or
@@ -47,13 +47,14 @@ def import_annotations(
     output: Path,
     workers: int | None = None,
 ) -> Path:
-    """Read annotations and write a data set, as this module's text says; return its data file.
+    """Read annotations, write the files listed in this module's docstring, and return the data
+    file.
 
     Equal annotations give equal files. After an error nothing is changed.
 
     Args:
-        name: data sets are registered as ``<name>_<split>``.
-        sources: "train", and perhaps "val"; of "train" alone, its own splits are taken.
+        name: name of the data set; its splits are registered as ``<name>_<split>``.
+        sources: "train" and perhaps "val"; with only "train", the source's own splits are used.
         output: folder of the data set.
         workers: number of processes, see :func:`.imap_with_progress`.
     """
@@ -88,12 +89,12 @@ def import_annotations(
         )
         record = {**_record(plan, kinds, counts), "missing": missing}
         write_json(new / IMPORT_RECORD, record, indent=1)
-        file.unlink(missing_ok=True)  # until its folder is there again
+        file.unlink(missing_ok=True)  # no data file may exist while its folder is replaced
         shutil.rmtree(raw, ignore_errors=True)
         os.replace(new, raw)
     tell_kinds(kinds, found, plan)
     for split, number in missing.items():
-        logger.warning(f"{split}: {number} images are not there and left out.")
+        logger.warning(f"{split}: {number} images are missing and left out.")
     for split, listed in images.items():
         tell_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
@@ -111,7 +112,7 @@ def import_annotations(
 
 @contextmanager
 def _new_folder(output: Path) -> Iterator[Path]:
-    """Yield a folder below the output, which is gone at the end unless it was moved."""
+    """Yield a new folder below the output, which is removed at the end unless it was moved."""
     output.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
@@ -122,20 +123,20 @@ def _new_folder(output: Path) -> Iterator[Path]:
 
 
 def _record(plan: ImportPlan, kinds: Kinds, counts: Mapping[str, Counts]) -> dict:
-    """Return the content of import.json; ``counts`` by split."""
+    """Return the content of import.json; ``counts`` are by split."""
     options = {key: getattr(plan, key) for key in ("crowds", "polygons", "rest", "split")}
     classes = {key: getattr(kinds, key) for key in ("things", "stuff", "ignore")}
     return {"format": RECORD_FORMAT, "from": plan.format, **options, **classes, "counts": counts}
 
 
 def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
-    """Log what the classes are."""
+    """Log the kinds of the classes."""
     if plan.semantic:
         logger.info(f"Classes: {', '.join(kinds.classes)}")
     else:
-        source = "the annotations; --things can say it otherwise"
+        source = "the annotations; --things can change it"
         source = source if plan.kinds is None else "--things"
-        logger.info(f"Things, by {source}: {', '.join(kinds.things)}")
+        logger.info(f"Things, according to {source}: {', '.join(kinds.things)}")
         logger.info(f"Stuff: {', '.join(kinds.stuff) or 'none'}")
     if kinds.ignore:
         logger.info(f"Void: {', '.join(kinds.ignore)}")
@@ -143,20 +144,21 @@ def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) 
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
     if plan.rest in found and plan.kinds is None and found[plan.rest].kind == "thing":
-        logger.warning(f"--rest {plan.rest}: what is annotated as {plan.rest} is stuff, too.")
+        logger.warning(f"--rest {plan.rest}: segments of class {plan.rest} become stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
-            "There is no class of stuff: what no object covers is void, which is not trained on, "
-            "and false alarms there are not counted. If it is a background, give --rest background."
+            "There is no class of stuff: pixels outside all objects are void. They are not trained "
+            "on, and false positives there are not counted. If they are background, give --rest "
+            "background."
         )
 
 
 def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log what of the annotations is not in the maps; the record has it in full."""
+    """Log which annotations are not in the maps; import.json has the full counts."""
     pixels, things, crowds = counts["pixels"], counts["things"], counts["crowds"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "
-        f"{pixels['unlabelled'] / pixels['all']:.1%} of the pixels have none and are "
+        f"{pixels['unlabelled'] / pixels['all']:.1%} of the pixels have no segment and are "
         f"{plan.rest or 'void'}."
     )
     if crowds:
@@ -171,13 +173,13 @@ def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -
         logger.info(f"{split}: {counts['void'].total():,} segments are void by their class.")
     if counts["cut"]:
         logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
-    for key, what in (
+    for key, loss in (
         ("hidden", "are wholly under others and left out"),
         ("empty", "have no pixel and are left out"),
-        ("boxes", "are boxes, and taken as filled rectangles; objects seldom fill their box"),
+        ("boxes", "are boxes, drawn as filled rectangles; objects seldom fill their box"),
         ("left out", "have no area and are left out"),
     ):
         if counts[key]:
             classes = [f"{name} ({times})" for name, times in sorted(counts[key].items())]
             noun = "shapes" if key == "left out" else "segments"
-            logger.warning(f"{split}: {counts[key].total():,} {noun} {what}: {first_few(classes)}")
+            logger.warning(f"{split}: {counts[key].total():,} {noun} {loss}: {first_few(classes)}")

@@ -17,17 +17,17 @@ from .annotated_image import AnnotatedImage
 
 _KEYS = ("things", "stuff", "ignore", "colors")
 MAX_SHOWN = 300  # classes in a message
-VOID = "(void)"  # what segments are that belong to no class
+VOID = "(void)"  # label of segments that belong to no class
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """What each class is.
+    """The kinds of the classes.
 
     Attributes:
         things, stuff: names of classes, in the order of the data set.
         ignore: names of classes that are void.
-        colors: colours of some classes.
+        colors: class name -> colour, for some classes.
     """
 
     things: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ class Kinds:
 
 
 def read_kinds(path: Path) -> Kinds:
-    """Read a YAML file with the keys ``things``, ``stuff`` and ``ignore``, each a list of names,
-    and ``colors``, name -> [R, G, B]. Each key may be absent."""
+    """Read a YAML file with the keys ``things``, ``stuff`` and ``ignore`` (lists of names) and
+    ``colors`` (name -> [R, G, B]), each of which may be absent."""
     if not path.is_file():
         raise MissingFileError(f"{path}: file of things and stuff not found.")
     content = read_yaml(path)
@@ -57,7 +57,7 @@ def read_kinds(path: Path) -> Kinds:
     lists = [content.get(key) or [] for key in _KEYS[:3]]
     colors = content.get("colors") or {}
     if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
-        faults.append("things, stuff and ignore are lists of names, colors maps names to colours.")
+        faults.append("things, stuff and ignore must be lists of names, colors a mapping of names.")
         lists, colors = [], {}
     names = [name for listed in lists for name in listed]
     for name in names:
@@ -71,13 +71,13 @@ def read_kinds(path: Path) -> Kinds:
 
 @dataclass
 class ClassCount:
-    """The numbers of images and segments in which a class was found.
+    """The numbers of images and segments with a class.
 
     Attributes:
-        images: number of images that show it.
-        segments: number of segments by their ``instance``, crowds as objects.
-        crowds: number of segments that are marked as crowds.
-        several: first image with more than one crowd, and their number.
+        images: number of images that show the class.
+        segments: ``instance`` -> number of segments; crowds count as objects.
+        crowds: number of segments marked as crowds.
+        several: first image with more than one crowd, and number of crowds in it.
         is_doubtful: see :attr:`.Segment.is_doubtful`.
     """
 
@@ -89,15 +89,15 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """ "thing" if some segments are objects and the others regions, "stuff" if all are regions,
-        None if the format does not tell."""
+        """Return "thing" if any segment is an object, "stuff" if all are regions, None if the
+        format does not tell."""
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
-    """Count the classes of an image, too."""
+    """Add the classes of an image to the counts."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
         if segment.label == VOID:
@@ -114,10 +114,8 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
-    """Raise UserError if crowds may be objects.
-
-    That is so if an image has two crowds of a class, if a class has nothing else, or if the crowds
-    look like the habit of a tool. COCO's own annotations have none of these.
+    """Raise UserError if crowds may be objects: if an image has two crowds of a class, if a class
+    has only crowds, or if a tool is known to mark objects so. COCO's own annotations pass.
     """
     objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
     reasons = [
@@ -148,14 +146,15 @@ def resolve_kinds(
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
-    """Return what each class is: as the user says, else as the format's list, else as the segments.
+    """Return the kinds of the classes from the user, else from the format's list, else from the
+    segments.
 
     Args:
-        found: classes of the annotations.
+        found: counts of the annotations' classes.
         given: the user's kinds.
-        default: the format's kinds, which count if they name all classes.
+        default: the format's kinds, which are used if they name all classes.
         rest: class of stuff for pixels without segment.
-        semantic: whether no class needs a kind, as all may be stuff.
+        semantic: whether classes of unknown kind may all be stuff.
     """
     if given is not None:
         raise_if_any(list(_missing(found, given, rest)))
@@ -210,8 +209,8 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
             "which are stuff (regions). They have:",
             *rows[:MAX_SHOWN],
             *([f"  and {len(rows) - MAX_SHOWN} others"] if len(rows) > MAX_SHOWN else []),
-            "Write a file and give it as --things; move what is stuff, and what is to be void "
-            "(ignore):",
+            "Write a file such as this, move classes to stuff or ignore (void) if they belong "
+            "there, and give it as --things:",
             *(f"  {line}" for line in text.splitlines()),
         ]
     )
@@ -231,7 +230,7 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
             "No class is a thing, and Panoptic-FPN needs one: list things in --things, or import "
             "with --semantic."
         )
-    # A panoptic data set's label PNGs have one label more, for all things.
+    # A panoptic data set's label PNGs have an additional label for all things.
     count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
     if count > VOID_LABEL:
-        raise UserError(f"{count} labels of classes, at most {VOID_LABEL} fit label PNGs.")
+        raise UserError(f"There are {count} labels; label PNGs hold at most {VOID_LABEL}.")

@@ -1,12 +1,11 @@
 """Label Studio's JSON export: https://labelstud.io/guide/export
 
-Coordinates are percentages of the image's width and height, brush masks are run lengths of its own
-(:mod:`.brush`) or PNGs. Both are of the image as its EXIF data turn it, and not as the button that
-rotates the view does. A later region covers an earlier one.
+Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
+lengths (:mod:`.brush`) or PNGs. Both refer to the image turned by its EXIF data, without the view's
+rotation. Later regions cover earlier regions.
 
-Of several annotations of a task the reader takes the one with the mark "ground truth", else the
-last one that was changed. It leaves out cancelled (skipped) annotations and predictions, and tasks
-without others.
+If a task has several annotations, the "ground truth" is read, else the last changed annotation.
+Cancelled (skipped) annotations, predictions, and tasks with nothing else are left out.
 """
 
 import logging
@@ -41,7 +40,7 @@ LOCAL_FILES = "/data/local-files/"
 UPLOADS = "/data/upload/"
 PNG_URL = "data:image/png;base64,"
 
-# Results that say something of the whole image, of a region besides its label, or of two regions.
+# Results about a whole image, about a region beyond its label, or about two regions.
 WITHOUT_PLACE = {
     *("choices", "taxonomy", "textarea", "rating", "number", "datetime", "ranker", "pairwise"),
     *("relation", "chatmessage"),
@@ -54,8 +53,8 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
 
     Args:
         source: JSON.
-        images: folder of the images: for local files their root or a folder below it, for uploads
-            the project's folder of them or a folder with the files before they were uploaded.
+        images: folder of the images. For local files: their root or a folder below it. For uploads:
+            the project's upload folder, or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)
@@ -68,21 +67,21 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
         )
     chosen, several = [], 0
     for task in tasks:
-        annotations = [one for one in task["annotations"] if not one.get("was_cancelled")]
+        annotations = [a for a in task["annotations"] if not a.get("was_cancelled")]
         if annotations:
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
             several += len(annotations) > 1
     if not chosen:
-        raise UserError(f"{source}: every task is without annotation, or was cancelled.")
+        raise UserError(f"{source}: no task has an annotation that was not cancelled.")
     if len(chosen) < len(tasks):
         logger.warning(
-            f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks have no annotation, or "
-            "cancelled ones only, and are left out"
+            f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks are left out: they have "
+            "no annotation that was not cancelled"
         )
     if several:
         logger.warning(
-            f"{source}: {several} tasks have several annotations: the ground truth is taken, else "
-            "the last"
+            f"{source}: {several} tasks have several annotations; the ground truth is read, else "
+            "the last changed"
         )
     return Annotations(chosen, partial(_find_image, folder), _read_task, _labels)
 
@@ -104,7 +103,7 @@ def _labels(chosen: tuple[dict, dict]) -> list[str]:
 def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:
     _, annotation = chosen
     left_out = []
-    # Several controls may say something of one region.
+    # Several controls may describe the same region.
     regions: dict[str, list[dict]] = {}
     for number, result in enumerate(annotation["result"]):
         if (kind := result["type"].removesuffix("labels")) in _WITHOUT_AREA:
@@ -117,7 +116,7 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
-    """Return the segment of a region, of which each result says something."""
+    """Return the segment of a region from all results about it."""
     region, value = {}, {}
     for result in results:
         region |= result
@@ -128,7 +127,7 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
     if len(kinds) != 1 or not kinds <= _MASKS.keys():
         raise UserError(
-            f"is a {' and '.join(sorted(types))}, and has no area that is known; there are "
+            f"is a {' and '.join(sorted(types))}, not a known shape; there are "
             f"{', '.join(_MASKS)}, and each with labels"
         )
     labels = {name for key, names in value.items() if key.endswith("labels") for name in names}
@@ -194,10 +193,9 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
 
 
 def image_path(reference: str) -> str | None:
-    """Return the path in a reference to an image, None if the reference is to something else.
+    """Return the path in a reference to an image, or None if it refers to something else.
 
-    The path of a local file is below the root of these, of an upload below the folder of all
-    uploads, of a URL below its host.
+    The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
     """
     try:
         url = urlsplit(reference)

@@ -1,8 +1,8 @@
-"""LabelMe's JSON, one for each image: https://github.com/wkentaro/labelme
+"""LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
 
-Areas become masks: polygons, rectangles and circles as LabelMe draws them, by Pillow and with the
-pixels on their borders; masks as they are. A later shape covers an earlier one; those of one
-``group_id`` that have the same label are parts of one object.
+Polygons, rectangles and circles are drawn as LabelMe draws them, by Pillow with the pixels on their
+borders; masks are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and
+label are parts of one object.
 """
 
 import logging
@@ -34,15 +34,15 @@ from .shapes import join_parts, placed, read_base64_png
 logger = logging.getLogger(__name__)
 
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
-IGNORE, BACKGROUND = "__ignore__", "_background_"  # classes that LabelMe knows itself
+IGNORE, BACKGROUND = "__ignore__", "_background_"  # LabelMe's predefined classes
 
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
-    """Return the images. Other JSON files among those of LabelMe are left out, with a warning.
+    """Return the images. JSON files of other programs are left out, with a warning.
 
     Args:
         source: folder with the JSON files, perhaps in folders below it.
-        images: folder of the images, by default that of the JSON files.
+        images: folder of the images, by default the folder of the JSON files.
     """
     if images is not None:
         require_images(images, str(source))
@@ -52,20 +52,20 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
         if not any(source.rglob("*.xml")):
             raise
         raise UserError(
-            f'{error} Its XML is of another, older LabelMe (of MIT, and CVAT\'s "LabelMe 3.0"), '
-            'which is not read: export it as another format; from CVAT as "CVAT for images 1.1", '
-            "for --from cvat."
+            f"{error} Its XML files are of an older LabelMe (MIT's, and CVAT's \"LabelMe 3.0\"), "
+            'which is not supported: export another format, from CVAT "CVAT for images 1.1" for '
+            "--from cvat."
         ) from error
     heads = [(str(path), (path, head)) for path, head in each(((str(p), p) for p in files), _head)]
     strange = [str(path.relative_to(source)) for _, (path, head) in heads if head is None]
     if len(strange) == len(heads):
         raise UserError(
-            f"{source / strange[0]}: is no file of LabelMe: it has no imagePath or no shapes."
+            f"{source / strange[0]}: is not a LabelMe file: it has no imagePath or no shapes."
         )
     if strange:
         logger.warning(
-            f"{source}: {len(strange)} of {len(heads)} JSON files are not of LabelMe and left out: "
-            f"{first_few(strange)}"
+            f"{source}: {len(strange)} of {len(heads)} JSON files are not LabelMe files and left "
+            f"out: {first_few(strange)}"
         )
     entries = [entry for entry in heads if entry[1][1] is not None]
     return Annotations(
@@ -73,11 +73,11 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
     )
 
 
-FileEntry = tuple[Path, dict]  # a file, and what it says of its image
+FileEntry = tuple[Path, dict]  # a JSON file and its facts about the image
 
 
 def _head(path: Path) -> tuple[Path, dict | None]:
-    """Return a file and what it says of its image; None of another program's."""
+    """Return a file and its facts about the image, None if it is not a LabelMe file."""
     content = read_json(path)
     if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
         return path, None
@@ -120,8 +120,8 @@ def _read_file(image: AnnotatedImage, entry: FileEntry) -> AnnotatedImage:
 
 
 def _kind(shape: dict) -> str:
-    """Return the kind of a shape; a polygon or box of too few points is one of points."""
-    kind = shape.get("shape_type") or "polygon"  # very old files do not say it
+    """Return the kind of a shape, "points" if a polygon or box has too few points."""
+    kind = shape.get("shape_type") or "polygon"  # very old files have no shape_type
     fewest = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2}.get(kind, 0)
     return "points" if len(shape["points"]) < fewest else kind
 
@@ -140,19 +140,17 @@ def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
-    """Return the names that the image may have below the folder of images.
-
-    It is where the JSON says; or else beside the JSON or, in a folder of images of their own, where
-    the JSON is in its own folder, or at the top.
+    """Return the names to try below the folder of images: the path in the JSON, the place that
+    corresponds to the JSON's own, and the top.
 
     Args:
-        text: path of the image from the folder of the JSON, as Windows or others write it.
+        text: path of the image relative to the JSON's folder, in Windows or POSIX notation.
     """
     written = PureWindowsPath(text)
     folder = os.path.abspath(images or source)
-    said = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
-    inside = said != ".." and not said.startswith("../")
-    names = [said] if inside else []
+    given = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
+    inside = given != ".." and not given.startswith("../")
+    names = [given] if inside else []
     names += [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
     return list(dict.fromkeys(names))
 

@@ -1,4 +1,4 @@
-"""Masks as COCO's compressed RLE, from maps, polygons and RLEs of any origin.
+"""COCO's compressed RLE masks from maps, polygons, and RLEs in files.
 
 Shape letters: H, W size of the image.
 """
@@ -12,8 +12,8 @@ from pycocotools import mask as mask_util
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
-EDGES = "edges"  # of pixels: polygons as COCO's own tools draw them
-CENTRES = "centres"  # of border pixels: polygons as OpenCV finds them, and LabelMe draws them
+EDGES = "edges"  # polygons go along edges of pixels, as in COCO's tools
+CENTRES = "centres"  # polygons go through centres of border pixels, as in OpenCV and LabelMe
 POLYGONS = (EDGES, CENTRES)
 
 
@@ -31,16 +31,16 @@ def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
 
 
 def mask_of_pixels(pixels: np.ndarray) -> dict:
-    """Return the mask of bool [H, W]."""
+    """Return the mask of pixels given as bool [H, W]."""
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
 def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
-    """Return the corners of a polygon as float64 [N, 2]; with N < 3 it has no pixel.
+    """Return the corners of a polygon as float64 [N, 2]; with N < 3 it has no pixels.
 
     Args:
-        points: (x, y) of each corner in pixels, as a file has them. They must not lie further from
-            the image than it is large.
+        points: (x, y) of each corner in pixels, unchecked. Points further outside the image than
+            its longer side are refused.
     """
     try:
         found = np.array(points, np.float64)
@@ -55,7 +55,7 @@ def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
         worst = found[np.abs(found - (width / 2, height / 2)).max(axis=1).argmax()]
         raise UserError(
             f"the point ({worst[0]:g}, {worst[1]:g}) of a polygon lies far outside of the image of "
-            f"{width}x{height} pixels. Are its coordinates those of another size?"
+            f"{width}x{height} pixels. Do its coordinates belong to another size?"
         )
     return found
 
@@ -75,9 +75,9 @@ def mask_of_polygons(
     """Return the union of polygons.
 
     Args:
-        polygons: float64 [N, 2] each, (x, y) in pixels, from :func:`check_points`.
-        through: one of :data:`POLYGONS`. pycocotools draws along edges; through centres, which are
-            whole numbers, a polygon has the pixels on its border, too.
+        polygons: results of :func:`check_points`, float64 [N, 2], (x, y) in pixels.
+        through: value of :data:`POLYGONS`. Polygons along edges are drawn by pycocotools; polygons
+            through centres, which are whole numbers, include the pixels on their border.
     """
     polygons = [polygon for polygon in polygons if len(polygon) >= 3]
     if not polygons:
@@ -94,21 +94,21 @@ def mask_of_polygons(
 
 
 def mask_of_drawing(draw: Callable[[ImageDraw.ImageDraw], None], height: int, width: int) -> dict:
-    """Return the mask of what a function draws with Pillow in a colour that is not 0."""
+    """Return the mask of the pixels that a function draws with Pillow in a non-zero colour."""
     picture = Image.new("L", (width, height))
     draw(ImageDraw.Draw(picture))
     return mask_of_pixels(np.asarray(picture) > 0)
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Return the compressed RLE of a COCO RLE, compressed or not, as a file has it."""
+    """Return the compressed form of a file's COCO RLE, which may be compressed or not."""
     if rle.get("size") != [height, width]:
         raise UserError(
-            f"the RLE is of size {rle.get('size')!s:.40}, the image is {[height, width]} "
+            f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
             "([height, width])"
         )
     counts = _decompressed(rle["counts"]) if isinstance(rle["counts"], str) else rle["counts"]
-    # pycocotools leaves what a short RLE lacks as the memory was, and never ends merging it.
+    # If an RLE is too short, pycocotools returns uninitialised memory, and merging never ends.
     if sum(counts) != height * width or min(counts) < 0:
         raise UserError(
             f"the counts of an RLE must be at least 0 and add up to the image's {height * width} "
@@ -118,8 +118,9 @@ def mask_of_rle(rle: dict, height: int, width: int) -> dict:
 
 
 def _decompressed(text: str) -> list[int]:
-    """Return the counts of a compressed RLE: numbers of 5 bits a character, the lowest first, where
-    a sixth bit says that the number goes on; from the fourth on, differences to the last but one.
+    """Return the counts of a compressed RLE. A character holds 5 bits of a number, the lowest
+    first, and a sixth bit that is set if the number goes on. From the fourth number on, the text
+    has differences to the last number but one.
     """
     counts, number, shift = [], 0, 0
     for code in text.encode("ascii"):

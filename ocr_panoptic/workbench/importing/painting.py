@@ -1,4 +1,4 @@
-"""Painting: segments that may overlap become a panoptic map, in which each pixel has one segment.
+"""Painting of segments that may overlap as a panoptic map, with a single segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -12,7 +12,7 @@ from pycocotools import mask as rle
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import VOID, Kinds
 
-_IGNORED = -1  # while it is painted; void in the end
+_IGNORED = -1  # id of void segments during painting; 0 in the result
 
 # "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "boxes",
 # "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
@@ -26,9 +26,9 @@ class Painted:
 
     Attributes:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
-        labels: place of each segment's class in ``kinds.classes``, by segment id.
+        labels: segment id -> index of its class in ``kinds.classes``.
         crowds: ids of the segments that are crowds.
-        counts: numbers of segments, and of those that are not in the map.
+        counts: numbers of segments in the map and of lost segments.
     """
 
     ids: np.ndarray
@@ -37,7 +37,7 @@ class Painted:
     counts: Counts
 
     def semantic(self, void: int) -> np.ndarray:
-        """Return places in ``kinds.classes``, uint8 [H, W]."""
+        """Return the index of each pixel's class in ``kinds.classes``, uint8 [H, W]."""
         table = np.full(max(self.labels, default=0) + 1, void, np.uint8)
         for number, label in self.labels.items():
             table[number] = label
@@ -49,12 +49,12 @@ def paint(
 ) -> Painted:
     """Paint the map of an image's segments.
 
-    A class of stuff is one segment. The crowds and regions of a class of things are one crowd: it
-    is not told which objects they hold, and an evaluation knows one crowd of a class in an image.
+    Each class of stuff becomes a single segment. All crowds and regions of a class of things become
+    a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
-        smaller_on_top: paint objects above crowds and regions of things, and these above stuff,
-            the smaller above the larger; otherwise later segments above earlier ones.
+        smaller_on_top: whether to paint objects above crowds and regions of things, these above
+            stuff, and smaller segments above larger; otherwise later segments are on top.
         rest: class of stuff for pixels without segment, by default void.
     """
 
@@ -68,8 +68,8 @@ def paint(
     segments = sorted(image.segments, key=height) if smaller_on_top else image.segments
     ids = np.zeros((image.height, image.width), np.int32)
     places = {name: place for place, name in enumerate(kinds.classes)}
-    numbers: dict[tuple, int] = {}  # what is one segment -> its id
-    masks: dict[int, list[dict]] = defaultdict(list)  # of each id
+    numbers: dict[tuple, int] = {}  # key of a segment in the map -> its id
+    masks: dict[int, list[dict]] = defaultdict(list)  # id -> its masks
     labels, crowds = {}, set()
     counts: Counts = defaultdict(Counter)
     if image.left_out:

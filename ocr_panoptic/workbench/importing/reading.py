@@ -1,5 +1,5 @@
-"""Parts that readers of annotations share: images that are found before their segments are read,
-the faults of single images, and files by the names that annotations give."""
+"""Shared parts of the readers: images are found before their segments are read, faults of images
+are collected, and image files are found by the names in annotations."""
 
 import functools
 import logging
@@ -24,7 +24,7 @@ from .annotated_image import AnnotatedImage
 
 logger = logging.getLogger(__name__)
 
-# Label Studio puts it before the name of a file that was uploaded.
+# Label Studio adds this prefix to the name of an uploaded file.
 UPLOAD_PREFIX = re.compile("^[0-9a-f]{8}-")
 
 _Item = TypeVar("_Item")
@@ -32,22 +32,22 @@ _Result = TypeVar("_Result")
 
 
 class MissingImage(UserError):
-    """Annotations name an image that is not there."""
+    """An image named by the annotations is missing."""
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """The annotations of images. All images are found before the segments of any are read, which
+    """The annotations of images. All images are found before any segments are read, because reading
     takes longer.
 
     Attributes:
-        entries: for each image its place (a file, or a part of it), with which messages begin, and
-            its entry.
+        entries: (place, entry) of each image. The place (a file or a part of a file) begins
+            messages.
         find: entry -> image without segments.
-        read: (that image, entry) -> image with segments.
-        labels: entry -> the class of each segment, without a look at its pixels; None if that takes
-            as long as ``read``.
-        instance: :attr:`.Segment.instance` of all segments, if there are ``labels``.
+        read: (image without segments, entry) -> image with segments.
+        labels: entry -> class of each segment, without reading pixels; None if that takes as long
+            as ``read``.
+        instance: :attr:`.Segment.instance` of all segments, for use with ``labels``.
     """
 
     entries: Sequence[tuple[str, Any]]
@@ -57,10 +57,10 @@ class Annotations:
     instance: bool | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
-        """Return place, and image and entry, of all images.
+        """Return (place, (image, entry)) of all images.
 
         Args:
-            skip_missing: leave out images that are not there, in place of raising DataFaults.
+            skip_missing: whether to leave out missing images in place of raising DataFaults.
         """
         found, missing, faults = [], [], []
         _files_by_name.cache_clear()
@@ -75,18 +75,18 @@ class Annotations:
             faults += missing
             if found:
                 number = f"{len(missing)} of {len(self.entries)} images"
-                faults.append(f"{number} are not there; --missing skip leaves them out.")
+                faults.append(f"{number} are missing; --missing skip leaves them out.")
         raise_if_any(faults)
         if moved := [image for _, (image, _) in found if image.written is not None]:
             shown = [f"{image.name} for {image.written}" for image in moved[:3]]
             logger.warning(
-                f"{len(moved)} of {len(found)} images have other paths than the annotations give: "
-                f"{first_few(shown)}. Are these the right ones?"
+                f"{len(moved)} of {len(found)} images were found under other paths than in the "
+                f"annotations: {first_few(shown)}. Are these the right images?"
             )
         return found
 
     def segments_of(self, found: tuple[str, tuple[AnnotatedImage, Any]]) -> AnnotatedImage:
-        """Return a found image with its segments; it raises DataFaults for whatever is wrong."""
+        """Return a found image with its segments, or raise DataFaults."""
         (image,) = each([found], lambda found: self.read(*found))
         return image
 
@@ -96,16 +96,16 @@ class Annotations:
 
 
 def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -> Iterator[_Result]:
-    """Yield ``read(item)`` of the items, and raise the errors of all as DataFaults at the end.
+    """Yield ``read(item)`` for each item, and raise all errors together as DataFaults at the end.
 
     Args:
-        items: pairs of a place (a file, or a part of it), with which messages begin, and an item.
+        items: (place, item) pairs; the place (a file or a part of a file) begins messages.
     """
     faults: list[str] = []
     for place, item in items:
         try:
             result = read(item)
-        except Exception as error:  # zlib, Pillow and pycocotools raise what broken values lead to
+        except Exception as error:  # broken values raise anything in zlib, Pillow or pycocotools
             faults += faults_of(place, error)
         else:
             yield result
@@ -113,7 +113,7 @@ def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -
 
 
 def faults_of(place: str, error: Exception) -> list[str]:
-    """Return what was wrong at a place, for messages."""
+    """Return the messages of an error at a place."""
     if isinstance(error, DataFaults):
         return [f"{place}: {fault}" for fault in error.faults]
     if isinstance(error, UserError | OSError):
@@ -122,13 +122,13 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
-    """Return the image that has the first of the names that is there, without segments.
+    """Return the image with the first name that exists, without segments.
 
-    Annotations may have been written where the image lay in another folder, or in Windows. If no
-    name is there, the image is meant that alone ends in one of them, in whatever case.
+    If none exists (the annotations were written for another folder, or on Windows), the only file
+    below the folder whose path ends in one of the names is taken, ignoring case.
 
     Args:
-        names: paths relative to the folder, the first as the annotations give it.
+        names: paths relative to the folder, first the path in the annotations.
     """
     if not isinstance(names[0], str) or has_controls(names[0]):
         raise UserError(next(file_name_faults(names[0])))
@@ -147,7 +147,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the file below the folder that ends in one of the names, or raise MissingImage."""
+    """Return the only file below the folder whose path ends in a name, or raise MissingImage."""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
         if (folder / tail).is_file():
@@ -159,7 +159,7 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
         found = [file for file in listed if _folded(f"/{file}").endswith(end)]
         if len(found) == 1:
             return found[0]
-        several = f" {len(found)} files end so: {first_few(found)}." if found else several
+        several = f" {len(found)} files match: {first_few(found)}." if found else several
     for fault in file_name_faults(names[0]):
         raise UserError(fault)
     others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
@@ -169,19 +169,19 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
 
 
 def tails(name: str) -> Iterator[str]:
-    """Yield a path as one inside a folder, and without its first parts, the longest first."""
+    """Yield the tails of a path, from all its parts to only its last part."""
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".", "..")]
     return ("/".join(parts[first:]) for first in range(len(parts)))
 
 
 def _folded(name: str) -> str:
-    """Return a name as file systems compare it that ignore case, and ways to write an umlaut."""
+    """Return a name without differences in case and Unicode composition, for comparisons."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return the paths of all files below a folder, by the name alone."""
+    """Return folded file name -> paths, for all files below a folder."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder):
         for name in sorted(names):
@@ -190,7 +190,7 @@ def _files_by_name(folder: Path) -> dict[str, list[str]]:
 
 
 def names_of_upload(name: str) -> list[str]:
-    """Return the name, and the file's name before Label Studio had it."""
+    """Return the name, and the name without Label Studio's upload prefix."""
     folder, last = os.path.split(name)
     return list(dict.fromkeys([name, os.path.join(folder, UPLOAD_PREFIX.sub("", last))]))
 
@@ -202,8 +202,8 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: object, width: object) -> None:
-    """Raise UserError if the annotations give the image another size than it has. Some do not give
-    it, or give 0."""
+    """Raise UserError if the size in the annotations is not the image's. An absent size, or 0,
+    passes."""
     if (
         not height
         or not width
@@ -212,14 +212,14 @@ def check_size(image: AnnotatedImage, height: object, width: object) -> None:
         return
     if (height, width) != (image.height, image.width):  # 640.0 is 640
         raise UserError(
-            f"is of {printable(width)}x{printable(height)} pixels, the image "
-            f"{printable(image.file)} of {image.width}x{image.height} (width x height)"
+            f"has {printable(width)}x{printable(height)} pixels, the image "
+            f"{printable(image.file)} {image.width}x{image.height} (width x height)"
             f"{header_size(image.file).note}"
         )
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[Path]:
-    """Return the files that end in one of the suffixes, without hidden ones, sorted by name."""
+    """Return the files below a folder with these suffixes, sorted and without hidden files."""
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)

@@ -1,6 +1,6 @@
-"""Shapes that annotation tools draw besides polygons, and the parts of an object.
+"""Masks of shapes other than polygons, and joining the parts of an object.
 
-Coordinates are in pixels from the upper left corner of the image, whose first pixel reaches from
+Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
 (0, 0) to (1, 1).
 
 Shape letters: H, W size of the image.
@@ -22,7 +22,7 @@ from .masks import check_points, mask_of_pixels, mask_of_polygons
 
 
 def polygon(points: Sequence[Sequence[float]], height: int, width: int) -> dict:
-    """Return the mask of a polygon with corners (x, y); fewer than three have no pixel."""
+    """Return the mask of a polygon with corners (x, y); with fewer than three it is empty."""
     return mask_of_polygons([check_points(points, height, width)], height, width)
 
 
@@ -36,7 +36,7 @@ def rectangle(
     """Return the mask of a rectangle.
 
     Args:
-        corners: x, y of a corner and x, y of the opposite one.
+        corners: x, y of a corner and x, y of the opposite corner.
         rotation: angle in degrees, clockwise.
         pivot: point of the rotation, by default the centre.
     """
@@ -58,8 +58,8 @@ def ellipse(
     """Return the mask of the pixels whose centres lie in an ellipse.
 
     Args:
-        center: x, y.
-        radii: in x and y, before the rotation.
+        center: x and y.
+        radii: radii along x and y, before the rotation.
         rotation: angle in degrees, clockwise, about the centre.
     """
     (cx, cy), (rx, ry) = center, radii
@@ -75,7 +75,7 @@ def ellipse(
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return the mask of bool [h, w] whose first pixel lies at ``left``, ``top`` of the image."""
+    """Return the mask of an image with a part, bool [h, w], whose corner lies at left, top."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -94,7 +94,7 @@ def read_png(content: bytes) -> np.ndarray:
 
 
 def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
-    """Return the pixels of a PNG that a JSON holds as text.
+    """Return the pixels of a PNG given as base64 text.
 
     Returns:
         [height, width] or [height, width, channels].
@@ -109,14 +109,14 @@ def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
 
 
 def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
-    """Return segments in the order of painting, with the parts of each object made one segment.
+    """Return segments in painting order, with the parts of each object joined into a segment.
 
-    A joined segment has the place of its last part. It lacks what segments in between cover of its
-    other parts, so that each pixel has the segment that it would have had.
+    A joined segment is painted at the place of its last part. Pixels of its earlier parts that
+    segments in between cover are removed, so that the painted result does not change.
 
     Args:
-        parts: key and segment of each part; equal keys and labels make one object, a key None an
-            object by itself.
+        parts: key and segment of each part; parts with equal keys and labels form an object, and a
+            part with key None is an object by itself.
     """
     parts = list(parts)
     members: dict[Hashable, list[int]] = {}

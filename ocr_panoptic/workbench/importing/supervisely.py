@@ -1,7 +1,7 @@
-"""Supervisely's projects: ``meta.json``, and for each data set a folder ``img`` and one ``ann``.
+"""Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` for each data set.
 
-Polygons are drawn as Supervisely draws them, by OpenCV with their borders; bitmaps are read as they
-are, rectangles are filled. Figures without area (points, lines) are left out.
+Polygons are drawn as Supervisely draws them, by OpenCV with their borders; rectangles are filled
+and bitmaps copied. Figures without area (points, lines) are left out.
 """
 
 import base64
@@ -23,15 +23,15 @@ META = "meta.json"
 
 
 def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
-    """Return the images, with figures in the order in which they are listed, a later one on top.
-    Those of a class with the same ``instance`` are parts of one object.
+    """Return the images. Later figures cover earlier figures; figures with equal class and
+    ``instance`` are parts of one object.
 
     Args:
-        source: folder of a project, or of one data set in it.
-        images: None; images lie in the project.
+        source: folder of a project, or of a data set in it.
+        images: must be None, since images lie in the project.
     """
     if images is not None:
-        raise UserError(f"{source}: a project has its images in itself, give no folder of images.")
+        raise UserError(f"{source}: a project holds its images; give no folder of images.")
     folder = source.resolve()
     places = [place / META for place in (folder, *list(folder.parents)[:4])]
     if not any(place.is_file() for place in places):
@@ -76,7 +76,7 @@ def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:
 
 
 def _polygon(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a polygon with its border; its holes are emptied with theirs."""
+    """Return the mask of a polygon with its border; holes are cut out with their borders."""
     import cv2
 
     points = figure["points"]
@@ -92,19 +92,19 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
 
 
 def _bitmap(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a PNG, compressed again and in base64, at the place of its first pixel."""
+    """Return the mask of a PNG (base64, perhaps zlib-compressed) that lies at its origin."""
     content = base64.b64decode(figure["bitmap"]["data"])
     if not content.startswith(b"\x89PNG"):
         content = zlib.decompress(content)
     values = read_png(content)
     if values.ndim == 3:
-        # As Supervisely reads it: opacity where there is one.
+        # Supervisely reads the alpha channel if there is one.
         values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)
     return placed(values != 0, *figure["bitmap"]["origin"], height, width)
 
 
 def _rectangle(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a rectangle with its border, as of a polygon."""
+    """Return the mask of a rectangle with its border."""
     (left, top), (right, bottom) = figure["points"]["exterior"]
     ring = [(left, top), (right, top), (right, bottom), (left, bottom)]
     return _polygon({"points": {"exterior": ring}}, height, width)

@@ -1,6 +1,6 @@
-"""VGG Image Annotator 1 and 2: a JSON of annotations, or of a project, for all images.
+"""VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
 
-Each image has regions: a shape in pixels, and attributes, of which one is the class.
+A region of an image has a shape in pixels, and attributes; an attribute is the class.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ _ONLY = "object"  # the class of regions without attributes
 
 
 def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """Return the images. An image without region has no object.
+    """Return the images. An image without regions has no objects.
 
     Args:
         source: JSON of annotations, or of a project.
         images: folder of the images.
-        polygons: one of :data:`.masks.POLYGONS`, by default edges.
+        polygons: value of :data:`.masks.POLYGONS`, by default edges.
     """
     images = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
@@ -56,15 +56,15 @@ def _regions(entry: dict) -> Sequence[dict]:
 
 
 def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
-    """Return the name of the attribute that is the class; None if no region has an attribute."""
+    """Return the name of the attribute with the class, or None if no region has attributes."""
     attributes = (region.get("region_attributes") or {} for region in regions)
     counts = Counter(key for a in attributes for key, value in a.items() if value)
     usual = [key for key in counts if key.lower() in _CLASS]
     chosen = usual if len(usual) == 1 else [*counts]
     if len(chosen) > 1:
         raise UserError(
-            f"{source}: which attribute is the class: {', '.join(sorted(counts))}? Name it label "
-            "in VIA."
+            f"{source}: which attribute is the class: {', '.join(sorted(counts))}? Rename it to "
+            "label in VIA."
         )
     return chosen[0] if chosen else None
 
@@ -84,7 +84,7 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
 
 def _class_of(region: dict, key: str | None) -> object:
     value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
-    if isinstance(value, Mapping):  # of check boxes
+    if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
         raise UserError(f"has no {key}, which is the class")

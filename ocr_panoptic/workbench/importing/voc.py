@@ -1,7 +1,7 @@
 """Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
-The PNGs are those of VOC 2012 (a palette, whose indices are the labels), of one channel, or in
-colours, as CVAT and Datumaro write them, with a ``labelmap.txt`` of names and colours.
+The PNGs have a palette whose indices are the labels (VOC 2012), a single channel, or colours with a
+``labelmap.txt`` of names and colours (CVAT and Datumaro).
 """
 
 from collections import defaultdict
@@ -36,7 +36,7 @@ LABEL_MAP = "labelmap.txt"
 BACKGROUND = "background"
 _VOID = 255  # the border between objects
 
-# Of VOC 2012, in the order of their labels.
+# Classes of VOC 2012 in the order of their labels.
 VOC_CLASSES = (
     *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair"),
     *("cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
@@ -46,14 +46,14 @@ VOC_CLASSES = (
 
 @dataclass(frozen=True)
 class Labels:
-    """The meaning of the values of a PNG of classes: names, "" for the background and void.
+    """The class names of a PNG's values; "" is the name of background and void.
 
     Attributes:
-        by_index: names for PNGs of one channel or a palette.
-        by_color: names by colour, as :func:`rgb2id` numbers it.
+        by_index: value -> name, for PNGs with a single channel or a palette.
+        by_color: colour as a number of :func:`rgb2id` -> name.
         void_color: colour of void.
-        has_colors: whether there is a ``labelmap.txt``: the colours of a palette count, not its
-            indices.
+        has_colors: whether there is a ``labelmap.txt``, so that a palette's colours count and not
+            its indices.
     """
 
     by_index: Mapping[int, str]
@@ -65,16 +65,16 @@ class Labels:
 def read_voc(source: Path, images: Path | None = None) -> Annotations:
     """Return the images that have a PNG of classes.
 
-    Pixels of an object are a segment of their own, in VOC 2012 always of a thing, with a
-    ``labelmap.txt`` perhaps of stuff. Pixels of a class without object are a region. Those of the
-    background and of void, the border between objects, have no segment. Without a folder
-    ``SegmentationObject`` there are no objects; otherwise it has a PNG of each image.
+    The pixels of an object are a segment: a thing in VOC 2012, a thing or stuff with a
+    ``labelmap.txt``. Pixels of a class outside objects are a region. Background and void (the
+    border between objects) have no segment. ``SegmentationObject``, if it exists, must have a PNG
+    for each image.
 
     Args:
         source: folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
-            ``labelmap.txt``; or a text file with the name of an image in each line, two folders
-            below it, as ``ImageSets/Segmentation/train.txt`` is.
-        images: folder of the images, by default ``JPEGImages`` in that folder.
+            ``labelmap.txt``; or a list of image names two folders below it, such as
+            ``ImageSets/Segmentation/train.txt``.
+        images: folder of the images, by default ``JPEGImages`` in the same folder.
     """
     if source.is_file():
         folder = source.parent.parent.parent
@@ -115,18 +115,18 @@ def _read_image(image: AnnotatedImage, name: str, folder: Path, labels: Labels) 
         objects, objects_in_color = _values(folder / OBJECTS / f"{name}.png", in_colors=False)
         void = labels.void_color if objects_in_color else _VOID
         if objects.shape != classes.shape:
-            raise UserError(f"{folder / OBJECTS / name}.png: is of another size.")
+            raise UserError(f"{folder / OBJECTS / name}.png: has another size than {path}.")
         classes = classes << 24 | objects
     else:
         classes <<= 24
-    # Each pair of a class and an object is looked up once, and not for every pixel.
+    # Each pair of class and object is looked up once, not for every pixel.
     runs = SegmentRuns(classes)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
     if unknown := sorted({value for value, _ in pairs} - meaning.keys()):
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
         where = folder / LABEL_MAP if labels.has_colors else "VOC 2012"
         raise UserError(
-            f"{'colours' if is_color else 'labels'} that are no class of {where}: {shown}, on "
+            f"unknown {'colours' if is_color else 'labels'}, not a class of {where}: {shown}, on "
             f"{np.isin(classes >> 24, unknown).sum()} pixels. Name each in a {LABEL_MAP}: "
             "name:R,G,B::"
         )
@@ -134,7 +134,7 @@ def _read_image(image: AnnotatedImage, name: str, folder: Path, labels: Labels) 
     for value, (label, number) in zip(runs.ids.tolist(), pairs, strict=True):
         if meaning[label]:
             masks[meaning[label], 0 if number == void else number].append(runs.run_lengths(value))
-    # Tools that write a labelmap.txt number each shape, those of stuff too.
+    # Tools that write a labelmap.txt number every shape, also shapes of stuff.
     numbered = None if labels.has_colors else True
     segments = [
         Segment(label, rle.merge(parts), instance=numbered if number else False)
@@ -147,7 +147,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     """Return labels or colours of a PNG, int64 [H, W], and whether they are colours.
 
     Args:
-        in_colors: whether the colours of a palette count, and not its indices.
+        in_colors: whether a palette's colours count, not its indices.
     """
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
@@ -158,10 +158,10 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> Labels:
-    """Return the labels of a ``labelmap.txt``, or those of VOC 2012 if there is none."""
+    """Return the labels of a ``labelmap.txt``, or VOC 2012's if the file does not exist."""
     void_color = _as_id(voc_color(_VOID))
     if not path.exists():
-        names = {index: _or_none(name) for index, name in enumerate(VOC_CLASSES)}
+        names = {index: _class_name(name) for index, name in enumerate(VOC_CLASSES)}
         colors = {_as_id(voc_color(index)): name for index, name in names.items()}
         return Labels(names, colors, void_color, has_colors=False)
     names, colors = {}, {}
@@ -178,11 +178,11 @@ def _labels(path: Path) -> Labels:
             raise UserError(message) from None
         if (number := _as_id(color)) in colors:
             raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
-        names[len(names)] = colors[number] = _or_none(name)
+        names[len(names)] = colors[number] = _class_name(name)
     return Labels(names, colors, void_color, has_colors=True)
 
 
-def _or_none(name: str) -> str:
+def _class_name(name: str) -> str:
     return "" if name == BACKGROUND else name
 
 
@@ -191,7 +191,7 @@ def _as_id(color: tuple[int, int, int]) -> int:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Return a colour of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
+    """Return a colour of VOC's palette: bits 0, 3 and 6 of the index are red's highest bits."""
     channels = [
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)

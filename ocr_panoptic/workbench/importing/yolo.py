@@ -1,8 +1,8 @@
-"""YOLO segmentation: a text file for each image, a line for each object.
+"""YOLO segmentation: a text file for each image, with a line for each object.
 
-A line is ``class x y x y ...``, the corners of a polygon as shares of the image's width and height.
-``data.yaml`` has the names of the classes and the folders of images; the labels of a folder lie
-beside it, where ``images`` in its path is ``labels``.
+A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
+``data.yaml`` has the names of the classes and the folders of images; replacing ``images`` by
+``labels`` in a folder's path gives the folder of its text files.
 """
 
 import logging
@@ -25,19 +25,19 @@ from .reading import Annotations, each, files_below, image_file, read_lines, tai
 
 logger = logging.getLogger(__name__)
 
-SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # -> keys
+SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # split -> keys
 LIST = ".txt"
-BOX = 5  # words of a line of YOLO's detection: class, centre and size. Which pixels, is not said.
+BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no outline
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
-    """Return the splits that ``data.yaml`` names. Images for tests are often left away."""
+    """Return the splits in ``data.yaml``. A missing test split, which is common, is left out."""
     source, content = _read(source)
     splits = {}
     for split, keys in SPLITS.items():
         entries = [entry for key in keys for entry in _as_list(content.get(key))]
         if split == "test" and not all(_place(content, source, entry) for entry in entries):
-            logger.warning(f"{source}: {printable(entries)} of test is not there, and left out.")
+            logger.warning(f"{source}: test: {printable(entries)} is missing and left out.")
         elif entries:
             splits[split] = source, split
     return splits
@@ -48,8 +48,8 @@ def _as_list(value: object) -> list:
 
 
 def _place(content: dict, source: Path, entry: object) -> Path | None:
-    """Return the folder or list that ``data.yaml`` names, if it is there. Exports of Roboflow say
-    ``../train/images`` and mean ``train/images``; others name the path of another machine."""
+    """Return the folder or list of an entry of ``data.yaml``, or None. Roboflow writes
+    ``../train/images`` for ``train/images``; other exports have paths of another machine."""
     base = source.parent / str(content.get("path") or "")
     tried = (base / str(entry), *(source.parent / tail for tail in tails(str(entry))))
     return next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
@@ -61,13 +61,13 @@ def read_yolo(
     part: str | None = None,
     polygons: str | None = None,
 ) -> Annotations:
-    """Return the images. One without text file has no object, as YOLO trains on it.
+    """Return the images. As in YOLO, an image without text file has no objects.
 
     Args:
         source: ``data.yaml``.
-        images: folder of images, by default all that ``data.yaml`` names.
-        part: one of :data:`SPLITS`, if only its images are meant.
-        polygons: one of :data:`.masks.POLYGONS`, by default edges.
+        images: folder of images, by default all folders in ``data.yaml``.
+        part: key of :data:`SPLITS` whose images to return; None for all.
+        polygons: value of :data:`.masks.POLYGONS`, by default edges.
     """
     source, content = _read(source)
     names = content.get("names")
@@ -97,8 +97,8 @@ def _read(source: Path) -> tuple[Path, dict]:
         source = found[0]
     if not source.is_file():
         raise MissingFileError(
-            f"{source}: not found, or a folder. Give YOLO's data.yaml; one is written as train: "
-            "FOLDER OF IMAGES, val: FOLDER, names: [CLASS, CLASS], each in a line."
+            f"{source}: not found, or a folder. Give YOLO's data.yaml. Its lines are train: FOLDER "
+            "OF IMAGES, val: FOLDER and names: [CLASS, CLASS]."
         )
     content = read_yaml(source)
     content = content if isinstance(content, dict) else {}
@@ -111,8 +111,7 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 
 def _places(content: dict, source: Path, part: str | None) -> list[Path]:
-    """Return the folders of images, and lists of them, that ``data.yaml`` names. They must lie
-    beside or below it."""
+    """Return the folders and lists of images in ``data.yaml``; they must lie below its folder."""
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     places: dict[Path, Path] = {}
     for key in [key for split, keys in SPLITS.items() if part in (None, split) for key in keys]:
@@ -140,8 +139,8 @@ def _is_list(path: Path) -> bool:
 
 
 def _images_of(place: Path) -> list[Path]:
-    """Return the images of a folder, or of a list with a path on each line, relative to the list's
-    folder. Not all of them may lack their text file."""
+    """Return the images of a folder, or of a list with a path in each line, relative to the list's
+    folder. If every image lacks its text file, this is refused."""
     if _is_list(place):
         names = list(filter(None, read_lines(place)))
         if not names:
@@ -154,16 +153,16 @@ def _images_of(place: Path) -> list[Path]:
         raise UserError(
             f"{place}: none of the {without} images has a text file in "
             f"{_labels_path(files[0]).parent}. "
-            "Name the folders of images that have, after data.yaml."
+            "Give folders of images that have text files after data.yaml."
         )
     if without:
-        logger.info(f"{place}: {without} of {len(files)} images have no text file, so no object.")
+        logger.info(f"{place}: {without} of {len(files)} images have no text file, so no objects.")
     return files
 
 
 def _listed(place: Path, name: str) -> Path:
-    """Return the file of a name in a list. Datumaro, and so CVAT, write "data/" before the names of
-    files that lie beside the list; others the path of another machine."""
+    """Return the file of a name in a list. Datumaro and CVAT write "data/" before the names of
+    files beside the list; other tools write paths of another machine."""
     folder, faults = place.parent, list(file_name_faults(name))
     tried = [folder / part for part in ([] if faults else [name]) + [*tails(name)]]
     found = next((path for path in tried if path.exists()), None)
@@ -173,7 +172,7 @@ def _listed(place: Path, name: str) -> Path:
 
 
 def _labels_path(image: Path) -> Path:
-    """Return the text file of an image: the last ``images`` of its path is ``labels``."""
+    """Return the text file of an image: the last ``images`` in its path becomes ``labels``."""
     parts = list(image.parts)
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"

@@ -71,7 +71,11 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
             len(mine),
             folder,
         )
-    faults = _predict(Model(cfg, labels), todo, folder, overlays) if todo else {}
+    faults = {}
+    if todo:
+        model = Model(cfg, labels)
+        logger.info("Predicting with %s", model)
+        faults = _predict(model, todo, folder, overlays)
     faults = {name: why for part in comm.gather(faults) for name, why in part.items()}
     if not comm.is_main_process():
         return 0

@@ -18,7 +18,7 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import has_labels
-from ocr_panoptic.formats.offsets import offsets_of, parts_of, read_offsets
+from ocr_panoptic.formats.offsets import offsets_of, read_offsets, split_offset_labels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
@@ -53,7 +53,9 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
     def of(record: Mapping[str, Any]) -> np.ndarray:
         segments = read_segment_map(record, label_map)
-        near_boundary, direction = parts_of(true_offset_labels(segments, boundary_distance))
+        near_boundary, direction = split_offset_labels(
+            true_offset_labels(segments, boundary_distance)
+        )
         return offsets_of(near_boundary == 1, direction)
 
     return Offsets({PurePath(r["file_name"]).with_suffix("").as_posix(): r for r in records}, of)

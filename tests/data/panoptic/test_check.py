@@ -245,8 +245,9 @@ def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, store
         (
             {"area": 15, "bbox": [0, 0, 7, 3]},
             [
-                "segment 70000: area is 15 in the JSON, 16 in the PNG.",
-                "segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG.",
+                "segment 70000: area is 15 in the JSON, 16 in the PNG; the JSON need not have it.",
+                "segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG; the "
+                "JSON need not have it.",
             ],
         ),
     ],

@@ -92,7 +92,7 @@ def test_faults(miniature, scipy_io):
     path.write_bytes(b"not a matrix")
     write_mat(scipy_io, root, release, other, raw[:, :-1])
     faults = faults_of(prepare_mat_release, release, root, workers=1)
-    assert f"{path}: is broken or no MATLAB file" in faults[0]
+    assert f"{path}: is broken or not a MATLAB file" in faults[0]
     height, width = raw.shape
     assert f"the labels have {width - 1}x{height} pixels" in faults[1]
     assert f"{width}x{height} (width x height)" in faults[1]

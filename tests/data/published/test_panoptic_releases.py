@@ -138,7 +138,7 @@ def test_what_is_no_cityscapes(cityscapes):
     with pytest.raises(DataFaults) as error:
         DatasetCatalog.get(CITYSCAPES[0])
     assert {fault.split(":")[0] for fault in error.value.faults} == {str(first), str(second)}
-    assert "the ids 255 are no label ids of Cityscapes. Are they train ids" in str(error.value)
+    assert "the ids 255 are not label ids of Cityscapes. Are they train ids" in str(error.value)
 
 
 def ade20k_png(path: Path, red: int) -> None:

@@ -130,7 +130,7 @@ def test_pngs_of_images_and_labels_in_one_folder(touch, tmp_path):
 
 def test_two_images_of_one_name(touch, folder):
     touch("i/1.jpg", "i/1.png", "l/1.png")
-    with pytest.raises(DataFaults, match="has the name of .*, but for its end"):
+    with pytest.raises(DataFaults, match="has the name of .*, except for its end"):
         folder.pairs()
 
 

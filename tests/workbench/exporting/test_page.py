@@ -92,7 +92,7 @@ def assert_saves_as_the_runner(model, images, runtime, folder):
 
 
 def assert_same_entries(found, expected, number):
-    """The JSON file of one image, beside that of all."""
+    """Compare the JSON file of an image with its entries in the JSON of all images."""
     if "annotations" in expected:
         (annotation,) = found.pop("annotations")
         wanted = expected.pop("annotations")[number]
@@ -195,7 +195,7 @@ def damaged(content: bytes, place: int) -> bytes:
         (b"text", "package: not a gzip file. Get it with `npm pack"),
         (damaged(packed(bytes(range(256)) * 40), 415), "package: Error -3 while decompressing"),
         (packed(b"", tarfile.DIRTYPE), "package: package/dist holds folders"),
-        (packed(b"another"), "ort.wasm.min.js of .*package is not that of onnxruntime-web"),
+        (packed(b"another"), "ort.wasm.min.js of .*package does not belong to onnxruntime-web"),
     ],
 )
 def test_packages_that_are_refused(tmp_path, content, message):
@@ -221,7 +221,7 @@ def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
     monkeypatch.setenv("npm_config_userconfig", str(tmp_path / "npmrc"))
     assert page.find_runtime() == expected
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", (tmp_path / "nothing").as_uri())
-    with pytest.raises(ValueError, match="cannot be had from npm's registry"):
+    with pytest.raises(ValueError, match="cannot be read from npm's registry"):
         page.find_runtime()
     monkeypatch.undo()
     assert page.registry().startswith("http")
@@ -230,10 +230,11 @@ def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
 @pytest.fixture
 def export_page(tmp_path, model, monkeypatch):
     """Factory: export with these arguments, whose model is there at once."""
+    (tmp_path / "config.yaml").write_text("VERSION: 2\n")
     content = dict.fromkeys(page.RUNTIME, b"content")
     monkeypatch.setattr(page, "find_runtime", lambda given: content)
     monkeypatch.setattr(cli_export, "_export", lambda *given: shutil.copy(model, given[2]))
-    arguments = ["--config-file", "run", "--output", str(tmp_path / "new.onnx")]
+    arguments = ["--config-file", str(tmp_path), "--output", str(tmp_path / "new.onnx")]
     parse = cli_export.argument_parser().parse_args
     return lambda *given: cli_export.run(parse([*arguments, *map(str, given)]))
 
@@ -248,8 +249,8 @@ def test_page_by_the_program(export_page, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--page", "{}"], "is there already: name a new or an empty folder"),
-        (["--page", "{}/model.onnx"], "is there already: name a new or an empty folder"),
+        (["--page", "{}"], "exists already: name a new or an empty folder"),
+        (["--page", "{}/model.onnx"], "exists already: name a new or an empty folder"),
         (["--onnxruntime-web", "{}"], "name its folder with --page"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The runner's files, and what it refuses."""
+"""The runner's files and its refusals."""
 
 import ast
 import json
@@ -68,20 +68,20 @@ def run(folder: Path) -> int:
     return run_onnx.main([a if a[0] == "-" else str(folder / a) for a in files])
 
 
-NOT_THOSE = "metadata under 'ocr_panoptic' are not those that ocr-panoptic export"
+NOT_THOSE = "metadata under 'ocr_panoptic' were not written by ocr-panoptic export"
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "model.onnx: there is no such model"),
-        (b"text", "as an ONNX model: Protobuf parsing failed. Is it whole?"),
-        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed. Is it whole?"),
-        (b"", "as an ONNX model: No graph was found in the protobuf. Is it whole?"),
+        (None, "model.onnx: model not found"),
+        (b"text", "as an ONNX model: Protobuf parsing failed."),
+        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed."),
+        (b"", "as an ONNX model: No graph was found in the protobuf."),
         (identity_model(opset=99), "it has Opset 99, newer than onnxruntime"),
         (identity_model(ir_version=99), "it has IR version 99, newer than onnxruntime"),
-        (identity_model(), "model.onnx does not say what its classes are"),
-        (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
+        (identity_model(), "model.onnx has no description of its classes"),
+        (identity_model(**{METADATA_KEY: '{"format": 99}'}), "has format 99, but this program"),
         *(
             (identity_model(**{METADATA_KEY: text}), NOT_THOSE)
             for text in (
@@ -156,7 +156,7 @@ NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c
 
 
 def test_names_and_suffixes_are_those_of_predict(tmp_path):
-    """A folder, and its files one by one, give the same names; hidden files are left out, links
+    """A folder and its single files give the same names. Hidden files are left out, and links are
     followed once."""
     files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
     for name in files:

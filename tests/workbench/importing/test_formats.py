@@ -1,4 +1,4 @@
-"""What every format must do, on one scene that each of them writes."""
+"""The common battery of all formats, on a scene that each format writes."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def read(format: str, written: tuple) -> list:
 
 
 def test_pixels(tmp_path, format, write):
-    """Rectangles in images that are not square, one of them in a folder below."""
+    """Rectangles keep their pixels, in images that are not square and in subfolders."""
     draw_images(tmp_path)
     images = {image.name: image for image in read(format, write(tmp_path, SCENES))}
     assert images.keys() == SCENES.keys()
@@ -71,7 +71,7 @@ def test_missing_images_are_skipped(tmp_path, format, write):
             path.unlink()
     sources = {"train": AnnotationSource(*written)}
     *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
-    assert len(faults) == 1 and hint.startswith("1 of 2 images are not there; --missing skip")
+    assert len(faults) == 1 and hint.startswith("1 of 2 images are missing; --missing skip")
     kinds = Kinds(("car",), ("sky", "sofa"))
     plan, output = ImportPlan(format, kinds, skip_missing=True), tmp_path / "out"
     import_annotations("x", sources, plan, output, 1)
@@ -85,7 +85,7 @@ def test_images_of_another_size(tmp_path, format, write):
     draw_images(tmp_path, SIZE[::-1])
     faults = faults_of(read, format, write(tmp_path, SCENES))
     assert len(faults) >= 2
-    assert all("is of 40x24 pixels, the image" in f and "of 24x40 (width" in f for f in faults)
+    assert all("40x24 pixels, the image" in f and "24x40 (width" in f for f in faults)
 
 
 @pytest.mark.parametrize("outside", ["../a.png", "{}/a.png"])

@@ -21,7 +21,7 @@ MASK = rle.encode(np.ones((2, 2), np.uint8, order="F"))
 
 
 def image(**labels: object) -> AnnotatedImage:
-    """label -> instance of a segment, or a list of them."""
+    """label -> instance of a segment, or a list of instances."""
     segments = [
         Segment(label, MASK, instance=one)
         for label, instances in labels.items()
@@ -55,7 +55,7 @@ def test_a_file(tmp_path):
     [
         ("things: [a, b]\nstuff: [b]\nignore: [b]", ["class 'b' comes 3 times"]),
         ("things: [a]\nthings_: [b]", ["unknown key 'things_'; there are things, stuff"]),
-        ("things: car", ["things, stuff and ignore are lists of names"]),
+        ("things: car", ["things, stuff and ignore .* lists of names"]),
         ("things: [no]", [r"class False: the name must be a text \(in quotes\?\)"]),
         ("things: [a]\ncolors: {a: red, b: [1, 2, 3]}", ["three integers", "'b' is in no list"]),
         ("- car", ["expected things: and stuff:"]),
@@ -120,7 +120,7 @@ def test_missing_classes():
 
 
 def test_the_list_of_a_format():
-    """The list has all classes, found or not; it counts for nothing where others are found."""
+    """The format's list is used whole, also classes not found, unless other classes are found."""
     found = count_classes([image(car=None)])
     assert resolve_kinds(found, None, CITYSCAPES_KINDS, None) == CITYSCAPES_KINDS
     other = count_classes([image(car=None, zebra=True)])
@@ -142,9 +142,9 @@ def test_the_list_of_cityscapes_is_its_own():
     [
         (Kinds(ignore=("a",)), False, "There is no class"),
         (Kinds(stuff=("a",)), False, "No class is a thing"),
-        (Kinds(("x",), tuple(map(str, range(255)))), False, "256 labels of classes, at most 255"),
+        (Kinds(("x",), tuple(map(str, range(255)))), False, "256 labels.* 255"),
         (Kinds(("a",)), True, "'a' is the only class; .* --rest background"),
-        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels of classes, at most 255"),
+        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels.* 255"),
     ],
 )
 def test_too_few_or_too_many(kinds, semantic, message):

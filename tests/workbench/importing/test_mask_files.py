@@ -76,5 +76,5 @@ def test_masks_that_fit_no_image(tmp_path):
         read_masks(tmp_path / "m", tmp_path / "i")
     (tmp_path / "m/1/car.png").unlink()
     save(tmp_path / "m/2/car.png", ONE.T)
-    with pytest.raises(DataFaults, match="is of 12x16 pixels, the image .* of 16x12"):
+    with pytest.raises(DataFaults, match="12x16 pixels, the image .* 16x12"):
         list(read_masks(tmp_path / "m", tmp_path / "i"))

@@ -1,4 +1,4 @@
-"""What single formats have of their own: layouts, references to images, parts, what is on top."""
+"""Peculiarities of single formats: layouts, references to images, parts, painting order."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_categories_of_one_name(folder, caplog):
-    """Roboflow writes one for the project, which has no annotation."""
+    """Roboflow adds a category for the project, without annotations."""
     box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
     path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
     (image,) = read("coco", path, folder / "images")
@@ -59,15 +59,15 @@ def test_categories_of_one_name(folder, caplog):
     save(path, coco(box, box | {"category_id": 1}, size=SIZE, classes=("car", "car")))
     (image,) = read("coco", path, folder / "images")
     assert [segment.label for segment in image.segments] == ["car", "car"]
-    assert "2 categories are named 'car', and taken as one class" in caplog.text
+    assert "2 categories are named 'car'" in caplog.text
 
 
 # YOLO
 
 
 def test_yolo_layouts(tmp_path, caplog):
-    """Ultralytics has images/train, Roboflow train/images and a path that leads out of the folder;
-    an image without text is one without objects, a text without image is warned of."""
+    """Ultralytics has images/train, Roboflow train/images and a path out of the folder. An image
+    without text file has no objects; a text file without image gives a warning."""
     yolo = shutil.copytree(FIXTURES / "yolo", tmp_path / "yolo")
     found = [len(image.segments) for image in read("yolo-seg", yolo / "data.yaml")]
     assert found == [5, 3, 5]
@@ -131,13 +131,13 @@ def test_voc_as_people_name_it(tmp_path):
 
 
 def test_faults_of_voc(tmp_path):
-    """A missing PNG of objects is one: its things would be one crowd, and nobody told."""
+    """A missing PNG of objects is a fault, because its things would silently become a crowd."""
     voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     (voc / "SegmentationObject/train_00002.png").unlink()
     with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
         read("voc", voc, IMAGES)
     (voc / "labelmap.txt").write_text("background:0,0,0::\nball:128,0,0::\n")
-    with pytest.raises(DataFaults, match="SegmentationClass/train_00000.png: colours that are no"):
+    with pytest.raises(DataFaults, match="SegmentationClass/train_00000.png: unknown colours"):
         read("voc", voc, IMAGES)
     for text, message in {
         "a:1,2::": "expected name:R,G,B",
@@ -165,7 +165,7 @@ def test_sizes_before_a_turn(tmp_path):
     exif[ExifTags.Base.Orientation] = 6
     shutil.copytree(IMAGES, tmp_path / "turned")
     Image.new("RGB", (64, 32)).save(tmp_path / "turned/train_00000.jpg", exif=exif)
-    with pytest.raises(DataFaults, match="of 32x64 .width x height. once turned as its EXIF orien"):
+    with pytest.raises(DataFaults, match="32x64 .width x height. once turned as its EXIF orien"):
         read("voc", FIXTURES / "voc", tmp_path / "turned")
 
 
@@ -204,7 +204,7 @@ def test_supervisely(tmp_path):
 
 
 def test_parts_of_objects_in_supervisely(tmp_path):
-    """Figures of a class with one instance are one object, where others do not cover them."""
+    """Figures with equal class and instance form an object, except where others cover them."""
     corner, row = np.eye(2)[:1], np.ones((1, 2))
     assert supervisely(
         tmp_path,
@@ -220,7 +220,7 @@ def test_parts_of_objects_in_supervisely(tmp_path):
 
 
 def test_bitmaps_with_opacity(tmp_path):
-    """Opacity says what the object is, whatever the colour below."""
+    """The alpha channel defines the object, whatever the colours are."""
     opacity = np.eye(4, dtype=np.uint8) * 255
     for channels in (1, 3):
         pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * channels + [opacity])
@@ -232,7 +232,7 @@ def test_bitmaps_with_opacity(tmp_path):
 
 
 def test_cityscapes_polygons(tmp_path):
-    """Classes of one's own, a group, a deleted one; the license plate that is not drawn."""
+    """Other classes, a group, a deleted polygon, and the license plate, which is not drawn."""
     square = [[0, 0], [9, 0], [9, 9], [0, 9]]
     labels = ("zebra", "zebragroup", "polegroup")
     objects = [
@@ -407,7 +407,7 @@ def test_label_studio_bitmasks_and_brushes(folder):
     found = regions(
         folder,
         region({"imageDataURL": url}, "bitmasklabels", "b"),
-        region(code, "brushlabels", "c", image_rotation=90),  # of the view alone
+        region(code, "brushlabels", "c", image_rotation=90),  # only of the view
     )
     assert [label for label, _ in found] == ["b", "c"]
     assert all(np.array_equal(mask, pixels) for _, mask in found)
@@ -457,7 +457,7 @@ def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog)
     predicted = task(image="none.png", predictions=[{"id": 3, "result": [square()]}])
     with caplog.at_level(logging.WARNING):
         assert label_studio(folder, empty, cancelled, predicted).segments == []
-    assert "2 of 3 tasks have no annotation, or cancelled ones only" in caplog.text
+    assert "2 of 3 tasks are left out" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``ocr_panoptic.load`` and what it predicts, against the files of ``ocr-panoptic predict``."""
+"""``ocr_panoptic.load`` and its predictions, against the files of ``ocr-panoptic predict``."""
 
 import io
 import json
@@ -14,7 +14,9 @@ from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
 
 import ocr_panoptic
-from support.tiny_runs import pixels
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.run_info import run_info
+from support.tiny_runs import SEMANTIC_CONFIG, pixels
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +30,7 @@ def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
-    """Equal to the byte, as the entries of the JSON files are; the arrays are what is in them."""
+    """Files and JSON entries are equal byte by byte, and hold the arrays' values."""
     command, out = model_of(kind), tmp_path / "out"
     assert call(command, images, "--overlays") == 0
     model = loaded(command)
@@ -66,6 +68,28 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
             assert result.ids is None and result.instances is None
             assert result.segments == labels["images"][number - 1]["segments"]
     assert number == 4
+
+
+def test_predictions_are_in_bfloat16_where_the_processor_has_it(
+    model_of, call, images, tmp_path, monkeypatch, caplog
+):
+    """Evaluations are not, and a key on the command line decides."""
+    caplog.set_level("INFO", "ocr_panoptic")
+    command, path = model_of("semantic"), sorted(images.iterdir())[0]
+    exact = loaded(command).predict(path)
+    monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: True)
+    assert call(command, path) == 0 and "on cpu in bfloat16" in caplog.text
+    model = loaded(command)
+    assert str(model).endswith("in bfloat16")
+    found = model.predict(path)
+    assert np.array_equal(pixels(tmp_path / f"out/labels/{path.stem}.png"), found.labels)
+    assert not np.array_equal(found.confidence, exact.confidence)
+    assert np.abs(found.confidence - exact.confidence).max() < 0.05
+    for key in ("TEST.PRECISION", "float32"), ("TEST.OPTIMIZED", False):
+        result = loaded(command, **dict([key])).predict(path)
+        assert np.allclose(result.confidence, exact.confidence, atol=1e-5)
+    cfg = load_config(str(SEMANTIC_CONFIG), ["MODEL.DEVICE", "cpu"])
+    assert run_info(cfg, torch.nn.Linear(1, 1))["precision"] == "float32"
 
 
 def test_one_image_from_anywhere(model_of, images, tmp_path):
@@ -156,8 +180,8 @@ def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
 
 
 def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
-    """Tiles that overlap, of a file, an array and an image of Pillow: files are consistent, and
-    instances are those of the tiles."""
+    """With overlapping tiles, a file, an array and a Pillow image give consistent files and the
+    tiles' instances."""
     model, path = loaded(model_of("panoptic", *windows(40, 24))), sorted(images.iterdir())[0]
     for source in (path, pixels(path), Image.open(path)):
         result = model.predict(source)
@@ -231,7 +255,8 @@ def test_tensors_and_grey_arrays(model_of, images):
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
-    """Config and last checkpoint are those of the folder, wherever it is; random numbers go on."""
+    """Config and last checkpoint come from the folder, wherever it lies; random generators are not
+    changed."""
     trained()
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "run", moved)
@@ -242,7 +267,7 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     assert torch.equal(torch.get_rng_state(), before) and torch.initial_seed() == 7
     assert capsys.readouterr().err.splitlines() == [
         f"Loaded {moved}/model_final.pth: Panoptic-FPN, OCRSemSegFPNHead, 4 thing and 5 stuff "
-        "classes, on cpu"
+        "classes, on cpu in float32"
     ]
     saved = torch.load(moved / "model_final.pth", weights_only=False)["model"]
     own = ocr_panoptic.load(moved, moved / "model_final.pth", **{"TEST.OPTIMIZED": False})
