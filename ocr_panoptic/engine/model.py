@@ -3,7 +3,7 @@
 import itertools
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ class Model:
             return _each(results)
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._of_image("image", source)
-        if not isinstance(source, Iterable):
+        if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
             raise UserError(
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."
@@ -178,8 +178,9 @@ class Model:
 
     def _of_image(self, name: str, source: np.ndarray | torch.Tensor | Image.Image) -> Result:
         cfg = self.config.INPUT
-        if isinstance(source, torch.Tensor):
-            source = source.detach().cpu().numpy()
+        kind, shape = getattr(source, "dtype", type(source).__name__), getattr(source, "shape", ())
+        if isinstance(source, torch.Tensor) and source.dtype == torch.uint8:
+            source = source.cpu().numpy()
             source = source.transpose(1, 2, 0) if source.ndim == COLOURS else source
         if isinstance(source, np.ndarray) and source.ndim == 2:  # grey
             source = np.repeat(
@@ -191,10 +192,10 @@ class Model:
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
         else:
-            found = getattr(source, "dtype", type(source).__name__), np.shape(source)
-            if found[0] != np.uint8 or found[1][2:] != (cfg.CHANNELS,) or 0 in found[1]:
+            usable = isinstance(source, np.ndarray) and source.dtype == np.uint8 and source.size
+            if not usable or source.shape[2:] != (cfg.CHANNELS,):
                 raise UserError(
-                    f"{name}: is {found[0]} {list(found[1])}; expected an array [H,W,"
+                    f"{name}: is {kind} {list(shape)}; expected an array [H,W,"
                     f"{cfg.CHANNELS}] of uint8, RGB first, a tensor [{cfg.CHANNELS},H,W] of it, an "
                     "image of Pillow or a path"
                 )

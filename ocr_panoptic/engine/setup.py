@@ -95,28 +95,34 @@ def setup(args: argparse.Namespace) -> Run:
     return Run(cfg, written)
 
 
-_TRAINING = threading.Lock()
+_RUNNING = threading.Lock()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Refuse other runs of this process until the end of the block: the :func:`setup` of a second
+    run would replace the log and the state of the random generators of the first."""
+    if not _RUNNING.acquire(blocking=False):
+        raise UserError("This process trains or evaluates in another thread: use a process each.")
+    try:
+        yield
+    finally:
+        _RUNNING.release()
 
 
 @contextmanager
 def claimed(folder: str) -> Iterator[None]:
-    """Refuse other trainings in this OUTPUT_DIR until the end of the block, and also in this
-    process, whose random generators and log the training uses."""
-    if not _TRAINING.acquire(blocking=False):
-        raise UserError("This process trains another model, in another thread: use a process each.")
-    try:
-        with ExitStack() as stack:
-            if comm.is_main_process():
-                lock = FileLock(Path(folder) / "training.lock")
-                try:
-                    stack.enter_context(lock.acquire(blocking=False))
-                except Timeout as e:
-                    raise UserError(
-                        f"OUTPUT_DIR {folder} is that of another training: set another."
-                    ) from e
-            yield
-    finally:
-        _TRAINING.release()
+    """Refuse other trainings in this OUTPUT_DIR until the end of the block."""
+    with ExitStack() as stack:
+        if comm.is_main_process():
+            lock = FileLock(Path(folder) / "training.lock")
+            try:
+                stack.enter_context(lock.acquire(blocking=False))
+            except Timeout as e:
+                raise UserError(
+                    f"OUTPUT_DIR {folder} is that of another training: set another."
+                ) from e
+        yield
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:

@@ -18,10 +18,11 @@ from detectron2.engine import HookBase, TrainerBase
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import Trainer, hooks, setup
 from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, Stopping
 from ocr_panoptic.engine.run_info import weights_sha256
-from ocr_panoptic.engine.setup import claimed
+from ocr_panoptic.engine.setup import alone, claimed
 from ocr_panoptic.engine.trained_model import build_trained_model
 from support.forked import Forked
 from support.tiny_runs import ROOT
@@ -240,9 +241,16 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = (tmp_path / "run/log.txt").read_text()
     assert "Stopped by signal 2" in log and "Traceback" not in log
     with claimed(str(tmp_path / "run")):  # it is free again
-        with pytest.raises(ValueError, match="trains another model, in another thread"):
-            claimed(str(tmp_path / "other")).__enter__()
         setup(short_args(flags=("--overwrite",)))
+
+
+def test_a_second_run_of_a_process_does_not_disturb_the_first(tiny_data, short_args, tmp_path):
+    state = torch.get_rng_state()
+    with alone(), pytest.raises(ValueError, match="or evaluates in another thread"):
+        run_here(short_args())
+    assert torch.equal(torch.get_rng_state(), state) and not (tmp_path / "run/log.txt").exists()
+    with alone():  # it is free again
+        pass
 
 
 def test_a_signal_during_an_evaluation_ends_it():

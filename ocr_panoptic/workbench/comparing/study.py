@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,14 +106,25 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     command += ["--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        # The training receives SIGTERM too, so that it saves its state before both end.
-        usual = signal.signal(signal.SIGTERM, lambda number, _: process.send_signal(number))
+        process, received = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), []
+
+        def pass_on(number: int, frame: object) -> None:
+            received.append(signal.Signals(number))
+            # send_signal() could wait for a child that has ended, which wait4() then does not find.
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+        # The training receives signals too, so that it saves its state before both end.
+        usual = {n: signal.signal(n, pass_on) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             _, status, usage = os.wait4(process.pid, 0)
         finally:
-            signal.signal(signal.SIGTERM, usual)
+            for number, handler in usual.items():
+                signal.signal(number, handler)
         process.returncode = os.waitstatus_to_exitcode(status)
+    if received:
+        print(f"{name}, seed {seed}: ended by {received[0].name}; the same command continues it")
+        raise SystemExit(128 + received[0])
     if process.returncode:
         raise UserError(
             f"{name}, seed {seed} failed with exit code {process.returncode}; see {log.name}. "

@@ -1,6 +1,7 @@
 """A study end to end on tiny data."""
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -85,11 +86,29 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
             use()
 
 
-def test_a_signal_ends_the_training_too(study, tmp_path):
-    """The child sends SIGTERM to this process, its parent, which must pass it on."""
-    child = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
-    with pytest.raises(ValueError, match=r"none, seed 3 failed with exit code -15; see"):
-        run_study(study, [sys.executable, "-c", child], tmp_path)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("", "time.sleep(60)"),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, {n})", "signal.sigwait({n})"),
+    ],
+    ids=["killed", "ends well"],
+)
+def test_a_signal_ends_the_training_too(study, tmp_path, capsys, number, before, after):
+    """The child sends the signal to this process, its parent, which must pass it on, and must train
+    no further system."""
+    child = [
+        "import os, signal, time",
+        f"n = {number:d}",
+        before,
+        "os.kill(os.getppid(), n)",
+        after,
+    ]
+    with pytest.raises(SystemExit) as end:
+        run_study(study, [sys.executable, "-c", "\n".join(child)], tmp_path)
+    assert end.value.code == 128 + number and not (tmp_path / "OCR").exists()
+    assert f"none, seed 3: ended by {number.name}; the same" in capsys.readouterr().out
 
 
 def test_a_failing_run_names_its_log(study, tmp_path):

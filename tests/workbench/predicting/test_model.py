@@ -222,7 +222,8 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
 @pytest.mark.parametrize(
     "array, message",
     [
-        (torch.zeros(4, 5, 3, dtype=torch.uint8), r"is uint8 \[5, 3, 4\]; expected an array \[H"),
+        (torch.zeros(4, 5, 3, dtype=torch.uint8), r"is torch.uint8 \[4, 5, 3\]; expected an array"),
+        (torch.zeros(2, 3, dtype=torch.bfloat16), r"is torch.bfloat16 \[2, 3\]; expected"),
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
         (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
@@ -237,7 +238,8 @@ def test_arrays_that_are_no_images(model_of, array, message):
         next(model.predict([array]))
     with pytest.raises(ValueError, match="000000: is int .*expected an array"):
         next(model.predict([3]))
-    for source, said in ((None, "was given None, a NoneType"), (5, "given 5"), ("", "is empty")):
+    refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
+    for source, said in refused.items():
         with pytest.raises(ValueError, match=said):
             model.predict(source)
 
