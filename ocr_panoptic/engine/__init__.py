@@ -1,8 +1,8 @@
-import ocr_panoptic.data.published.register  # noqa: F401 - data sets known by name
-import ocr_panoptic.modeling  # noqa: F401 - networks, heads and backbones
+import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
+import ocr_panoptic.modeling  # noqa: F401 - registers networks, heads and backbones
 from ocr_panoptic.program import run_program
 
-from . import panoptic, segfix, semantic  # noqa: F401 - their tasks
+from . import panoptic, segfix, semantic  # noqa: F401 - adds their tasks
 from .complete_config import complete_config
 from .config_files import load_config
 from .launch import launch

@@ -1,4 +1,4 @@
-"""Gradient accumulation: the published batch on a GPU that holds a part of it."""
+"""Gradient accumulation: the published batch size on a GPU that holds only a part of a batch."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ from .optimizer import build_clipping, prepare_state
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
     """
     Return the type of SOLVER.AMP.PRECISION on "cuda" or "cpu": "auto" is float16 on a GPU, and
-    bfloat16 on a CPU, which has no other.
+    bfloat16 on a CPU, where float16 is not supported.
     """
     names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
     if precision not in names:
@@ -34,19 +34,19 @@ def autocast_dtype(precision: str, device: str) -> torch.dtype:
 class AccumulatingTrainer(SimpleTrainer):
     """
     Detectron2's ``SimpleTrainer`` (or, with ``amp``, ``AMPTrainer``) that runs a batch in several
-    parts and steps once: the gradients are the mean over the parts. Iterations, schedule and batch
-    size keep their meaning.
+    parts and steps once, with the mean of the parts' gradients. Iterations, schedule and batch size
+    keep their meaning.
 
-    It equals one step on the whole batch for losses that are means over images; batch norms, and
-    losses that are means over pixels or boxes, see each part by itself.
+    If losses are means over images, this equals a step on the whole batch. Batch norms, and losses
+    that are means over pixels or boxes, see each part separately.
 
     Args:
-        steps: parts of a batch; it divides the number of images that this process loads.
-        amp: autocast; with float16 the loss is scaled, bfloat16 has the range of float32.
+        steps: number of parts; must divide the number of images that this process loads.
+        amp: whether to use autocast. The loss is scaled for float16; bfloat16 has float32's range.
         precision: type of autocast, see :func:`autocast_dtype`.
-        gather_period: iterations between two exchanges of the losses, which end the run where their
-            sum is not finite.
-        clip: called before each step, see :func:`.build_clipping`.
+        gather_period: iterations between two exchanges of the losses. If their sum is not finite,
+            the run ends.
+        clip: function called before each step, see :func:`.build_clipping`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class AccumulatingTrainer(SimpleTrainer):
         totals: dict[str, torch.Tensor] = {}
         size = len(data) // self.steps
         for step in range(self.steps):
-            # Processes exchange gradients once, with the last part.
+            # Processes exchange gradients only with the last part.
             waits = step < self.steps - 1 and isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync() if waits else contextlib.nullcontext():
                 with self.autocast():
@@ -103,7 +103,7 @@ class AccumulatingTrainer(SimpleTrainer):
     def load_state_dict(self, state_dict: dict) -> None:
         super().load_state_dict(state_dict)
         prepare_state(self.optimizer)
-        if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
+        if state_dict.get("grad_scaler"):  # empty without AMP and on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
 
 
@@ -114,9 +114,9 @@ def build_steps(
     optimizer: torch.optim.Optimizer,
     gather_period: int = 1,
 ) -> AccumulatingTrainer:
-    """Build what steps a model as the config says, in all processes together."""
+    """Build the trainer that steps a model in all processes together, as the config says."""
     amp = cfg.SOLVER.AMP
-    if amp.ENABLED:  # in half precision the faster one, on a CPU too
+    if amp.ENABLED:  # faster in half precision, also on a CPU
         model.to(memory_format=torch.channels_last)
     on_gpu = cfg.MODEL.DEVICE.startswith("cuda")
     together = create_ddp_model(

@@ -1,4 +1,4 @@
-"""Classes of the results: the labels and categories of the model's data set."""
+"""The labels and categories of the model's data set, for results."""
 
 from dataclasses import dataclass
 
@@ -15,13 +15,15 @@ LABELS = ("train", "dataset")
 @dataclass(frozen=True)
 class Classes:
     """
+    The classes of results.
+
     Attributes:
-        names, colors: of the K semantic classes.
-        labels: in the label PNGs, of each of them: uint8 or uint16 [K].
-        categories: of a panoptic model, as COCO panoptic format lists them; else empty.
-        thing_ids, stuff_ids: their ids by the model's class; stuff begins with "things", which is
-            no category.
-        thing_colors: by the model's class.
+        names, colors: names and colours of the K semantic classes.
+        labels: value of each class in label PNGs, uint8 or uint16 [K].
+        categories: categories in COCO panoptic format; empty for a semantic model.
+        thing_ids, stuff_ids: category ids by the model's class; stuff begins with "things", which
+            has no category.
+        thing_colors: colours by the model's class.
     """
 
     names: list[str]
@@ -44,9 +46,9 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     Return the classes of a data set.
 
     Args:
-        metadata: metadata of a semantic data set, or of a panoptic one as Panoptic-FPN has them.
-        kind: one of LABELS: labels 0..K-1 as in training, or those of the data set's own files
-            (of a panoptic one the ids of the categories of stuff, and 0 for things).
+        metadata: metadata of a semantic data set, or of a panoptic data set for Panoptic-FPN.
+        kind: value of LABELS: "train" for labels 0..K-1, "dataset" for labels of the data set's
+            files (in a panoptic data set category ids of stuff, and 0 for things).
     """
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))

@@ -1,5 +1,5 @@
-"""From a config as it is written to one that can run: checked, and what follows from the data and
-the machine filled in, before anything is built."""
+"""Completing a config: it is checked, and values that depend on the data and the machine are
+filled in, before anything is built."""
 
 import math
 from typing import NamedTuple
@@ -34,12 +34,12 @@ LEAST_PERIOD = 20  # iterations between two of TEST.EVALUATIONS
 
 class Completed(NamedTuple):
     """
-    What completing a config tells.
+    The result of completing a config.
 
     Attributes:
-        written: YAML of the config that serves on every machine: it names no device and norm unless
-            they were asked for.
-        warnings: what is allowed but seldom meant, a sentence each.
+        written: YAML of the config without device and norm of this machine (unless they were
+            given), for use on every machine.
+        warnings: sentences about settings that are allowed but seldom intended.
     """
 
     written: str
@@ -50,12 +50,12 @@ def complete_config(
     cfg: CfgNode, *, training: bool = False, checks_data: bool = False
 ) -> Completed:
     """
-    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``. Data
-    for a trained model take over the order of its classes.
+    Check ``cfg``, and fill in the values that depend on the data and the machine. Data for a
+    trained model take over the order of its classes.
 
     Args:
-        training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
-        checks_data: require data sets; look for their files and into them.
+        training: whether DATASETS.TRAIN are used; otherwise nothing about them is checked.
+        checks_data: whether data sets are required, and their files checked.
     """
     warnings = []
     if checks_data:
@@ -85,7 +85,7 @@ def _check_data_named(cfg: CfgNode, training: bool) -> None:
 
 
 def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    """Return what a user should know of data sets that have no fault."""
+    """Return warnings about data sets without faults."""
     finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
     return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
@@ -95,7 +95,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     names."""
     check_values(cfg)
     check_unread_keys(cfg)
-    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # which takes data of any classes
+    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
     identity = None
     if not (training or is_segfix):
         identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
@@ -124,20 +124,20 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
 
 def complete_schedule(cfg: CfgNode) -> list[str]:
     """
-    Fill in what follows from the number of training images, and from SOLVER.MAX_ITER: MAX_ITER 0
-    from SOLVER.EPOCHS (the warm-up is then at most a tenth of it), SOLVER.STEPS that are shares of
-    it, and TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS. Changes ``cfg``, whose data are registered.
+    Fill in the schedule of ``cfg``, whose data are registered: MAX_ITER 0 from SOLVER.EPOCHS (the
+    warm-up is then at most a tenth of it), iterations for SOLVER.STEPS that are shares, and
+    TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS.
 
     Returns:
-        what is allowed but seldom meant, a sentence each.
+        sentences about settings that are allowed but seldom intended
     """
     solver = cfg.SOLVER
     given = solver.MAX_ITER
     if given == 0 or solver.EPOCHS:
         if not solver.EPOCHS:
             raise UserError(
-                "SOLVER.MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0, too: set one "
-                "of them."
+                "SOLVER.MAX_ITER and SOLVER.EPOCHS, from which it would be derived, are both 0: "
+                "set either."
             )
         images = len(training_records(cfg))
         by_epochs = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
@@ -171,7 +171,7 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
 
 
 def _fit_to_machine(cfg: CfgNode) -> None:
-    """Put the device of this machine, and norms that it can train, into a config."""
+    """Set the device of this machine, and norms that it can train, in a config."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
@@ -185,16 +185,17 @@ def _fit_to_machine(cfg: CfgNode) -> None:
     if processes > 1 and (device.index is not None or (on_gpu and device.type == "cpu")):
         raise UserError(
             f"MODEL.DEVICE is {device}, and there are {processes} processes with a GPU each. "
-            "Set it to cuda, and CUDA_VISIBLE_DEVICES where they are to have certain ones."
+            "Set it to cuda, and choose GPUs by CUDA_VISIBLE_DEVICES."
         )
-    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
-    # Parameters have the same names in all of them.
+    # With one process, SyncBN equals BN. On CPUs, PyTorch's SyncBN cannot train; Detectron2's
+    # naiveSyncBN can. Parameters have the same names in all three.
     if processes == 1 or device.type == "cpu":
         _replace_sync_bn(cfg, unread_keys(cfg))
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
-    """Replace SyncBN in all keys that are read: :func:`.check_unread_keys` refuses the others."""
+    """Replace SyncBN in all keys that are read; other keys must keep their defaults, or
+    :func:`.check_unread_keys` refuses them."""
     for key, value in node.items():
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")
@@ -204,10 +205,11 @@ def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
 
 def check_solver(cfg: CfgNode, processes: int) -> None:
     """
-    Check what only a training needs: its batch, and evaluations.
+    Check the settings that only a training needs: batch and evaluations.
 
     Args:
-        cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
+        cfg: config with its device, scaled to the number of processes
+            (SOLVER.REFERENCE_WORLD_SIZE).
         processes: number of processes of the run.
     """
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
@@ -227,7 +229,7 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a metric that no evaluation has, and errors. Evaluators may add metrics."""
+    """Refuse a TEST.BEST_CHECKPOINT that no evaluation has, or for which lower is better."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
@@ -243,7 +245,8 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """Scale batch and schedule to a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
+    """Return the config with batch and schedule scaled from SOLVER.REFERENCE_WORLD_SIZE to a number
+    of processes."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Checks of a config, before anything is read or built; see the table of config.py."""
+"""Checks of a config by the table of config.py, before anything is read or built."""
 
 import logging
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 def conditions(key: Key) -> list[Condition]:
-    """Return what has to hold for a key to be read, with the names of the schemes for SCHEME."""
+    """Return the conditions for a key to be read; SCHEME is replaced by the schemes' names."""
     return [
         when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
         for condition in key.read_by
@@ -26,8 +26,8 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
-    """Return the KEY VALUE overrides with which keys that the chosen model does not read have their
-    defaults, see :func:`check_unread_keys`."""
+    """Return the KEY VALUE overrides that reset all keys which the chosen model does not read, see
+    :func:`check_unread_keys`."""
     default = _defaults()
     names = sorted(unread_keys(cfg))
     names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
@@ -42,11 +42,11 @@ def _defaults() -> CfgNode:
 
 def check_unread_keys(cfg: CfgNode) -> None:
     """
-    Refuse keys that the chosen model does not read but that are set to something else than their
-    default, and warn of those that are idle in a plain baseline.
+    Refuse keys that differ from their default although the chosen model does not read them. For
+    keys that have no effect in a plain baseline, only warn.
 
     Args:
-        cfg: as it was written, before a norm or device of this machine is put into it.
+        cfg: config before norms and device of this machine are set.
     """
     default = _defaults()
     faults, idle = [], []
@@ -57,8 +57,7 @@ def check_unread_keys(cfg: CfgNode) -> None:
         unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
             faults.append(
-                f"{key.name} is {value!r} (default {usual!r}); it is read with {unmet[0].text} "
-                "alone"
+                f"{key.name} is {value!r} (default {usual!r}); it is read only with {unmet[0].text}"
             )
         elif unmet:
             idle.append(key.name)
@@ -72,5 +71,5 @@ def check_unread_keys(cfg: CfgNode) -> None:
         raise UserError(
             "The config sets keys that nothing reads:\n  "
             + "\n  ".join(faults)
-            + "\nLeave them out, set their defaults, or choose what reads them."
+            + "\nLeave them out, set their defaults, or choose a model that reads them."
         )

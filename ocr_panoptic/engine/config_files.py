@@ -22,19 +22,17 @@ def load_config(
 ) -> CfgNode:
     """
     Read a config file, data files, and the overrides of the command line. MODEL.TRUST_PICKLE counts
-    only among the last: a stranger's config must not run the code of a stranger's weights.
+    only among the overrides: a stranger's config must not run code in a stranger's weights.
 
     Args:
-        config_file: a file, the folder of a run, the name of a config of the package, or "" for
-            the defaults.
+        config_file: file, folder of a run, name of a config of the package, or "" for the defaults.
         opts: KEY VALUE KEY VALUE ...
         data: files that describe data sets, see :func:`.data_options`.
         settings: key -> value of a checkpoint, in place of the defaults.
 
     Returns:
-        the config, not frozen, as written (see :func:`.complete_config`), except that of
-        SOLVER.EPOCHS and SOLVER.MAX_ITER the one that the command line alone gives replaces the
-        other.
+        the config, not frozen and not completed (see :func:`.complete_config`). If the command line
+        gives only SOLVER.EPOCHS or only SOLVER.MAX_ITER, the other is set to 0.
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
@@ -57,6 +55,6 @@ def _let_one_length_count(solver: CfgNode, given: set[str]) -> None:
 
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:
-    """Return :func:`load_config` of a command's arguments."""
+    """Load the config that a command's arguments name."""
     data, settings = getattr(args, "data", None) or [], getattr(args, "settings", None)
     return load_config(args.config_file, args.opts or [], data, settings)

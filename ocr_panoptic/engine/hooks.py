@@ -1,4 +1,4 @@
-"""Detectron2's hooks, for a training that may end and go on at any moment."""
+"""Hooks for a training that may be stopped and resumed at any moment."""
 
 import logging
 import math
@@ -27,16 +27,16 @@ logger = logging.getLogger(__name__)
 
 class Averaging(HookBase):
     """
-    An exponential moving average of the weights, which is evaluated and saved in their place.
-    Updates PyTorch's average after each step: average = decay * average + (1 - decay) * model, for
-    weights and buffers. Integers, which count the batches of norms, are copied.
+    An exponential moving average of the weights, which is evaluated and saved in their place. After
+    each step, average = decay * average + (1 - decay) * model, for weights and buffers. Integers
+    (batch counts of norms) are copied.
 
     Args:
-        model: without DistributedDataParallel. Every process has the same average.
+        model: model without DistributedDataParallel. Every process has the same average.
         decay: MODEL.EMA.DECAY.
 
     Attributes:
-        module: the averaged model, in training mode, so that its batch norms can be renewed.
+        module: averaged model in training mode, so that PreciseBN can renew its batch norms.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -52,7 +52,7 @@ class Averaging(HookBase):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Begin with the model as it is now: the first update copies."""
+        """Start the average at the model's present weights: the first update copies."""
         self._average.update_parameters(self._model)
 
     @torch.no_grad()
@@ -62,11 +62,11 @@ class Averaging(HookBase):
 
 class Checkpoints(HookBase):
     """
-    Saves ``model_<iteration>.pth`` periodically and before each evaluation, which takes long, and
+    Saves ``model_<iteration>.pth`` periodically and before each evaluation, which may be long, and
     ``model_final.pth`` after the last iteration.
 
     Args:
-        model: the model that is saved. One with NaN or infinite weights is not.
+        model: model to save. Weights that are NaN or infinite are refused.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
@@ -91,7 +91,7 @@ class Checkpoints(HookBase):
 
     def save(self) -> None:
         """
-        Save the iteration that has ended, unless that was done.
+        Save the iteration that has just ended, unless it is saved already.
 
         Raises:
             FloatingPointError: a weight is infinite or NaN.
@@ -108,8 +108,8 @@ class Checkpoints(HookBase):
         self._saved, self._time = iteration, time.monotonic()
 
     def check_folder(self) -> None:
-        """Refuse to go on where the folder of the run is another one than at the start: log,
-        metrics and config would lie elsewhere than the checkpoint."""
+        """Refuse to go on if the run's folder was replaced since the start: log, metrics and config
+        would not lie beside the checkpoint."""
         folder = self._checkpointer.save_dir
         if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
             raise MissingFileError(
@@ -118,11 +118,11 @@ class Checkpoints(HookBase):
 
 
 class Stopped(SystemExit):
-    """The end of all processes together, with what they have done saved."""
+    """The joint end of all processes after their work was saved."""
 
 
 class Stopping:
-    """Remembers the signal that asked this process to stop."""
+    """Stores the signal that asked this process to stop."""
 
     def __init__(self):
         self._signal = 0
@@ -130,7 +130,7 @@ class Stopping:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note a signal within the block instead of ending the process."""
+        """Store a signal inside the block instead of ending the process."""
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread can set handlers
             return
@@ -143,7 +143,7 @@ class Stopping:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a signal end the process within the block, where nothing has to be saved."""
+        """Let a signal end the process inside the block, when there is nothing to save."""
         self._at_once = True
         try:
             yield
@@ -151,8 +151,8 @@ class Stopping:
             self._at_once = False
 
     def agreed(self) -> int:
-        """Return the signal that any process has got, or 0: the same in all. Each of them calls
-        it in the same iterations."""
+        """Return the signal that any process has received, or 0. All processes must call this in
+        the same iterations; they get the same value."""
         if comm.get_world_size() == 1:
             return self._signal
         found = torch.tensor(self._signal)
@@ -166,7 +166,7 @@ class Stopping:
 
 
 class StopOnSignal(HookBase):
-    """Saves and ends all processes after the iteration in which one was asked to stop."""
+    """Saves and ends all processes after the iteration in which any was asked to stop."""
 
     def __init__(self, stopping: Stopping, checkpoints: Checkpoints | None):
         self._stopping = stopping
@@ -177,19 +177,19 @@ class StopOnSignal(HookBase):
         if number:
             if self._checkpoints:
                 self._checkpoints.save()
-            comm.synchronize()  # else the launcher ends the one that saves
+            comm.synchronize()  # otherwise the launcher ends the process that saves
             logger.info("Stopped by signal %d; --resume goes on from here", number)
             raise Stopped(128 + number)
 
 
 class Evaluation(hooks.EvalHook):
-    """Detectron2's hook, which also evaluates where a resumed run ended between checkpoint and
+    """Detectron2's hook, which also evaluates a resumed run that had ended between checkpoint and
     evaluation, and does not evaluate a training that failed in its last iteration."""
 
     def before_train(self) -> None:
         start = self.trainer.start_iter
         if self._period > 0 and start % self._period == 0 and 0 < start < self.trainer.max_iter:
-            self.trainer.storage.iter = start - 1  # the iteration that it is of
+            self.trainer.storage.iter = start - 1  # the iteration that is evaluated
             self._do_eval()
             self.trainer.storage.iter = start
 
@@ -200,25 +200,25 @@ class Evaluation(hooks.EvalHook):
 
 class EarlyEnd(HookBase):
     """
-    Ends all processes after an evaluation, when the best one is too long ago: at once where such a
-    training is resumed. It follows the hook that evaluates.
+    Ends all processes if the best evaluation is too long ago. This is checked after each evaluation
+    and at the start of a resumed run; the hook must follow the hook that evaluates.
 
     Args:
-        best: tracker of the best model, which only the main process updates.
+        best: tracker of the best model (updated only in the main process).
         period: iterations between two evaluations.
-        patience: evaluations without a higher value.
+        patience: number of evaluations without a higher value.
     """
 
     def __init__(self, best: "BestModel", period: int, patience: int):
         self.best, self.period, self.patience = best, period, patience
 
     def before_train(self) -> None:
-        self._look(self.trainer.start_iter)
+        self._end_if_too_long(self.trainer.start_iter)
 
     def after_step(self) -> None:
-        self._look(self.trainer.iter + 1)
+        self._end_if_too_long(self.trainer.iter + 1)
 
-    def _look(self, done: int) -> None:
+    def _end_if_too_long(self, done: int) -> None:
         if done % self.period or done == self.trainer.max_iter:
             return
         waited = (done - 1 - self.best.iteration) // self.period
@@ -238,8 +238,7 @@ class EndedEarly(BaseException):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's hook, on the same images each time: they do not depend on how often it was
-    called in this process."""
+    """Detectron2's hook, with the same images at each call, so that a resumed run is equal."""
 
     def update_stats(self) -> None:
         self._data_iter = None
@@ -248,8 +247,8 @@ class PreciseBN(hooks.PreciseBN):
 
 class BestModel:
     """
-    Keeps the model with the highest value of a metric as ``model_best.pth``. The file has the value
-    itself, so that a resumed training knows it, which Detectron2's ``BestCheckpointer`` does not.
+    Keeps the model with the highest value of a metric as ``model_best.pth``. The file holds the
+    value for a resumed training, unlike the file of Detectron2's ``BestCheckpointer``.
 
     Args:
         metric: task/metric, such as panoptic_seg/PQ; with several test sets, data set/task/metric.
@@ -260,17 +259,17 @@ class BestModel:
         self.metric = metric
         self.path = Path(checkpointer.save_dir) / "model_best.pth"
         self.value = -math.inf
-        self.iteration = -1  # that has it
+        self.iteration = -1  # iteration with this value
 
     def resume(self) -> None:
-        """Take the value of the file, if there is one of this metric."""
+        """Read the best value from the file, if the file has this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Take the results of an evaluation after an iteration (main process only)."""
+        """Save the model if an evaluation after an iteration is the best (main process only)."""
         metrics = flatten_results_dict(results)
         if self.metric not in metrics:
             logger.warning(

@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: settings and classes that its weights were trained with."""
+"""The identity of a checkpoint: the settings and classes that its weights were trained with."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ from .config_checks import unread_keys
 logger = logging.getLogger(__name__)
 
 NAMES = ("thing_classes", "stuff_classes")
-# What Detectron2's metadata say of classes, and not of files.
+# Keys of Detectron2's metadata that describe classes, not files.
 CLASSES = (
     "evaluator_type",
     "thing_classes",
@@ -37,7 +37,7 @@ CLASSES = (
     "class_categories",
     "channels",
 )
-# Keys of MODEL from which no output of a trained model follows, or which may be chosen anew for it.
+# Keys of MODEL that have no effect on a trained model's output, or that may be chosen anew.
 FREE = (
     *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
     *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
@@ -52,11 +52,13 @@ SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 @dataclass(frozen=True)
 class Identity:
     """
+    Settings and classes of a checkpoint.
+
     Attributes:
-        file: the checkpoint.
+        file: checkpoint file.
         settings: key -> value of the config.
-        classes: the CLASSES that the metadata of the training data had; None where they are not
-            known, as in checkpoints of versions before this one.
+        classes: CLASSES -> value in the training data's metadata; None if unknown, as in
+            checkpoints of earlier versions.
     """
 
     file: str
@@ -66,11 +68,11 @@ class Identity:
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
     """
-    Return what :class:`.SafeCheckpointer` writes into each checkpoint of a training.
+    Return the identity that :class:`.SafeCheckpointer` writes into a training's checkpoints.
 
     Args:
         cfg: completed config.
-        written: its YAML, as in config.yaml.
+        written: YAML of config.yaml.
     """
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
@@ -79,11 +81,10 @@ def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
 
 def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
     """
-    Return what a checkpoint says of itself; None for weights that say nothing, such as those of
-    other code.
+    Return the identity of a checkpoint, or None if it has none, such as weights of other code.
 
     Args:
-        weights: file or address; of an address nothing is read.
+        weights: file, or address (which is not read and gives None).
     """
     file = Path(weights.partition("?")[0])
     if file.suffix != ".pth" or not file.is_file():
@@ -116,12 +117,12 @@ def _check_lists(classes: Mapping[str, Any]) -> None:
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Compare a config with the settings that weights were trained with, as far as their outputs
-    follow from them.
+    Compare a config with the settings that weights were trained with, for keys that affect the
+    output.
 
     Args:
         cfg: completed config.
-        strict: raise instead of warn. A training may go on from weights in another way.
+        strict: whether to raise instead of warn; a training may start with other settings.
     """
     if identity is None:
         return
@@ -138,8 +139,8 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
     )
     if strict:
         raise UserError(
-            f"{message}\nSet these keys so, or name the weights alone, without a config: they "
-            "hold their settings."
+            f"{message}\nSet these keys to these values, or name only the weights, without a "
+            "config: they hold their settings."
         )
     logger.warning("%s", message)
 
@@ -164,12 +165,12 @@ def check_classes_of(
 
     Args:
         names: names of the data sets.
-        strict: raise instead of warn.
+        strict: whether to raise instead of warn.
     """
     if identity is None:
         return
     if identity.classes is None:
-        logger.warning("%s does not name its classes: those of the data are taken", identity.file)
+        logger.warning("%s does not name its classes: the data's are taken", identity.file)
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]
     for name in names:
@@ -179,7 +180,7 @@ def check_classes_of(
             continue
         (known, own), changed = (sum(kinds, []) for kinds in (theirs, ours)), []
         for title, some, others in (("new", own, known), ("gone", known, own)):
-            if one_sided := [one for one in some if one not in others]:
+            if one_sided := [n for n in some if n not in others]:
                 changed.append(
                     f"{title}: {', '.join(one_sided[:10])}{' ...' * (len(one_sided) > 10)}"
                 )
@@ -205,7 +206,7 @@ def register_classes(identity: Identity) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of metadata made of what ``torch.load`` reads with ``weights_only``."""
+    """Return a value of metadata in types that ``torch.load`` reads with ``weights_only``."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Starting a command in one process or one for each GPU, or joining the processes of torchrun."""
+"""Running a command in this process, in a new process for each GPU, or in torchrun's processes."""
 
 import argparse
 import gc
@@ -21,11 +21,11 @@ from .hooks import Stopped
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
     """
-    Run ``main(args)`` in every process that the arguments ask for: under ``torchrun`` in its
-    processes, otherwise in ``args.num_gpus`` that Detectron2 starts, or in this one.
+    Run ``main(args)`` in every process that the arguments ask for: in torchrun's processes, in
+    ``args.num_gpus`` processes that Detectron2 starts, or in this process.
 
     Returns:
-        what ``main`` returns, where it runs in this very process
+        result of ``main`` if it ran in this process, else None
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:
@@ -62,7 +62,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
             args.dist_url,
             args=(_run_and_leave, main, args),
         )
-    except ProcessExitedException as e:  # which has said why
+    except ProcessExitedException as e:  # the process has reported its error
         raise SystemExit(e.exit_code if e.exit_code > 0 else 128 - e.exit_code) from e
 
 
@@ -72,21 +72,20 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
     except Stopped:
         leave_process_group()
         raise
-    leave_process_group()  # not after a failure, where the others do not come to leave with it
+    leave_process_group()  # not after a failure: the other processes would not join
     return result
 
 
 def leave_process_group() -> None:
     """
-    End this process's part in ``torch.distributed``; every process calls it.
+    End this process's part in ``torch.distributed``. Every process must call this.
 
-    Detectron2's ``comm`` keeps groups, and with them Gloo's threads. A thread that still releases
-    a tensor while Python shuts down aborts the process ("terminate called without an active
-    exception").
+    Detectron2's ``comm`` keeps groups, and these keep Gloo's threads. If a thread releases a tensor
+    while Python shuts down, the process aborts ("terminate called without an active exception").
     """
     comm.synchronize()
     comm._get_global_gloo_group.cache_clear()
     comm.create_local_process_group.cache_clear()
     comm._LOCAL_PROCESS_GROUP = None
-    gc.collect()  # models in DistributedDataParallel hold the groups, too
+    gc.collect()  # models in DistributedDataParallel also hold the groups
     dist.destroy_process_group()

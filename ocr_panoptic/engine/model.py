@@ -1,4 +1,4 @@
-"""A trained model, for people who write Python."""
+"""The Python interface to a trained model."""
 
 import itertools
 import logging
@@ -46,21 +46,20 @@ def load(
     **keys: Any,
 ) -> "Model":
     """
-    Load a trained model, on a GPU where there is one, and print a line that says which.
+    Load a trained model, on a GPU if there is one, and print a line that describes it.
 
     Args:
-        run: trained weights, which hold their settings and classes; the folder of a run; or a
-            config, a file or the name of one of the package.
-        weights: the trained weights; by default the last checkpoint of the folder, or those that
-            the config names.
-        data: files of a data set that has to have the classes of the weights.
+        run: trained weights, which hold their settings and classes; folder of a run; or a config
+            (a file or a name in the package).
+        weights: trained weights; by default the folder's last checkpoint or the config's weights.
+        data: data files, whose classes must be the weights' classes.
         keys: keys of the config, ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are not there, or, for weights of a version before
-            this one, the data that name their classes.
-        ValueError: config or data say otherwise than the training did, the weights do not fit, or
-            a key or value is wrong.
+        FileNotFoundError: config or weights are missing or, for weights of an earlier version, the
+            data that name their classes.
+        ValueError: config or data contradict the training, the weights do not fit, or a key or
+            value is wrong.
     """
     cfg = predicting_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():
@@ -74,15 +73,17 @@ class Model:
     A trained model that predicts images; :func:`load` makes one.
 
     Attributes:
-        config: config of the model, completed.
-        classes: names of the semantic classes; of a panoptic model the first is "things".
+        config: completed config of the model.
+        classes: names of the semantic classes; the first is "things" in a panoptic model.
         things: names of the classes of instances; [] for a semantic model.
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
         """
+        Build the model of a completed config.
+
         Args:
-            labels: labels of the PNGs that results write, see :func:`.classes_of`.
+            labels: labels in the results' PNGs, see :func:`.classes_of`.
         """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
@@ -102,7 +103,7 @@ class Model:
                     "such a scale, or SIZE and STRIDE to []."
                 )
         self._model = refined_by_segfix(config, build_trained_model(config))
-        # Where an image is resized, averaged over scales or refined, the model holds all of it.
+        # If images are resized, averaged over scales or refined, the model needs the whole image.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or isinstance(self._model, RefinedModel)
         self._in_windows = has_windows and not self._in_tiles and not whole
 
@@ -121,18 +122,19 @@ class Model:
         Predict an image, or many one after the other.
 
         Args:
-            source: an image file; an array [H,W,C], uint8, RGB first, or [H,W] in grey; a tensor
-                [C,H,W] of the same; an image of Pillow, turned as its EXIF data say; or many: a
-                folder with all below it, a list of files (``.txt``), a video, or anything that
-                gives such images in turn.
+            source: image file; array [H,W,C], uint8, RGB first, or [H,W] in grey; tensor [C,H,W] of
+                the same; Pillow image, which is turned by its EXIF data; or several images: a
+                folder with its subfolders, a list of files (``.txt``), a video, or an iterable of
+                images.
 
         Returns:
-            a :class:`.Result`; for many an iterator of them, which reads images ahead.
+            a :class:`.Result`, or an iterator of results if there are several images; it reads
+            images ahead
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: an image is broken or of another shape than the model needs. Of many the
-                others come first; then all such images are named.
+            FileNotFoundError: the file does not exist.
+            ValueError: an image is broken, or has another shape than the model needs. With several
+                images, the others' results come first; then all such images are named.
         """
         if isinstance(source, str | PathLike):
             inputs = find_inputs(source)
@@ -152,13 +154,13 @@ class Model:
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
         """
-        Predict images of one input, which are read ahead.
+        Predict images of an input, reading ahead.
 
         Args:
-            items: those of :func:`.find_inputs`, or some of them.
+            items: items of :func:`.find_inputs`.
 
         Yields:
-            each item with its result, or with the error for which it has none
+            each item with its result, or with the error that prevented it
         """
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
@@ -171,7 +173,7 @@ class Model:
             return self._of_image(name, source)
         result = self.predict(source)
         if not isinstance(result, Result):
-            raise UserError(f"{source}: is no image, as those of a list are")
+            raise UserError(f"{source}: is not an image; a list may contain only images")
         return result
 
     def _of_image(self, name: str, source: np.ndarray | torch.Tensor | Image.Image) -> Result:
@@ -200,10 +202,7 @@ class Model:
         return self._result(Item(name, name, Path(name)), image)
 
     def _result(self, item: Item, image: np.ndarray) -> Result:
-        """
-        Args:
-            image: [H,W,C] in the channel order INPUT.FORMAT.
-        """
+        """Return the result for an image [H,W,C] in the channel order INPUT.FORMAT."""
         try:
             found = self._see_all(item, image)
         except (TooThin, FloatingPointError) as error:
@@ -211,7 +210,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _see_all(self, item: Item, image: np.ndarray) -> tuple:
-        """Return what a :class:`.Result` takes of the model."""
+        """Return the model's outputs for :class:`.Result`, from labels on."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas
@@ -239,12 +238,12 @@ class Model:
     def _see(self, image: np.ndarray) -> InferenceOutput:
         """Return the model's output for an image [H,W,C]."""
         (output,) = self._model([model_input(self.config, image)])
-        output["confidence"]  # computed first, it gives the labels, too
+        output["confidence"]  # computing the confidence first also gives the labels
         return output
 
 
 def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
-    """Return a result, or the error that says what is wrong with the image."""
+    """Return a result, or the error about the image."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:
@@ -252,7 +251,7 @@ def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Excepti
 
 
 def _each(results: Iterable[Result | Exception]) -> Iterator[Result]:
-    """Yield the results of images; at the end name those without one."""
+    """Yield the results of images, then raise an error that names the images without results."""
     faults, done = [], 0
     for result in results:
         if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""SGD and AdamW, with learning rates of heads and layers; clipping of gradients; schedules."""
+"""SGD and AdamW with learning rates by head and layer; gradient clipping; schedules."""
 
 import logging
 from collections.abc import Callable
@@ -10,21 +10,20 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
-# SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape.
+# SOLVER.OPTIMIZER -> names of the state tensors that have the shape of their parameter.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Build SOLVER.OPTIMIZER, with the learning rates of SOLVER.HEAD_LR_FACTOR (parameters outside
-    ``backbone.``) and SOLVER.LAYER_DECAY (layers of a network of timm), and with AdamW without
-    weight decay where timm has none, see docs/keys.md. With SGD weight decay is Detectron2's.
-
-    It does not clip gradients, see :func:`build_clipping`.
+    Build SOLVER.OPTIMIZER with the learning rates of SOLVER.HEAD_LR_FACTOR (parameters outside
+    ``backbone.``) and SOLVER.LAYER_DECAY (layers of a timm network). AdamW has no weight decay on
+    parameters that timm exempts (docs/keys.md); SGD has Detectron2's weight decay. Gradients are
+    not clipped here, see :func:`build_clipping`.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = {}  # name of a parameter -> how TimmBackbone has it trained
+    of_timm = {}  # name of a parameter -> TimmBackbone's learning rate factor and weight decay
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -34,7 +33,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         part = 1.0 if name.startswith("backbone.") else solver.HEAD_LR_FACTOR
         if name in of_timm:
             part *= of_timm[name].lr_factor
-        # Not by Detectron2's argument, which would put aside the factors of heads and layers.
+        # Detectron2's argument for biases would override the factors of heads and layers.
         return part * (solver.BIAS_LR_FACTOR if name.endswith(".bias") else 1.0)
 
     groups = get_default_optimizer_params(
@@ -44,7 +43,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
         lr_factor_func=factor,
     )
-    # Elsewhere a fused step would change the last bits of a run, for little.
+    # On a CPU a fused step gains little and would change the last bits of a run.
     way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
@@ -54,7 +53,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
             and (parameter.ndim <= 1 or (name in of_timm and not of_timm[name].decays))
             and (solver.WEIGHT_DECAY_BIAS is None or not name.endswith(".bias"))
         ]
-        # What comes later overwrites what comes before.
+        # Later groups overwrite earlier groups.
         groups += [{"params": exempt, "weight_decay": solver.WEIGHT_DECAY_NORM}]
         return torch.optim.AdamW(
             reduce_param_groups(groups),
@@ -74,12 +73,11 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips gradients as SOLVER.CLIP_GRADIENTS says, each parameter's by its
-    own norm, or each value; None where nothing is clipped.
+    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS (each parameter's by its norm,
+    or each value), or None if this is disabled.
 
-    It is called between the backward pass and the step, with gradients that are not scaled.
-    Detectron2 clips within the optimizer's step, to which a fused optimizer comes with the scaled
-    gradients of float16.
+    Call it between backward pass and step, with unscaled gradients. Detectron2 clips inside the
+    optimizer's step, where a fused optimizer still has the scaled gradients of float16.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:
@@ -100,11 +98,11 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
-    Make momenta, new or loaded ones, what a fused step needs:
+    Prepare new or loaded momenta for a fused step:
 
-    - in the memory layout of their parameters, since it reads both in the order of memory;
-    - with SGD, present: momenta that it makes itself stay unset where an infinite gradient of
-      float16 skips the first step, and the second step would read them.
+    - They get the memory layout of their parameters, because the step reads both in memory order.
+    - SGD's are created here. If an infinite float16 gradient skips the first step, SGD leaves its
+      own momenta uninitialised, and the second step would read them.
     """
     for group in optimizer.param_groups:
         is_unset = group.get("fused") and group.get("momentum")
@@ -119,16 +117,16 @@ def prepare_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Build SOLVER.LR_SCHEDULER_NAME, of Detectron2 or its DeepLab project (the poly schedule)."""
+    """Build SOLVER.LR_SCHEDULER_NAME from Detectron2 or its DeepLab project (poly schedule)."""
     solver = cfg.SOLVER
     steps = tuple(step for step in solver.STEPS if step < solver.MAX_ITER)
     if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(solver.STEPS):
         logging.getLogger(__name__).warning(
-            "SOLVER.STEPS is %s: those from SOLVER.MAX_ITER %d on have no effect",
+            "SOLVER.STEPS is %s: steps from SOLVER.MAX_ITER %d on have no effect",
             tuple(solver.STEPS),
             solver.MAX_ITER,
         )
         cfg = cfg.clone()
         cfg.defrost()
-        cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
+        cfg.SOLVER.STEPS = steps  # Detectron2 fails if a step equals MAX_ITER
     return build_lr_scheduler(cfg, optimizer)

@@ -25,7 +25,7 @@ from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
 from .class_names import Classes
 
-NOTEBOOK = 1024  # pixels of the longer side of a picture there
+NOTEBOOK = 1024  # longer side of a picture in a notebook, pixels
 OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel
 SUFFIXES = {
     **dict.fromkeys(("panoptic", "labels", "confidence"), ".png"),
@@ -38,18 +38,18 @@ class Result:
     The prediction for an image.
 
     Attributes:
-        name: name of its files, without suffix; of an image from a folder its path below it.
-        image: image that the model has seen: RGB uint8 [H,W,3], or [H,W,C] as the data are.
+        name: name of the files, without suffix; the path below the folder if the input is a folder.
+        image: image that the model has seen, RGB uint8 [H,W,3], or [H,W,C] like the data.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
-        confidence: probability of what a pixel is assigned to, float32 [H,W] in 0..1: of its label,
-            or the score of its instance; 0 where the panoptic map is void.
+        confidence: probability of each pixel's label or score of its instance, float32 [H,W] in
+            0..1; 0 for void in a panoptic map.
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
-        instances: everything that the detector found, Detectron2's on the CPU: ``pred_boxes``
-            float32 [M,4] as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and
-            ``pred_masks`` bool [M,H,W]; None for a semantic model, and where a panoptic one has
-            seen the image in tiles: :meth:`to_coco` has them then.
+        instances: all detections as Detectron2's Instances on the CPU: ``pred_boxes`` float32 [M,4]
+            as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and ``pred_masks``
+            bool [M,H,W]; None for a semantic model, and if the image was seen in tiles (then use
+            :meth:`to_coco`).
         classes: names of the K semantic classes.
-        things: names of the classes of the instances.
+        things: names of the thing classes.
     """
 
     def __init__(
@@ -64,10 +64,12 @@ class Result:
         instances: Instances | list[dict[str, Any]] | None = None,
     ):
         """
+        Make a result from a model's outputs.
+
         Args:
             confidence: probability of each pixel's label.
-            segments: "id", "isthing", the model's "category_id" and, of things, "score".
-            instances: Detectron2's, or COCO's results with the model's classes.
+            segments: "id", "isthing", the model's "category_id" and, for things, "score".
+            instances: Detectron2's instances, or COCO results with the model's classes.
         """
         self.name, self.image = item.name, image
         self._item, self._known, self._segments = item, classes, segments
@@ -91,10 +93,10 @@ class Result:
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
         """
-        The segments of the image, a dict each, with "name", "area" (pixels) and "confidence" (the
-        mean over them). Those of a panoptic model have "id" (in ``ids``), "isthing", "category_id"
-        (the data set's), "iscrowd", "bbox" (x, y, width, height) and, of things, "score". Those of
-        a semantic model are its classes and have "label".
+        Return a dict for each segment, with "name", "area" (pixels) and "confidence" (mean over the
+        pixels). Segments of a panoptic model have "id" (in ``ids``), "isthing", "category_id" (the
+        data set's), "iscrowd", "bbox" (x, y, width, height) and, for things, "score". Segments of a
+        semantic model are its classes and have "label".
         """
         return list(self._label_segments() if self.ids is None else self._panoptic_segments())
 
@@ -109,7 +111,7 @@ class Result:
         names = {category["id"]: category["name"] for category in self._known.categories}
         _, sums = self._totals(self.ids)
         for segment in self._segments:
-            # One that others hide wholly is none; panopticapi refuses it.
+            # Segments without visible pixels are left out; panopticapi refuses them.
             if found := self._runs.statistics.get(segment["id"]):
                 isthing = segment["isthing"]
                 ids = self._known.thing_ids if isthing else self._known.stuff_ids
@@ -120,7 +122,7 @@ class Result:
                 yield {**known, "confidence": round(float(sums[segment["id"]]) / found.area, 4)}
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the pixels of each number, and the sum of their confidence."""
+        """Return the number of pixels with each number, and the sum of their confidence."""
         flat = numbers.reshape(-1)
         return np.bincount(flat), np.bincount(flat, weights=self.confidence.reshape(-1))
 
@@ -156,10 +158,10 @@ class Result:
             image_id: number of the image.
 
         Returns:
-            "images", "annotations" and "categories": of a panoptic model those of COCO panoptic
-            format, each segment with its run lengths ("segmentation") besides, and "instances" in
-            COCO's results format; of a semantic model an annotation with run lengths for each
-            class, as COCO-Stuff has them (category ids are labels).
+            "images", "annotations" and "categories". For a panoptic model they have COCO panoptic
+            format, plus run lengths of each segment ("segmentation"), and there are "instances" in
+            COCO's results format. For a semantic model there is an annotation with run lengths for
+            each class, as in COCO-Stuff (category ids are labels).
         """
         height, width = self.labels.shape
         size = {"height": height, "width": width}
@@ -203,10 +205,10 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the files that ``ocr-panoptic predict`` writes for an image. Each is whole or absent.
+        Write the same files as ``ocr-panoptic predict``, each whole or not at all.
 
         Args:
-            folder: made where needed; results of other images may be there.
+            folder: folder of results, which is made if needed and may hold other images' results.
             overlays: whether to draw the segments over the image, too.
 
         Returns:
@@ -230,6 +232,6 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return kind -> file of what :meth:`Result.save` writes of an image."""
+    """Return kind -> file, for the files of :meth:`Result.save`."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     return {kind: folder / kind / f"{name}{SUFFIXES[kind]}" for kind in (*kinds, "coco")}

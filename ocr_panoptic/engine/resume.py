@@ -1,4 +1,4 @@
-"""Resuming: where a training goes on, and what of the saved one it takes."""
+"""Resuming: the position at which a training goes on, and the saved state that it takes over."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -18,15 +18,17 @@ from .complete_config import scaled
 from .identity import check_classes_of, check_settings_of, read_identity
 
 Resume = bool | Literal["auto"]
-# Keys that a resumed run does not read, and those that it takes from the saved one.
+# Keys that a resumed run does not read or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 
 class Position(NamedTuple):
     """
+    A position in a training.
+
     Attributes:
-        iteration: the next one.
-        images: of all processes, that have been trained on.
+        iteration: next iteration.
+        images: number of images that all processes have trained on.
     """
 
     iteration: int
@@ -35,11 +37,11 @@ class Position(NamedTuple):
 
 def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
     """
-    Check what can be known of a run's weights before any data are read.
+    Check a run's weights as far as possible before any data are read.
 
     Args:
-        cfg: completed, not scaled to the number of processes.
-        checkpoint: in OUTPUT_DIR, to go on from or to evaluate; "" for MODEL.WEIGHTS.
+        cfg: completed config, not scaled to the number of processes.
+        checkpoint: checkpoint in OUTPUT_DIR to go on from or to evaluate; "" for MODEL.WEIGHTS.
     """
     if not training:
         check_trained_weights(checkpoint or cfg.MODEL.WEIGHTS)
@@ -58,7 +60,7 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     Return the last whole checkpoint of OUTPUT_DIR, or "" for a new run.
 
     Args:
-        resume: True, False, or "auto": where there is a checkpoint.
+        resume: True, False, or "auto" (resume if there is a checkpoint).
     """
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
@@ -71,8 +73,8 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
             )
         raise MissingFileError(
             f"--resume found no checkpoint in OUTPUT_DIR={folder} (no whole file "
-            "model_*.pth). Set OUTPUT_DIR to the run to be resumed, leave --resume out, or have "
-            "--resume auto, which starts where there is none."
+            "model_*.pth). Set OUTPUT_DIR to the run to resume, leave --resume out, or give "
+            "--resume auto, which starts a training if there is no checkpoint."
         )
     return file
 
@@ -87,7 +89,7 @@ def check_unused(folder: str) -> None:
 
 
 def check_trained_weights(weights: str) -> None:
-    """Refuse weights that are not named or not there."""
+    """Refuse weights that are not named or do not exist."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -98,8 +100,8 @@ def check_trained_weights(weights: str) -> None:
 
 def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
-    Return what :meth:`.Trainer.state_dict` has saved, with "config" as sections of keys; its
-    tensors stay in the file until they are used.
+    Return the saved result of :meth:`.Trainer.state_dict`, with "config" as nested mappings.
+    Tensors stay in the file until they are used.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
@@ -112,18 +114,18 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     """
-    Return where a run goes on.
+    Return the position at which a run goes on.
 
     Args:
-        cfg: config of now, scaled to the number of processes.
-        state: as :func:`saved_state` returns it.
+        cfg: present config, scaled to the number of processes.
+        state: result of :func:`saved_state`.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
         raise UserError(
             f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, and the checkpoint has the state of "
-            f"{saved['OPTIMIZER']}. Set it so, or start another run from its weights: "
+            f"{saved['OPTIMIZER']}. Set it to this, or start another run from its weights: "
             "MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
         )
     reference, saved_reference = cfg.SOLVER.REFERENCE_WORLD_SIZE, saved["REFERENCE_WORLD_SIZE"]
@@ -144,7 +146,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return the keys that are set otherwise than in the saved run, in a line; "" for none."""
+    """Return a line of the keys that differ from the saved run; "" if all are equal."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(
@@ -167,12 +169,12 @@ def continued_optimizer(
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Any]:
     """
-    Return the saved momentum with the hyperparameters of now, for the optimizer to load.
+    Return the saved momentum with the present hyperparameters, for the optimizer to load.
 
     Args:
-        saved: the saved optimizer's state.
-        saved_names, names: :func:`parameter_names` then and now. Groups are of parameters with
-            equal settings, so other settings change their order.
+        saved: state of the saved optimizer.
+        saved_names, names: :func:`parameter_names` of the saved and the present run. Parameters are
+            grouped by equal settings, so changed settings change their order.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     state = {i: state.get(name) for i, name in enumerate(names)}

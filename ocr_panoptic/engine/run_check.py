@@ -1,4 +1,4 @@
-"""What a training would do, without training: its data, learning rates and start."""
+"""A check of a training without running it: its data, learning rates and start."""
 
 import copy
 from collections import Counter
@@ -21,17 +21,19 @@ from .resume import Resume, check_start, find_checkpoint
 from .task import task_of
 from .trainer import Trainer
 
-# Of data and checkpoints, Detectron2's too.
+# Errors raised for bad data and checkpoints, also by Detectron2.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)
 
 
 @dataclass
 class RunCheck:
     """
+    The result of checking a training.
+
     Attributes:
-        tables: title -> rows of cells, the first of them the headers.
-        faults: what would stop the run.
-        warnings: what is allowed but seldom meant.
+        tables: title -> rows of cells; the first row has the headers.
+        faults: sentences about everything that would stop the run.
+        warnings: sentences about settings that are allowed but seldom intended.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
@@ -54,8 +56,8 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     Check a training.
 
     Args:
-        cfg: completed, with batch and schedule scaled to the number of processes.
-        resume: the run is to be started with ``--resume``.
+        cfg: completed config with batch and schedule scaled to the number of processes.
+        resume: value of ``--resume``.
     """
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
@@ -90,12 +92,12 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
         except ERRORS as e:
             check.faults.append(f"{', '.join(names)}: {e}")
         seen = cfg.SOLVER.MAX_ITER * cfg.SOLVER.IMS_PER_BATCH
-        what = f"every {cfg.TEST.EVAL_PERIOD or cfg.SOLVER.MAX_ITER} iterations"
+        plan = f"every {cfg.TEST.EVAL_PERIOD or cfg.SOLVER.MAX_ITER} iterations"
         if is_train:
-            what = f"{cfg.SOLVER.MAX_ITER} iterations of {cfg.SOLVER.IMS_PER_BATCH} images"
-            what += f": {seen / count:.1f} epochs" if count else ""
+            plan = f"{cfg.SOLVER.MAX_ITER} iterations of {cfg.SOLVER.IMS_PER_BATCH} images"
+            plan += f": {seen / count:.1f} epochs" if count else ""
         title = "training" if is_train else "evaluation"
-        rows.append([title, ", ".join(names), count or "not found", what])
+        rows.append([title, ", ".join(names), count or "not found", plan])
 
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:

@@ -1,4 +1,4 @@
-"""Facts about a run: those that every result of it has, and its first lines."""
+"""Facts about a run for its result files and the first lines of its log."""
 
 import functools
 import hashlib
@@ -25,21 +25,21 @@ from .task import task_of
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
     """
-    Return what a reader of a result needs to repeat it.
+    Return the facts that are needed to repeat a result.
 
     Args:
-        model: the model that gave the result.
+        model: model that gave the result.
         weights: file of the model; None for MODEL.WEIGHTS, from which a training started.
 
     Returns:
-        JSON-serialisable; "iteration" is None outside training
+        values for JSON; "iteration" is None outside training
     """
     iteration = None
-    if has_event_storage():  # counted from 0, and already at MAX_ITER after training
+    if has_event_storage():  # its iterations count from 0, but are MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
     anywhere = cfg.clone()
     anywhere.defrost()
-    anywhere.OUTPUT_DIR = ""  # else no one else's run of this config had its hash
+    anywhere.OUTPUT_DIR = ""  # so that runs in other folders have the same hash
     started = {} if iteration is None else {"initial_weights": cfg.MODEL.WEIGHTS}
     return {
         "iteration": iteration,
@@ -61,14 +61,14 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Return the hash of names, types, shapes and values of a model's tensors, without counters of
-    batches and pixel statistics of the config; the same for any file and process. The hash of an
-    :class:`.InferenceModel` is that of the model that it was made of."""
+    """Return the hash of names, types, shapes and values of a model's tensors, without batch
+    counters and the config's pixel statistics. It is equal for every file and process. An
+    :class:`.InferenceModel` has the hash of its original model."""
     if made_of := getattr(model, "made_of", ""):
         return made_of
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
-        name = name.removeprefix("module.")  # of DistributedDataParallel
+        name = name.removeprefix("module.")  # DistributedDataParallel's prefix
         if not name.endswith(OPTIONAL):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
@@ -76,7 +76,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return the config of an evaluation of certain weights that serves on every machine."""
+    """Return the config of an evaluation of these weights for use on every machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -85,10 +85,10 @@ def portable(cfg: CfgNode, weights: str) -> CfgNode:
 
 
 def machine_name(device: str) -> str:
-    """Return the name of the GPU, or of the CPU with the number of threads of PyTorch."""
+    """Return the name of the GPU, or of the CPU with PyTorch's number of threads."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    cpuinfo = Path("/proc/cpuinfo")  # where the name is, on Linux
+    cpuinfo = Path("/proc/cpuinfo")  # has the CPU's name on Linux
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor() or platform.machine()
@@ -121,7 +121,7 @@ def start_summary(
 
     Args:
         cfg: config of the run, scaled to its processes.
-        start: the first iteration.
+        start: first iteration.
     """
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
     images = len(data_loader.examples.records) if isinstance(data_loader, TrainingStream) else 0

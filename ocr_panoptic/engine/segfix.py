@@ -1,4 +1,4 @@
-"""SegFix: its training, and TEST.SEGFIX, a trained one that refines what a model predicts."""
+"""The task of SegFix, and TEST.SEGFIX, a trained SegFix that refines another model's results."""
 
 import functools
 from pathlib import Path
@@ -30,8 +30,8 @@ ARCHITECTURE = "SegFix"
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """Return the completed config of the SegFix that a model's config names, for the same device;
-    None where it names none."""
+    """Return the completed config of the SegFix that a model's config names, for the same device,
+    or None if it names no SegFix."""
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
@@ -44,8 +44,8 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
     if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
         raise UserError(
-            f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, and that of the model which this "
-            f"SegFix is to refine {cfg.INPUT.CHANNELS}; both see the same images."
+            f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, but the model that this SegFix "
+            f"refines has {cfg.INPUT.CHANNELS}; both must see the same images."
         )
     return found
 
@@ -58,13 +58,13 @@ def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> 
 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
-    """Return a config of SegFix, completed and frozen, with KEY VALUE ... applied. Its data sets
-    need not be there."""
+    """Return a completed and frozen config of SegFix with KEY VALUE ... applied. Its data sets need
+    not exist."""
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
         raise UserError(
             f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "
-            f"{ARCHITECTURE}. Name a config of configs/SegFix, or the config.yaml of its run."
+            f"{ARCHITECTURE}. Name a config in configs/SegFix, or the config.yaml of its run."
         )
     cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
     complete_config(cfg)
@@ -73,8 +73,8 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """Return a :class:`.RefinedModel` of an :class:`.InferenceModel` where TEST.SEGFIX.WEIGHTS of
-    its completed config names a SegFix, else the model."""
+    """Return a :class:`.RefinedModel` of an :class:`.InferenceModel` if TEST.SEGFIX.WEIGHTS of its
+    completed config names a SegFix, else the model."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model
@@ -82,7 +82,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """SegFix takes data of any classes."""
+    """Refuse data without regions; the classes may be any."""
     kind = MetadataCatalog.get(dataset).get("evaluator_type")
     if kind not in ("sem_seg", "coco_panoptic_seg"):
         raise UserError(
@@ -92,12 +92,12 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 
 
 def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
-    raise UserError("SegFix predicts offsets, and no classes.")
+    raise UserError("SegFix predicts offsets, not classes.")
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return the mapper of SegFix, whose labels are offset labels (:mod:`.offsets`), made of the
-    classes or segments of a record. Data sets with other classes can be trained on together."""
+    """Return the mapper of SegFix, which computes offset labels from the classes or segments of a
+    record. So data sets with different classes can be trained on together."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
@@ -110,7 +110,7 @@ def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
         ),
         image_format=cfg.INPUT.FORMAT,
         channels=cfg.INPUT.CHANNELS,
-        num_classes=VOID_LABEL,  # any
+        num_classes=VOID_LABEL,  # accepts every class
         label_maps={name: found for name, found in maps.items() if found},
         read_labels=read_segment_map,
         truth_of_file=functools.partial(true_offset_labels, boundary_distance=distance),

@@ -1,4 +1,4 @@
-"""Semantic segmentation: what is particular about its data and its inference."""
+"""The task of semantic segmentation: its data and its inference."""
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog

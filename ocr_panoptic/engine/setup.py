@@ -1,4 +1,4 @@
-"""Setup: the command line becomes a checked config."""
+"""Setup of a run: from the command line to a checked config."""
 
 import argparse
 import logging
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 class Run(NamedTuple):
     """
-    A run as arguments, config file, data and machine have made it.
+    A resolved run.
 
     Attributes:
-        cfg: for this machine, frozen.
-        written: YAML of its config.yaml, which serves on every machine: it names no device and
-            norm unless they were asked for.
+        cfg: frozen config for this machine.
+        written: YAML of config.yaml for use on every machine, without device and norm unless they
+            were given.
     """
 
     cfg: CfgNode
@@ -44,12 +44,12 @@ class Run(NamedTuple):
 
 def setup(args: argparse.Namespace) -> Run:
     """
-    Resolve a run, as Detectron2's ``default_setup``: config, data, weights, log and seed are
-    checked and in place before anything is built. Of the files of OUTPUT_DIR only the log changes.
-    In an evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
+    Resolve a run, as Detectron2's ``default_setup`` does: check config, data and weights, and set
+    up log and seed, before anything is built. The log is the only file in OUTPUT_DIR that changes.
+    In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: of :class:`.TrainingArguments`.
+        args: arguments of :class:`.TrainingArguments`.
     """
     cfg, training = load_arguments(args), not args.eval_only
     if args.deterministic:
@@ -60,7 +60,7 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.CUDNN_BENCHMARK = False
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
     if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR or "?" in cfg.OUTPUT_DIR:
-        # Detectron2 takes what follows a ? in the name of weights as an option.
+        # Detectron2 parses the text after a ? in the name of weights as options.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
     for name in ("log.txt", "metrics.json", "training.lock"):  # opened, all others are replaced
@@ -100,8 +100,8 @@ _TRAINING = threading.Lock()
 
 @contextmanager
 def claimed(folder: str) -> Iterator[None]:
-    """Keep other trainings out of an OUTPUT_DIR, and out of this process, whose random generators
-    and log are the training's, until the end of the block."""
+    """Refuse other trainings in this OUTPUT_DIR until the end of the block, and also in this
+    process, whose random generators and log the training uses."""
     if not _TRAINING.acquire(blocking=False):
         raise UserError("This process trains another model, in another thread: use a process each.")
     try:
@@ -120,9 +120,9 @@ def claimed(folder: str) -> Iterator[None]:
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:
-    """Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU. It takes as many
-    points of each bin as the map has pixels: for 512 boxes on 256 channels of 200 x 336 a tensor of
-    1608 GiB."""
+    """Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU. It samples as
+    many points in each bin as the map has pixels: 512 boxes on 256 channels of 200 x 336 need a
+    tensor of 1608 GiB."""
     if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" and cfg.MODEL.DEVICE.startswith("cuda"):
         heads = ["ROI_BOX_HEAD", *(["ROI_MASK_HEAD"] if cfg.MODEL.MASK_ON else [])]
         heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]

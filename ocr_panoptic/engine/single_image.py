@@ -1,4 +1,4 @@
-"""A trained model on single images that belong to no data set."""
+"""Use of a trained model on single images without a data set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ from .task import task_of
 
 
 def class_metadata(cfg: CfgNode) -> Metadata:
-    """Return the names and colours of the classes, of DATASETS.TEST[0]."""
+    """Return the metadata of DATASETS.TEST[0], with names and colours of the classes."""
     if cfg.MODEL.META_ARCHITECTURE == "SegFix":
         raise UserError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
@@ -39,19 +39,19 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, resized as the config says for tests; with "segfix", the
-    input of SegFix, where TEST.SEGFIX.WEIGHTS names one.
+    Return the model's input for an image, resized as in tests. If TEST.SEGFIX.WEIGHTS names a
+    SegFix, "segfix" is its input.
 
     Args:
-        image: [H,W,C] in the channel order INPUT.FORMAT, as :func:`.read_picture` gives it.
+        image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
 
     Raises:
-        TooThin: a side of the image would be scaled to nothing.
+        TooThin: a side of the image would be scaled to 0 pixels.
     """
     if image.shape[2] != cfg.INPUT.CHANNELS:
         raise UserError(
-            f"The image has {image.shape[2]} channels, and INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
-            "the model was trained on other images."
+            f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
+            "the model was trained on images of another kind."
         )
     if fault := size_fault(*image.shape[:2], cfg.INPUT, "TEST"):
         raise TooThin(fault)
@@ -66,8 +66,8 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
-    """Return the output of an :class:`.InferenceModel`, or a :class:`.RefinedModel`, for an image
-    [H,W,C], BGR if it has colours."""
+    """Return the output of an :class:`.InferenceModel` or a :class:`.RefinedModel` for an image
+    [H,W,C], in BGR if it has colours."""
     if cfg.INPUT.FORMAT == "RGB":
         image = reordered(image, "BGR")
     with torch.inference_mode():
@@ -75,7 +75,7 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutpu
 
 
 class SegFixMapper:
-    """A mapper for tests that adds the input of SegFix to the model's, as "segfix"."""
+    """A mapper for tests that adds SegFix's input to the model's input, as "segfix"."""
 
     def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
         self._mapper, self._cfg = mapper, segfix_cfg

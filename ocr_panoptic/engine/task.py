@@ -1,5 +1,5 @@
-"""The differences of the architectures, outside the model: one record for each, which
-:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` add."""
+"""The differences of the architectures outside the model: a record for each, added by
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,17 +19,19 @@ Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 @dataclass(frozen=True)
 class Task:
     """
+    The parts of an architecture outside the model.
+
     Attributes:
-        title: its name for people.
-        mapper: (config, is it for training?) -> from a record to the model's input.
-        complete_classes: (config, data set): takes the class counts from a data set where the
-            config has 0, and raises ValueError where they differ or the data are of another kind.
-        classes: completed config -> their numbers, in words.
-        test_augmentation: config -> how an image is resized for inference.
-        semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
-            by the semantic network alone, each image seen once.
-        evaluator: (config, data set, folder of what it writes) -> evaluator of what the model
-            predicts; None for the evaluators of the data set's kind.
+        title: name for people.
+        mapper: (config, is it for training?) -> function from a record to the model's input.
+        complete_classes: (config, data set) -> None. It sets class counts that are 0 in the config
+            from the data set, and raises UserError if counts differ or the data are unsuitable.
+        classes: completed config -> text with the numbers of classes.
+        test_augmentation: config -> resizing of test images.
+        semantic_logits: (model, inputs) -> result of the semantic head's ``layers`` for a batch, by
+            the semantic network only, with each image seen once.
+        evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
+            evaluators of the data set's kind.
     """
 
     title: str
@@ -41,11 +43,11 @@ class Task:
     evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] | None = None
 
 
-TASKS: dict[str, Task] = {}  # by MODEL.META_ARCHITECTURE
+TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task
 
 
 def task_of(cfg: CfgNode) -> Task:
-    """Return the record of MODEL.META_ARCHITECTURE."""
+    """Return the task of MODEL.META_ARCHITECTURE."""
     name = cfg.MODEL.META_ARCHITECTURE
     if name not in TASKS:
         raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(sorted(TASKS))}")
@@ -53,7 +55,7 @@ def task_of(cfg: CfgNode) -> Task:
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Return the batches of a training."""
+    """Build the stream of a training's batches."""
     return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
@@ -62,9 +64,9 @@ def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     Take the number of classes of a head from the data, or refuse another number.
 
     Args:
-        head: part of MODEL.
+        head: section of MODEL.
         count: number of the data set's classes.
-        found: the data set and its number in words, for the message.
+        found: text with the data set and its number, for the message.
     """
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:

@@ -1,4 +1,4 @@
-"""A model with the weights that the config names, ready for inference."""
+"""Building a trained model for inference from a run, a config or weights."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from .run_info import inference_precision, weights_sha256
 
 
 def check_inference_keys(cfg: CfgNode) -> None:
-    """Refuse a TEST.PRECISION that does not go with the device or TEST.OPTIMIZED."""
+    """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision in ("auto", "float32"):
         return
@@ -38,13 +38,13 @@ def check_inference_keys(cfg: CfgNode) -> None:
         )
     if not cfg.TEST.OPTIMIZED:
         raise UserError(
-            f"TEST.PRECISION is {precision!r} and TEST.OPTIMIZED False, a model as it is in "
-            "training; set TEST.OPTIMIZED True, or TEST.PRECISION 'float32'"
+            f"TEST.PRECISION is {precision!r}, but TEST.OPTIMIZED is False; set TEST.OPTIMIZED "
+            "True, or TEST.PRECISION 'float32'"
         )
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Put a model to use as TEST.OPTIMIZED and TEST.PRECISION say, see :func:`.deploy`."""
+    """Return the model for inference by TEST.OPTIMIZED and TEST.PRECISION, see :func:`.deploy`."""
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
@@ -54,13 +54,12 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     Return the model of a completed config on MODEL.DEVICE, with MODEL.WEIGHTS.
 
     Raises:
-        ValueError: the weights do not fill the model, or were trained or converted for other
-            settings or classes.
+        ValueError: the weights do not fill the model, or belong to other settings or classes.
     """
     check_trained_weights(cfg.MODEL.WEIGHTS)
     identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     check_settings_of(identity, cfg)
-    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which is used for data of any classes
+    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # SegFix works on data with any classes
         check_classes_of(identity, cfg.DATASETS.TEST)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
@@ -74,12 +73,12 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
 
 class Named(NamedTuple):
     """
-    A trained model as a command or a caller names it.
+    The name of a trained model, resolved.
 
     Attributes:
         config: folder of a run, config, or "".
-        opts: KEY VALUE ... of its weights and, of a folder, OUTPUT_DIR.
-        settings: those that the weights hold, where no config is named.
+        opts: KEY VALUE ... for MODEL.WEIGHTS and, if the name is a folder, OUTPUT_DIR.
+        settings: settings held by the weights, if no config is named.
     """
 
     config: str
@@ -91,13 +90,13 @@ def named_model(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> Named:
     """
-    Return how a trained model is named to the rest.
+    Resolve the name of a trained model to config, overrides and settings.
 
     Args:
-        run: the folder of a run, a config, trained weights, or "" where ``weights`` are named.
-        weights: the trained weights; None for the last checkpoint of the folder, those that
-            Detectron2's zoo has for the config, or those that the config names.
-        opts: KEY VALUE ... of the command line, for MODEL.TRUST_PICKLE.
+        run: folder of a run, config, trained weights, or "" if ``weights`` are named.
+        weights: trained weights; None for the folder's last checkpoint, the config's weights in
+            Detectron2's model zoo, or the weights in the config.
+        opts: KEY VALUE ... of the command line, read for MODEL.TRUST_PICKLE.
     """
     if weights is not None and not str(weights):
         raise UserError("The name of the weights is empty; leave it out for the last checkpoint.")
@@ -126,10 +125,10 @@ def named_model(
     if not run:
         if (identity := read_identity(str(weights), trust_pickle=trusted)) is None:
             raise UserError(
-                f"{weights} does not hold the settings that it was trained with: name its config, "
-                "too (--config-file)."
+                f"{weights} does not hold the settings that it was trained with: also name its "
+                "config (--config-file)."
             )
-        # OUTPUT_DIR is on the machine of the training.
+        # The training's device and OUTPUT_DIR may not exist on this machine.
         settings = {**identity.settings, "MODEL.DEVICE": "auto", "OUTPUT_DIR": "output"}
     return Named(run, options_of(keys), settings)
 
@@ -147,8 +146,8 @@ def trained_config(
     Args:
         run, weights: see :func:`named_model`.
         opts: KEY VALUE ... of the command line.
-        needs_data: DATASETS.TEST are read. Otherwise, unless ``opts`` name data, the classes are
-            those that the weights hold, and no data need be there.
+        needs_data: whether DATASETS.TEST are read. If not, and ``opts`` name no data, the classes
+            come from the weights, and no data need exist.
     """
     named = named_model(run, weights, opts)
     cfg = load_config(named.config, [*named.opts, *opts], settings=named.settings)

@@ -1,4 +1,4 @@
-"""A training that evaluates its model, or the evaluation of a trained model."""
+"""The trainer: it trains and evaluates a model, or evaluates a trained model."""
 
 from typing import Any
 
@@ -26,19 +26,18 @@ from .training import ResumableTrainer
 
 
 class Trainer(ResumableTrainer):
-    """A trainer with ``DefaultTrainer``'s evaluation, of the deployed model, by the
-    evaluators of this package; each writes its result files."""
+    """A trainer that evaluates the deployed model as ``DefaultTrainer`` does, with this package's
+    evaluators, and writes the result files."""
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         check_inference_keys(cfg)
-        segfix_config(cfg)  # an evaluation would fail as late as after the training
+        segfix_config(cfg)  # raises early; otherwise the first evaluation would fail
         super().__init__(cfg, written)
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """Return :meth:`test` of the weights that the config names, see
-        :func:`.build_trained_model`; ends the program where they do not give
-        TEST.EXPECTED_RESULTS."""
+        """Evaluate the weights that the config names, and return the results of :meth:`test`. End
+        the program if they are not TEST.EXPECTED_RESULTS."""
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
@@ -64,22 +63,22 @@ class Trainer(ResumableTrainer):
         cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
     ) -> dict:
         """
-        Detectron2's ``test`` of the model that the main process has and saves; also writes the
-        result files of every data set.
+        Evaluate the main process's model as Detectron2's ``test`` does, and write the result files
+        of every data set.
 
         Args:
-            weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
+            weights: file of the model's weights; None for MODEL.WEIGHTS.
         """
         if comm.get_world_size() > 1:
-            # Plain batch norms have running statistics of their own in each process. Shared among
-            # them, an evaluation would be of no checkpoint: only the main process's are saved.
+            # Plain batch norms have different running statistics in each process. All processes
+            # must evaluate the main process's, because only these are saved.
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
         plain = model.module if isinstance(model, DistributedDataParallel) else model
-        # Deployed anew from the weights of now in each evaluation of a training. The calibration
-        # error needs the confidence.
+        # Each evaluation of a training deploys the present weights. The calibration error needs
+        # the confidence.
         tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
-        # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
+        # CUDNN_BENCHMARK pays off for training crops of one size, not for images of many sizes.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             with explained_workers():

@@ -1,4 +1,4 @@
-"""Detectron2's trainer, plus what it lacks to train."""
+"""Detectron2's trainer with exact resume, accumulation, averaging and safe checkpoints."""
 
 import logging
 import os
@@ -54,15 +54,14 @@ logger = logging.getLogger(__name__)
 
 class ResumableTrainer(DefaultTrainer):
     """
-    ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
-    learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
-    (:class:`.Averaging`), a state from which ``--resume`` goes on exactly (:mod:`.resume`), whole
-    checkpoints, and an end by a signal that loses nothing (:mod:`.hooks`). :class:`.Trainer` adds
-    what evaluates.
+    ``DefaultTrainer`` that also trains in CPU processes, accumulates gradients, has learning rates
+    by layer (:mod:`.accumulation`, :mod:`.optimizer`), averages weights (:class:`.Averaging`),
+    resumes exactly (:mod:`.resume`), writes whole checkpoints, and loses nothing when a signal ends
+    it (:mod:`.hooks`). :class:`.Trainer` adds evaluation.
 
     Attributes:
-        seed: of the random numbers and the images; after a resume that of the saved run.
-        start: where this process has begun.
+        seed: seed of random numbers and images; after a resume the saved run's seed.
+        start: position at which this process began.
     """
 
     build_model = staticmethod(build_model)
@@ -72,9 +71,11 @@ class ResumableTrainer(DefaultTrainer):
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         """
+        Build model, optimizer, data loader and hooks.
+
         Args:
-            cfg: config of this machine, which :func:`.setup` has checked.
-            written: YAML of OUTPUT_DIR/config.yaml; "" for that of ``cfg``.
+            cfg: config for this machine, checked by :func:`.setup`.
+            written: YAML of OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
         TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
         self.cfg = cfg = scaled(cfg, comm.get_world_size())
@@ -90,7 +91,7 @@ class ResumableTrainer(DefaultTrainer):
         gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
         self._trainer = build_steps(cfg, model, loader, optimizer, gather)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
-        # The average begins as the weights that all processes have now.
+        # The average starts at the present weights, which are equal in all processes.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
         self.checkpointer = SafeCheckpointer(
@@ -110,11 +111,11 @@ class ResumableTrainer(DefaultTrainer):
     def resume_or_load(self, resume: Resume = True) -> None:
         """
         Load the last checkpoint of OUTPUT_DIR and go on after its iteration, or load the weights
-        that the config names. Make the folder that of this run: a start that fails leaves it as it
-        was.
+        that the config names. Then prepare the folder for this run; if loading fails, the folder is
+        unchanged.
 
         Args:
-            resume: True, False, or "auto": where there is a checkpoint.
+            resume: True, False, or "auto" (resume if there is a checkpoint).
         """
         cfg, checkpointer = self.cfg, self.checkpointer
         file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
@@ -122,7 +123,7 @@ class ResumableTrainer(DefaultTrainer):
             state = saved_state(file, trust_pickle=cfg.MODEL.TRUST_PICKLE)
             self.start = position_after(cfg, state)
             if changed := differences(cfg, state):
-                logger.warning("Set otherwise than in the saved run: %s", changed)
+                logger.warning("Settings that differ from the saved run: %s", changed)
         if not file:
             identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
             check_settings_of(identity, cfg, strict=False)
@@ -143,16 +144,16 @@ class ResumableTrainer(DefaultTrainer):
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
             write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
-        if isinstance(self.data_loader, TrainingStream):  # another one starts from the first image
+        if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
         for service in self.loggers:
             service.open(resumed=bool(file))
         logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs besides the weights. The random numbers and the
-        images to come follow from seed and position."""
-        iteration = self._trainer.iter  # the last one; our own is one more after the training
+        """Return the state that a resumed run needs besides the weights. Seed and position
+        determine its random numbers and images."""
+        iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
         done = iteration + 1 - self.start.iteration
         state = {
             "iteration": iteration,
@@ -163,19 +164,19 @@ class ResumableTrainer(DefaultTrainer):
             "parameters": parameter_names(self.checkpointer.model, self.optimizer),
             "_trainer": self._trainer.state_dict(),
         }
-        if self.averaging:  # which is the model of the file
+        if self.averaging:  # then the file's model is the average
             state["trained_weights"] = self.checkpointer.model.state_dict()
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load the state of a file whose weights have been loaded. The config of now rules: only
-        momenta, loss scale, seed and weights are the saved ones."""
+        """Load the state of a file whose weights are loaded. Only momenta, loss scale, seed and
+        weights are taken from it; everything else follows the present config."""
         fit, model = self.checkpointer.fit, self.checkpointer.model
         if fit.faults or fit.unused:
             raise UserError(
-                "The run cannot be resumed with this config, whose model is another one: "
+                "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
-                "Undo what has changed, or start another run from the checkpoint's weights: "
+                "Undo the changes, or start another run from the checkpoint's weights: "
                 "MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
             )
         if self.averaging:
@@ -225,13 +226,13 @@ class ResumableTrainer(DefaultTrainer):
 
     def train(self) -> dict | None:
         """
-        Run the training; ends with status 128 + n by signal n, with all that was done saved.
+        Run the training. Signal n ends it with status 128 + n after its state is saved.
 
         Returns:
-            what :meth:`test` gave last; None where nothing was evaluated
+            last results of :meth:`test`, or None if nothing was evaluated
 
         Raises:
-            FloatingPointError: a loss or a weight is infinite or NaN. No such weight is saved.
+            FloatingPointError: a loss or a weight is infinite or NaN. Such weights are not saved.
         """
         try:
             with self.stopping.listening(), explained_workers(), suppress(EndedEarly):
@@ -257,7 +258,7 @@ class ResumableTrainer(DefaultTrainer):
         super().run_step()
 
     def _evaluate(self) -> dict:
-        with self.stopping.at_once():  # a checkpoint has been saved before
+        with self.stopping.at_once():  # a checkpoint was saved before
             saved = self.checkpointer.get_checkpoint_file()
             self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
         if self.best and comm.is_main_process():
@@ -266,8 +267,8 @@ class ResumableTrainer(DefaultTrainer):
 
 
 def log_period(max_iter: int) -> int:
-    """Return the iterations between two lines of progress: Detectron2's 20, in short runs a
-    twentieth."""
+    """Return the iterations between two lines of progress: Detectron2's 20, or a twentieth of a
+    short run."""
     return max(1, min(20, max_iter // 20))
 
 

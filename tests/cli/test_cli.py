@@ -1,4 +1,4 @@
-"""The program ``ocr-panoptic``: light, and with a hint for what is mistyped."""
+"""The program ``ocr-panoptic``: it starts fast, and suggests a word for a misspelt one."""
 
 import os
 import re
@@ -66,7 +66,7 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
     said = fails(capsys, "train", "--epochs", "3")
     assert said == f"{prefix}--epochs: no such flag. Set SOLVER.EPOCHS at the end."
-    assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # the beginning of one
+    assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
     with pytest.raises(ValueError, match="--data: put flags before the files"):
@@ -166,7 +166,7 @@ def test_home_is_no_folder_of_that_name(monkeypatch):
 
 
 def test_choices_are_those_of_the_package():
-    """The parsers name them without importing what has them."""
+    """Parsers list the choices themselves, to avoid slow imports."""
     assert predict.LABELS == LABELS
     assert set(convert.LAYOUTS) == set(LAYOUTS)
     assert list(ANNOTATION_FORMATS) == import_.FORMATS, "the docstring of cli/import_.py has them"

@@ -1,4 +1,4 @@
-"""``ocr_panoptic.train`` and its like: what the commands do, in a process that goes on."""
+"""``ocr_panoptic.train`` and similar functions do the work of the commands."""
 
 import importlib
 import json

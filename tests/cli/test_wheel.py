@@ -35,7 +35,7 @@ assert 'crate' in str(ocr_panoptic.check(data))
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """A folder with what the wheel installs."""
+    """Return a folder with the installed wheel."""
     source, site = (tmp_path_factory.mktemp(name) for name in ("source", "site"))
     for name in NEEDED:
         path = ROOT / name

@@ -19,7 +19,7 @@ def semantic_args(make_args):
 
 @pytest.fixture
 def short_args(semantic_args):
-    """Factory: those of four iterations, with a checkpoint after each."""
+    """Factory: arguments of a training of four iterations, with a checkpoint after each."""
 
     def make(*opts: object, flags: tuple[str, ...] = ()) -> Namespace:
         settings = ("SOLVER.MAX_ITER", 4, "SOLVER.CHECKPOINT_PERIOD", 1)

@@ -47,7 +47,7 @@ def spoiled(tiny_data, short_args, monkeypatch):
 
 
 def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
-    """Even where no loss has seen them; a file with them could not be resumed from."""
+    """Weights are checked even if no loss is NaN, since such a file could not be resumed."""
     message = spoiled(Spoiling(math.inf, after=2))
     assert "Iteration 2 has broken the model: 1 values of sem_seg_head.refined_pred" in message
     last = last_checkpoint(tmp_path / "run")
@@ -58,7 +58,7 @@ def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     "iterations, optimizer, amp", [(4, "SGD", False), (400, "AdamW", True), (400, "SGD", False)]
 )
 def test_a_loss_that_is_nan_ends_the_run(spoiled, tmp_path, iterations, optimizer, amp):
-    """Before its weights are saved, also where losses are looked at now and then."""
+    """The run ends before weights are saved, even if losses are gathered rarely."""
     opts = ("SOLVER.MAX_ITER", iterations, "SOLVER.OPTIMIZER", optimizer, "SOLVER.AMP.ENABLED", amp)
     message = spoiled(Spoiling(math.nan, before=3), *opts, "SOLVER.CHECKPOINT_PERIOD", 2)
     expected = "Loss became infinite or NaN at iteration=3" if iterations == 4 else "has broken"

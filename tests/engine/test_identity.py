@@ -36,8 +36,8 @@ def run(trained, tmp_path):
 
 @pytest.fixture
 def other_data(tiny_root, tmp_path):
-    """Factory: the data file of tiny scenes of a kind whose classes have the opposite order, or of
-    which one has another name."""
+    """Factory: a data file of tiny scenes with the classes in reverse order, or with a renamed
+    class."""
 
     def make(kind, rename=False):
         raw, path = tiny_root / "tiny/raw", tmp_path / f"other_{kind}.yaml"
@@ -109,7 +109,7 @@ def test_data_of_another_order_are_matched_by_name(kind, run, other_data, tmp_pa
 
 
 def test_panoptic_records_of_another_order_are_the_same(other_data, tiny_root, clean_catalog):
-    """Contiguous ids and all: the ids in the files alone are others."""
+    """Only ids in the files differ; contiguous ids are equal."""
     register_data_files(tiny_root / "tiny/tiny.yaml")
     classes = MetadataCatalog.get("tiny_val").as_dict()
     register_data_files(other_data("panoptic"), classes=classes)
@@ -168,7 +168,7 @@ def test_what_is_set_otherwise_is_refused(run, other_data, tmp_path, caplog):
 
 @pytest.mark.slow
 def test_a_checkpoint_of_a_version_before(run, tiny_data, tmp_path, caplog):
-    """Its settings are in the state of its trainer, its classes in the data alone."""
+    """An earlier version's checkpoint has settings in its trainer's state, and no classes."""
     folder, _ = run()
     content = torch.load(folder / "model_final.pth")
     expected = ocr_panoptic.load(folder).predict(images_of(tiny_data)[0])
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_a_version_before(run, tiny_data, tmp_path, caplog):
     torch.save(content, tmp_path / "old.pth")
     found = ocr_panoptic.load(tmp_path / "old.pth").predict(images_of(tiny_data)[0])
     assert np.array_equal(found.confidence, expected.confidence)
-    assert "does not name its classes: those of the data are taken" in caplog.text
+    assert "does not name its classes: the data" in caplog.text
     with pytest.raises(ValueError, match=OTHERWISE["residual"][1]):
         ocr_panoptic.load(tmp_path / "old.pth", **{"MODEL.OCR.RESIDUAL": True})
     torch.save({"model": content["model"]}, tmp_path / "bare.pth")
@@ -227,7 +227,8 @@ def test_every_pattern_of_free_keys_is_of_some_key():
 
 @pytest.mark.slow
 def test_rows_of_classifiers_go_by_class(run, other_data, make_args, tmp_path):
-    """Of reversed classes each has its row; without MODEL.WEIGHTS_BY_CLASS that of its place."""
+    """With reversed classes, each class keeps its row; without MODEL.WEIGHTS_BY_CLASS, rows keep
+    their place."""
     folder, _ = run("semantic")
     rows = torch.load(folder / "model_final.pth")["model"]["sem_seg_head.refined_predictor.weight"]
     for by_class in (True, False):

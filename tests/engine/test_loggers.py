@@ -1,4 +1,4 @@
-"""LOGGERS: services that get what metrics.json has."""
+"""LOGGERS: services that receive the values of metrics.json."""
 
 import json
 import sys
@@ -44,7 +44,7 @@ class Service(ModuleType):
 
 
 def train(args) -> dict[int, dict]:
-    """Train; return what metrics.json has, by iteration."""
+    """Train, and return the values of metrics.json by iteration."""
     trainer = Trainer(*setup(args))
     trainer.resume_or_load(args.resume)
     trainer.train()

@@ -75,7 +75,7 @@ def test_steps_of_a_gpu_are_fused(name):
 
 
 def with_gradients() -> nn.Module:
-    """A model with gradients of all sizes; one is 0, and one parameter has none."""
+    """Return a model with gradients of all sizes; one is 0, and one is missing."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3), nn.Linear(5, 7), nn.Linear(7, 1))
     for i, parameter in enumerate(list(model.parameters())[:-1]):
@@ -86,8 +86,8 @@ def with_gradients() -> nn.Module:
 @pytest.mark.parametrize("kind", ["norm", "value"])
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_clipping_is_detectron2s(kind, name):
-    """Clipped gradients equal Detectron2's to the last bit; a fused step is within rounding of one
-    of many operations."""
+    """Clipped gradients equal Detectron2's exactly; fused steps equal separate operations up to
+    rounding."""
     opts = ["SOLVER.CLIP_GRADIENTS.CLIP_TYPE", kind, "SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "1.5"]
     opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
     cfg, models = load_config("", opts), [with_gradients() for _ in range(2)]
@@ -112,7 +112,7 @@ def test_clipping_is_detectron2s(kind, name):
     "saved, loaded", itertools.permutations([torch.contiguous_format, torch.channels_last])
 )
 def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
-    """A fused step, which reads momenta in the order of memory, is that of separate operations."""
+    """After loading, a fused step equals separate operations for every memory layout of momenta."""
     cfg = load_config("", ["SOLVER.OPTIMIZER", name])
 
     def make(layout: torch.memory_format) -> AccumulatingTrainer:
@@ -145,7 +145,7 @@ class Loss(nn.Module):
 
 
 def trained_weights(make_optimizer, infinite: int, scaled: bool, clip=None) -> list[torch.Tensor]:
-    """Return the weights after each of six steps, of which one has an infinite gradient."""
+    """Return the weights after each of six steps; the gradient of a step is infinite."""
     torch.manual_seed(0)
     model, images = Loss(), list(torch.randn(6, 4, 3))
     images[infinite][:] = torch.tensor([3e36, 0, 0])
@@ -253,7 +253,7 @@ def test_layers_of_timm(name):
     ],
 )
 def test_every_parameter_has_a_layer(name):
-    """The first ones learn slowest, on the "meta" device too."""
+    """The first layers have the lowest rates, also for a model on the "meta" device."""
     with torch.device("meta"):
         model = Network(name)
         optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
@@ -262,7 +262,7 @@ def test_every_parameter_has_a_layer(name):
 
 
 def test_decay_of_biases_and_norms_with_adamw():
-    """Detectron2's keys say it where they are set. A factor of biases is kept."""
+    """Detectron2's keys set the weight decay, and its factor for biases is kept."""
     opts = ["SOLVER.WEIGHT_DECAY_NORM", "0.125", "SOLVER.WEIGHT_DECAY_BIAS", "0.0625"]
     opts += ["SOLVER.BIAS_LR_FACTOR", "3.0"]
     model = Network("resnet10t")
@@ -277,7 +277,7 @@ def test_decay_of_biases_and_norms_with_adamw():
 
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG])
 def test_adamw_in_both_architectures(config):
-    """Layers of a backbone alone and under an FPN, whose own parameters learn as heads do."""
+    """A backbone has the same layers with and without an FPN; the FPN learns at the head's rate."""
     is_panoptic = config is OCR_CONFIG
     opts = [*ADAMW, "MODEL.DEVICE", "cpu", "MODEL.TIMM.NAME", "resnet10t", "MODEL.TIMM.NORM", "BN"]
     opts += ["MODEL.ROI_HEADS.NUM_CLASSES", "2", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "4"]
@@ -296,7 +296,7 @@ def test_adamw_in_both_architectures(config):
 
 
 def test_steps_from_the_end_on_have_no_effect(caplog):
-    """Detectron2 leaves out those above MAX_ITER, and fails where one is MAX_ITER."""
+    """Detectron2 ignores steps above MAX_ITER, but fails for a step equal to MAX_ITER."""
     cfg = load_config("", ["SOLVER.MAX_ITER", "9", "SOLVER.STEPS", "(3, 9, 20)"])
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=cfg.SOLVER.BASE_LR)
     cfg.SOLVER.WARMUP_ITERS = 0
@@ -307,4 +307,4 @@ def test_steps_from_the_end_on_have_no_effect(caplog):
         scheduler.step()
         rates.append(scheduler.get_last_lr()[0])
     assert rates == pytest.approx([1e-3] * 3 + [1e-4] * 6)
-    assert "(3, 9, 20): those from SOLVER.MAX_ITER 9 on have no effect" in caplog.text
+    assert "(3, 9, 20): steps from SOLVER.MAX_ITER 9 on have no effect" in caplog.text

@@ -21,7 +21,7 @@ COMMON = [
     *("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.WARMUP_ITERS", 3),
     *("MODEL.OCR.DROPOUT", 0.5, "SEED", 6, "DATASETS.TEST", "()"),
 ]
-# What makes a resumed run differ from the whole one if anything does.
+# Settings with state, which a resumed run could lose.
 SETTINGS = {
     "panoptic": (
         OCR_CONFIG,
@@ -48,7 +48,7 @@ def words(kind: str, *opts: object) -> list[object]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Callable[[str, int], Path]:
-    """Factory: the folder of a run that was left alone."""
+    """Factory: the folder of an uninterrupted run."""
     folders: dict[tuple[str, int], Path] = {}
 
     def make(kind: str, processes: int) -> Path:
@@ -71,8 +71,8 @@ def whole(tmp_path_factory) -> Callable[[str, int], Path]:
     ],
 )
 def test_a_resumed_run_equals_the_whole_one(tiny_data, whole, tmp_path, how, processes, kind):
-    """Images, crops, dropout, momentum, schedule, average: everything in the checkpoint, to the
-    last bit. The seed is the saved one. A signal loses nothing."""
+    """After any interruption the final checkpoint is equal bit by bit, also with another SEED.
+    Signals lose no iteration."""
     first = ["SOLVER.MAX_ITER", AT] if how == "end" else []
     status = run(words(kind, *first), tmp_path, how=how, processes=processes)
     expected = {"signal": 143, "exception": 1, "end": 0}.get(how, -9)
@@ -207,8 +207,8 @@ def test_what_cannot_be_continued(interrupted, resume):
 
 @pytest.mark.slow
 def test_another_training_in_the_folder(interrupted, resume, short_args):
-    """It keeps the former config under another name, once all is well with it, and is the one to be
-    resumed from then on. An evaluation leaves the config alone."""
+    """A new training keeps the former config under another name and is then resumed. An evaluation
+    changes no config."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
     first, last = config.read_text(), interrupted / "last_checkpoint"
     file, best = last.read_text(), interrupted / "model_best.pth"
@@ -232,7 +232,7 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
 
 @pytest.mark.slow
 def test_with_and_without_an_average(tiny_data, short_args, resume):
-    """An average begins as the weights that are trained; without one those go on."""
+    """A new average starts at the trained weights; without average the trained weights go on."""
     average = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75)
     trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *average, "SOLVER.MAX_ITER", 2)))
     trainer.resume_or_load(False)

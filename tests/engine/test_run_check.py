@@ -1,4 +1,4 @@
-"""A run does what the check of it said."""
+"""The check of a run predicts the run."""
 
 import json
 import os

@@ -73,7 +73,7 @@ COSINE, ADAMW = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR", "SOLVER.OPTIMIZER Ada
 BEST, STEPS = "TEST.BEST_CHECKPOINT", "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR SOLVER.STEPS"
 TEST, TRAIN = "DATASETS.TEST", "DATASETS.TRAIN"
 REFUSED = [  # config, flags and keys, parts of the message
-    # keys and values that are not those of a config
+    # unknown keys and wrong values
     (P, "MODEL.OCR.CHANELS 64", "MODEL.OCR.CHANELS ... Did you mean MODEL.OCR.CHANNELS?"),
     (P, "MODEL.OCR.CHANNELS many", "MODEL.OCR.CHANNELS is many in the command line ... int"),
     (P, "MODEL.OCR.CHANNELS '(1, 2)'", "MODEL.OCR.CHANNELS is ... the type int"),
@@ -90,7 +90,7 @@ REFUSED = [  # config, flags and keys, parts of the message
     ("nowhere.yaml", "", "nowhere.yaml"),
     # keys that nothing reads, and values that do not go together
     (P, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
-    (P, "TEST.AUG.FLIP False", "read with TEST.AUG.ENABLED True"),
+    (P, "TEST.AUG.FLIP False", "read only with TEST.AUG.ENABLED True"),
     (S, "TEST.AUG.ENABLED True", "MODEL.META_ARCHITECTURE PanopticFPN"),
     (P, "TEST.SCALES [2.0] TEST.FLIP True", "keys that nothing reads ... TEST.SCALES ... FLIP"),
     (P, "MODEL.SEM_SEG_HEAD.COARSE_KERNEL 1", "COARSE_KERNEL is 1 (default 3)"),
@@ -110,7 +110,7 @@ REFUSED = [  # config, flags and keys, parts of the message
     (P, "SOLVER.OPTIMIZER Adam", "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
     (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
     (P, "TEST.PRECISION half", "is half; it is one of auto, float32, bfloat16, float16"),
-    (P, "MODEL.EMA.DECAY 0.5", "it is read with MODEL.EMA.ENABLED True"),
+    (P, "MODEL.EMA.DECAY 0.5", "it is read only with MODEL.EMA.ENABLED True"),
     (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
     (P, "INPUT.CHANNELS 4", "3 values, and INPUT.CHANNELS is 4; each channel has"),
     (P, f"INPUT.CHANNELS 4 {MEANS}", "MODEL.PIXEL_STD is [57.375, 57.12, 58.395], 3 values"),
@@ -131,12 +131,12 @@ REFUSED = [  # config, flags and keys, parts of the message
     (P, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 80", "HEAD.NUM_CLASSES is 80, but tiny_train has 6"),
     (S, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19", "is 19, but tiny_sem_train has 9 classes"),
     # schedule, batch and evaluations
-    (S, "SOLVER.MAX_ITER 0", "MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0"),
+    (S, "SOLVER.MAX_ITER 0", "SOLVER.MAX_ITER and SOLVER.EPOCHS ... both 0"),
     (S, f"{STEPS} '(0.5, 30)'", "SOLVER.STEPS is (0.5, 30); it is a tuple of rising"),
     (S, f"{STEPS} '(0.9, 0.75)'", "SOLVER.STEPS is ... it is a tuple of rising"),
     (S, "SOLVER.MAX_ITER 0 SOLVER.EPOCHS 1e9", "SOLVER.EPOCHS is 1e+09, which are 4000000000 it"),
     (S, "SOLVER.EPOCHS -1", "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
-    (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read with TEST.BEST_CHECKPOINT"),
+    (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read only with TEST.BEST_CHECKPOINT"),
     (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, in evaluations ... has none"),
     (P, "SOLVER.ACCUMULATION_STEPS 3", "ACCUMULATION_STEPS 3 do not divide"),
     (P, "SOLVER.ACCUMULATION_STEPS 0", "ACCUMULATION_STEPS 0 do not divide"),

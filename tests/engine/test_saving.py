@@ -1,4 +1,4 @@
-"""Checkpoints are whole or absent; the best and the last are kept, and signals end with one."""
+"""Checkpoints are whole or absent, the best and last are kept, and signals save a checkpoint."""
 
 import json
 import math
@@ -64,7 +64,7 @@ def test_a_full_disk_and_killed_writers(checkpointer, tmp_path, monkeypatch):
 
 
 LAST, TAG = "model_0000003.pth", "last_checkpoint"
-DAMAGES = [  # file, what it becomes (None: removed), and the checkpoint that is found
+DAMAGES = [  # file, new content (None: removed), checkpoint found
     *((LAST, b"", 2), (LAST, "half", 2), (LAST, None, 2)),
     *((TAG, None, 3), (TAG, b"", 3), (TAG, b"../elsewhere/model_final.pth", 3)),
 ]
@@ -101,7 +101,7 @@ def test_old_ones_are_pruned(tiny_data, short_args, tmp_path):
 
     main(short_args(*opts))
     assert kept() == ["1", "2", "best", "final"]
-    # The evaluation after the last iteration is the only one.
+    # Only the last iteration is evaluated.
     best = torch.load(tmp_path / "run/model_best.pth", weights_only=True)
     result = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
     assert best["iteration"] == best["trainer"]["iteration"] == 3
@@ -127,7 +127,7 @@ clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9]), (0.5, 0, list(range(10)))],
 )
 def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved):
-    """SOLVER.CHECKPOINT_MINUTES after the last one."""
+    """A checkpoint is saved if the last is older than SOLVER.CHECKPOINT_MINUTES."""
     monkeypatch.setattr(hooks, "time", clock)
     trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
     solver = {"CHECKPOINT_PERIOD": period, "CHECKPOINT_MINUTES": minutes, "CHECKPOINTS_TO_KEEP": 0}

@@ -14,16 +14,16 @@ SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMult
 
 @pytest.fixture
 def resolved(tiny_data, semantic_args):
-    """Factory: a run on 8 images with batches of 2, and what its config.yaml would be."""
+    """Factory: a run on 8 images with batches of 2, and the text of its config.yaml."""
     return lambda *opts: setup(semantic_args(*opts))
 
 
 @pytest.mark.parametrize(
     "max_iter, eval_period, expected",
     [
-        (0, 0, (20, (15, 18), 2, 20)),  # too short for more than one evaluation
+        (0, 0, (20, (15, 18), 2, 20)),  # too short for two evaluations
         (70, 0, (70, (52, 63), 1000, 24)),
-        (30, 4, (30, (22, 27), 1000, 4)),  # what is written out rules
+        (30, 4, (30, (22, 27), 1000, 4)),  # explicit values win
     ],
 )
 def test_epochs(resolved, caplog, max_iter, eval_period, expected):
@@ -73,11 +73,11 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
     assert re.search(message, caplog.text)
     names = [path.name for path in sorted((tmp_path / "run").glob("*.pth"))]
     assert names[-2:] == ["model_0000007.pth", "model_best.pth"]
-    # A resumed run knows since when it has waited: this one ends again, at once.
+    # A resumed run restores its patience, so this run ends again at once.
     assert run([2], "TEST.PATIENCE", 2, flags=("--resume",)) == {"sem_seg": {"mIoU": 2}}
     assert [path.name for path in sorted((tmp_path / "run").glob("*.pth"))] == names
     # It may be told to be more patient.
-    # First comes the evaluation of where it ended.
+    # The interrupted evaluation is repeated first.
     assert run([2, 2.5], "TEST.PATIENCE", 3, flags=("--resume",)) == {"sem_seg": {"mIoU": 2.5}}
     assert (tmp_path / "run/model_0000009.pth").exists()
 

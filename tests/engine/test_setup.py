@@ -28,7 +28,7 @@ def complete(*opts: str, config=OCR_CONFIG, training: bool = True) -> CfgNode:
 
 @pytest.mark.slow
 def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
-    """All of them; a folder that is not there, and a split that no file describes."""
+    """All faults are reported: missing folders, and splits that no file describes."""
     shutil.copytree(tiny_data / "tiny", tmp_path / "mine")
     for path in list((tmp_path / "mine/raw").glob("*/images/*_00001.jpg")):
         path.unlink()
@@ -92,7 +92,7 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
 
 @pytest.mark.slow
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
-    """Written where there is no GPU, read where there are two, and the reverse."""
+    """A config.yaml written without GPU works on a machine with two, and vice versa."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
     monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
     saved = tmp_path / "config.yaml"

@@ -41,7 +41,7 @@ def evaluation(folder: Path) -> dict:
 
 
 def same(a: dict, b: dict) -> None:
-    """Equal metrics, up to float noise; null where null."""
+    """Return whether metrics are equal up to float noise, with null at the same places."""
     assert a.keys() == b.keys()
     for task in a.keys() - {"run"}:
         assert a[task].keys() == b[task].keys()
@@ -90,7 +90,7 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
 
 
 def test_what_a_result_says_about_its_run():
-    """The hash is that of the settings, wherever the run is written; the device has a name."""
+    """The hash covers the settings, not the folder; the device is named."""
 
     model = nn.Linear(2, 1)
 
@@ -142,7 +142,7 @@ def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
     "start, opts, config", [(torchrun, [], OCR_CONFIG), (run, TINY_SEMANTIC, SEMANTIC_CONFIG)]
 )
 def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
-    """Two processes of torchrun train together, and evaluate as one does."""
+    """Two processes of torchrun train together and evaluate like a single process."""
     args = make_args(*opts, config=config)
     folder = tmp_path / "run"
     assert start(["--config-file", args.config_file, *args.opts], folder, processes=2) == 0
@@ -163,7 +163,7 @@ def test_mixed_precision_on_a_cpu(tiny_data, make_args, tmp_path, config):
         opts += ["DATASETS.TEST", "()"]
         main(make_args(*opts, config=config))
         logs[amp] = {k: v for k, v in training_log(output).items() if "loss" in k}
-    # Boxes are drawn by what a few bits decide, and their losses with them.
+    # Sampling of boxes depends on the last bits, and so do their losses.
     semantic = [name for name in logs[True] if "sem_seg" in name]
     assert len(semantic) == 2 and np.isfinite(list(logs[True].values())).all()
     for name in semantic:
@@ -271,7 +271,7 @@ def test_a_published_data_set(tmp_path, monkeypatch, semantic_args):
             folder = tmp_path / "cityscapes" / kind / split / city
             folder.mkdir(parents=True)
             size = (64, 128, 3) if kind == "leftImg8bit" else (64, 128)
-            values = rng.integers(0, 34, size, np.uint8)  # all ids, ignored ones too
+            values = rng.integers(0, 34, size, np.uint8)  # all ids, also ignored ids
             Image.fromarray(values).save(folder / f"{city}_000000_000019_{name}.png")
     data = ["DATASETS.TRAIN", "('cityscapes_fine_train_sem',)"]
     data += ["DATASETS.TEST", "('cityscapes_fine_val_sem',)", "TEST.SAVE_PREDICTIONS", True]
@@ -286,7 +286,7 @@ def test_a_published_data_set(tmp_path, monkeypatch, semantic_args):
 
 
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
-NETWORK = [  # not that of TINY_SEMANTIC
+NETWORK = [  # differs from TINY_SEMANTIC
     *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
     *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
 ]
@@ -368,7 +368,7 @@ PPM = (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM")
     ids=["panoptic", "semantic"],  # folders of their own, as Detectron2 keeps log files open
 )
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
-    """The table is the longest with weights of the backbone alone."""
+    """Loading only backbone weights gives the longest table."""
     cfg, written = setup(make_args(*opts, "SOLVER.MAX_ITER", 12, config=config))
     trainer = Trainer(cfg, written)
     weights = trainer.checkpointer.model.state_dict()

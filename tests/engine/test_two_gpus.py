@@ -50,5 +50,5 @@ def test_a_run_on_two_gpus(tiny_data, make_args, tmp_path, config):
     two, one = json.loads(of_two.read_text()), json.loads(of_one.read_text())
     assert (two.pop("run")["processes"], one.pop("run")["processes"]) == (2, 1)
     for task, metrics in two.items():
-        # Batches of one image on either, so only the order of sums differs.
+        # Each GPU has a batch of 1 image, so that only the order of sums differs.
         assert one[task] == pytest.approx(metrics, abs=0.1, nan_ok=True), task

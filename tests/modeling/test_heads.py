@@ -306,7 +306,7 @@ def test_linear_coarse_head_of_the_paper():
 
 
 def test_the_coarse_branch_of_the_panoptic_head_is_detectron2s():
-    """Logits and loss are those of Detectron2's head with the weights of the coarse branch."""
+    """Logits and loss equal Detectron2's head with the coarse branch's weights."""
     head, features = make_fpn_head(coarse_loss_weight=0.25), make_features(FPN_SHAPES)
     plain, targets = make_plain_head(), make_targets()
     plain.load_state_dict({k: head.state_dict()[k] for k in plain.state_dict()})

@@ -1,4 +1,4 @@
-"""Heads compared on a data set: which systems there are, and what is said of them."""
+"""Comparisons of heads on a data set: their systems and their reports."""
 
 import json
 import statistics
@@ -78,8 +78,8 @@ def test_a_head_that_is_ours_is_not_trained_twice(name, left):
 
 
 def test_report_by_hand():
-    """Differences to plain of 1, 2, 3: mean 2, standard error 1 / sqrt(3), t of 2 degrees of
-    freedom 4.3027. Against PPM of 1, 1.1, 0.9; OCR has one run. Class sky gains 1 on plain."""
+    """Differences to plain are 1, 2, 3: mean 2, standard error 1 / sqrt(3), t(2) = 4.3027.
+    Differences to PPM are 1, 1.1, 0.9; OCR has a single run. Class sky gains 1 over plain."""
     study = comparison(SEMANTIC, [], [0, 1, 2])
     values = {OURS: [51, 53, 55], "plain": [50, 51, 52], "PPM": [52, 54.1, 55.9], "OCR": [49]}
     records = [
@@ -107,7 +107,7 @@ def test_report_by_hand():
 
 @pytest.mark.slow
 def test_the_command_reads_what_is_finished(tmp_path, capsys):
-    """Records of runs as run_study leaves them; none of them is trained."""
+    """The command reports stored records without training."""
     study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])
     for place, (name, system) in enumerate(study.systems.items()):
         record = {

@@ -1,4 +1,4 @@
-"""Fitted merges, of which a replay is the merge itself as PanopticQuality counts it."""
+"""Fitted merges: replays equal the merge itself as PanopticQuality counts it."""
 
 import dataclasses
 import json
@@ -27,8 +27,8 @@ PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 def kept(
     scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
 ) -> KeptPredictions:
-    """Return images with, of each class, a true instance and one, of a score, where stuff is; void
-    where a class is not among the true ones."""
+    """Return images with, for each class, a true instance and a scored instance on stuff; classes
+    not in ``true`` are void in the truth."""
     truth = np.zeros((8, 8), np.int64)
     truth[:2], truth[2:4], truth[4:] = 1, 2, 3
     truth[~np.isin(truth, true_classes)] = 0
@@ -46,8 +46,8 @@ def kept(
 
 
 def test_what_is_wrong_below_a_score_is_left_out():
-    """Both classes have wrong instances of 0.6: one threshold above it suffices. All is right then;
-    before, each thing has PQ 1 / 1.5, and the stuff 16 of 32 pixels, which is no match."""
+    """Both classes have wrong instances of score 0.6, so a threshold above 0.6 removes all errors.
+    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, which is no match."""
     before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
     assert before == pytest.approx(100 * (2 / 1.5) / 3)
     assert alike.held_out == alike.fitted == 100 and alike.is_carried
@@ -56,7 +56,8 @@ def test_what_is_wrong_below_a_score_is_left_out():
 
 
 def test_a_class_has_a_threshold_of_its_own():
-    """Wrong instances of class a have 0.95, more than the right ones: no threshold helps it."""
+    """Class a's wrong instances have score 0.95, above its right instances, so no threshold helps
+    a."""
     images = kept([0.95, 0.6])
     before, (_, by_class) = fit_merge(images, PRESENT)
     first, second = by_class.rules.scores
@@ -64,8 +65,8 @@ def test_a_class_has_a_threshold_of_its_own():
 
 
 def test_what_is_reported_is_of_images_that_were_not_fitted():
-    """One half of the images asks for a threshold above 0.6, the other for one below 0.4. All
-    together gain by one of them; what a half chooses does not help the other."""
+    """Half of the images needs a threshold above 0.6, half a threshold below 0.4. Either raises PQ
+    on all images, but a threshold chosen on half of them does not help the other half."""
     wrong_above, right_below = kept([0.6, 0.6]), kept([0.1, 0.1], of_true=0.4)
     images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
     before, fits = fit_merge(images, PRESENT, folds=2)
@@ -83,8 +84,8 @@ def test_nothing_is_gained_where_nothing_is_wrong():
 
 
 def test_a_class_that_occurs_nowhere_decides_nothing():
-    """Instances of it are wrong on these images, whatever they cost: a threshold above them all
-    would say that there are none anywhere. One takes 8 of the 32 pixels of the stuff."""
+    """The truth lacks the class, so fitting must not remove its instances, although they are wrong
+    here and cover 8 of 32 stuff pixels."""
     images = kept([0.1, 0.9], of_true=0.6, true_classes=(1, 3))
     before, fits = fit_merge(images, PRESENT)
     assert before == pytest.approx(100 * (1 + 0.75) / 2)
@@ -93,7 +94,7 @@ def test_a_class_that_occurs_nowhere_decides_nothing():
 
 @pytest.mark.slow
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
-    """PQ as the evaluation has it; what is written merges as it was fitted."""
+    """PQ equals the evaluation's, and merging with the written config gives the fitted PQ."""
     args = trained(*SEGMENTS, config=OCR_CONFIG)
     run = tmp_path / "run"
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]

@@ -58,7 +58,7 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
         assert record["cpu_seconds"] > 0
     assert records[1]["parameters"] > records[0]["parameters"]
 
-    # One run was interrupted behind its last iteration; the other is left alone.
+    # A run was interrupted after its last iteration; the other is unchanged.
     record = output / "OCR/seed3/study_run.json"
     untouched = (output / "none/seed3/metrics.json").read_bytes()
     record.unlink()
@@ -86,7 +86,7 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
 
 
 def test_a_signal_ends_the_training_too(study, tmp_path):
-    """The child sends its parent, which is this process, a SIGTERM, and gets one back."""
+    """The child sends SIGTERM to this process, its parent, which must pass it on."""
     child = "import os, signal, time; os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)"
     with pytest.raises(ValueError, match=r"none, seed 3 failed with exit code -15; see"):
         run_study(study, [sys.executable, "-c", child], tmp_path)

@@ -1,4 +1,4 @@
-"""Small models from the export to the runner's files, every scheme, and what cannot be
+"""Small models from export to the runner's files, with every scheme; and models that cannot be
 exported."""
 
 import importlib
@@ -39,7 +39,7 @@ SWIN = [
 
 
 def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> None:
-    """Both programs on images of which two have one name, and one lies in a folder below."""
+    """Compare both programs on images of which two share a name and another lies in a subfolder."""
     first, second, *_ = sorted((folder / "images").iterdir())
     (folder / "images/below").mkdir()
     Image.open(first).save(folder / "images" / f"{first.stem}.png")
@@ -293,7 +293,7 @@ def test_as_far_apart_as_the_model_itself_rounds(error, equal):
         def __call__(self, image: np.ndarray) -> dict:
             red = image[:, :, 0] / 255 + error
             logits = np.stack([red, 0.5 - red])
-            # The labels of the model, so that what is told apart is the logits.
+            # The model's labels are used, so that only logits differ.
             labels = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]
             return {
                 "logits": logits,

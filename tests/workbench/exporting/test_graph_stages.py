@@ -80,7 +80,7 @@ def in_openvino(stage: ir.Model) -> Callable[[dict], dict]:
 @pytest.mark.slow
 @pytest.mark.parametrize("run_stage", [lambda s: runner(divided_as_floats(s)), in_openvino])
 def test_resized_where_a_quotient_is_rounded(run_stage):
-    """Just below a whole number the quotient is rounded to it, one above Pillow's value."""
+    """If float32 rounds a quotient up, the result must not be 1 above Pillow's."""
     augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
     run = run_stage(resize_stage(T.AugmentationList([augmentation])))
     for size in [(48, 64), (97, 31), (50, 201)]:
@@ -102,7 +102,7 @@ def test_another_resizing_cannot_be_exported(augmentation):
 
 
 def random_prediction(seed: int) -> dict:
-    """Overlapping instances, some of them flat or empty, and labels of which some are rare."""
+    """Return overlapping instances (some flat or empty), and labels, some of which are rare."""
     random = np.random.default_rng(seed)
     count = seed % 8
     starts = random.uniform(0, 25, (count, 2))

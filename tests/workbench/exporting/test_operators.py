@@ -90,8 +90,8 @@ def test_no_box_is_left():
 
 
 def test_each_box_from_its_level(monkeypatch):
-    """Also where boxes of no size, which stand for those of other levels, pool to NaN."""
-    sides = (30, 42), (180, 180), (9, 9), (100, 100)  # the last one between two levels
+    """This holds even if boxes of size 0, which replace boxes of other levels, pool to NaN."""
+    sides = (30, 42), (180, 180), (9, 9), (100, 100)  # the last box lies between two levels
     boxes = torch.tensor([[3.0, 5.0, 3.0 + w, 5.0 + h] for w, h in sides])
     maps = [torch.rand(1, 3, side, side) for side in (64, 32)]
     pooler = ROIPooler(4, (1 / 4, 1 / 8), 0, "ROIAlignV2")

@@ -92,7 +92,7 @@ def assert_saves_as_the_runner(model, images, runtime, folder):
 
 
 def assert_same_entries(found, expected, number):
-    """The JSON file of one image, beside that of all."""
+    """Compare the JSON file of an image with its entries in the JSON of all images."""
     if "annotations" in expected:
         (annotation,) = found.pop("annotations")
         wanted = expected.pop("annotations")[number]

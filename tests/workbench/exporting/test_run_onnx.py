@@ -1,4 +1,4 @@
-"""The runner's files, and what it refuses."""
+"""The runner's files and its refusals."""
 
 import ast
 import json
@@ -156,7 +156,7 @@ NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c
 
 
 def test_names_and_suffixes_are_those_of_predict(tmp_path):
-    """A folder, and its files one by one, give the same names; hidden files are left out, links
+    """A folder and its single files give the same names. Hidden files are left out, and links are
     followed once."""
     files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
     for name in files:

@@ -1,4 +1,4 @@
-"""What every format must do, on one scene that each of them writes."""
+"""The common battery of all formats, on a scene that each format writes."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def read(format: str, written: tuple) -> list:
 
 
 def test_pixels(tmp_path, format, write):
-    """Rectangles in images that are not square, one of them in a folder below."""
+    """Rectangles keep their pixels, in images that are not square and in subfolders."""
     draw_images(tmp_path)
     images = {image.name: image for image in read(format, write(tmp_path, SCENES))}
     assert images.keys() == SCENES.keys()

@@ -37,7 +37,8 @@ RING = mask((4, 16, 24, 40)) & ~mask((8, 11, 29, 34))
 
 
 def as_supervision(pixels: np.ndarray, label: int) -> dict:
-    """Return an annotation: a polygon through the centres of one outline's pixels, else a crowd."""
+    """Return an annotation: a polygon through pixel centres if there is a single outline, else a
+    crowd."""
     outlines, levels = cv2.findContours(
         pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
     )
@@ -72,7 +73,7 @@ def load(tmp_path, images):
 
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
 def test_crowds_that_may_be_objects_are_asked_about(load, shape):
-    """A crowd alone in its image is asked about too, where its class has other objects."""
+    """This holds even for a single crowd in an image, if the class has other objects."""
     content = dogs(as_supervision(SIMPLE, 1), as_supervision(shape, 1))
     with pytest.raises(ValueError, match="1 of 2 objects .* each a mask, where all others are"):
         load(content)
@@ -81,7 +82,7 @@ def test_crowds_that_may_be_objects_are_asked_about(load, shape):
 
 
 def test_crowds_of_others_are_not(load, caplog, tmp_path):
-    """A crowd is one where objects in parts are objects. How many there are is told."""
+    """Crowds are accepted if objects in several parts are objects. Their number is reported."""
     several = as_supervision(SIMPLE, 1)
     several["segmentation"] *= 2
     with caplog.at_level(logging.INFO):
@@ -153,7 +154,7 @@ def test_names_of_uploads(load, images, folder):
     ],
 )
 def test_names_as_they_were_elsewhere(load, images, caplog, written, places, found):
-    """The file is found that alone ends so, and another path is told."""
+    """The only file with a matching end is taken, and another path is reported."""
     (images / "a.png").rename(images / "spare")
     for place in places:
         (images / place).parent.mkdir(parents=True, exist_ok=True)
@@ -238,7 +239,7 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
 
 
 def test_a_list_names_what_is_there(tmp_path, images):
-    """Where both are, the image below data/ is meant, and not the one beside the list."""
+    """If both exist, the image below data/ is meant, not the image beside the list."""
     shade(images / "data/a.png", 1)
     (tmp_path / "labels/data").mkdir(parents=True)
     (tmp_path / "labels/data/a.txt").write_text("0 0 0 1 0 1 1")

@@ -45,7 +45,7 @@ def things(tmp_path) -> Path:
 
 @pytest.fixture
 def voc(tmp_path) -> Path:
-    """Images in their place, so that no folder of them is given."""
+    """Images in their usual place, so that no folder of images is given."""
     shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     shutil.copytree(SCENES / "images", tmp_path / "voc/JPEGImages")
     return tmp_path / "voc"
@@ -115,7 +115,7 @@ def test_divided_images():
 
 
 def test_a_repetition_and_an_interruption(root, voc, city, monkeypatch):
-    """Equal sources give equal files, whatever was there; what is not whole is no data set."""
+    """Equal sources give equal files, whatever existed before; an incomplete import leaves none."""
     run(*city)
     expected = contents(root)
     run(*city, "--split", "0.6")
@@ -238,7 +238,7 @@ def test_names(root, voc, image_names, class_name, message):
 
 
 def test_a_split_of_void(root, voc, things):
-    """No split is written where one cannot be trained on or evaluated."""
+    """If a split cannot be trained on or evaluated, no split is written."""
     lists = voc / "ImageSets/Segmentation"
     for file, name in (("val.txt", "train_00000"), ("train.txt", "train_00002")):
         (lists / file).write_text(name)

@@ -21,7 +21,7 @@ MASK = rle.encode(np.ones((2, 2), np.uint8, order="F"))
 
 
 def image(**labels: object) -> AnnotatedImage:
-    """label -> instance of a segment, or a list of them."""
+    """label -> instance of a segment, or a list of instances."""
     segments = [
         Segment(label, MASK, instance=one)
         for label, instances in labels.items()
@@ -120,7 +120,7 @@ def test_missing_classes():
 
 
 def test_the_list_of_a_format():
-    """The list has all classes, found or not; it counts for nothing where others are found."""
+    """The format's list is used whole, also classes not found, unless other classes are found."""
     found = count_classes([image(car=None)])
     assert resolve_kinds(found, None, CITYSCAPES_KINDS, None) == CITYSCAPES_KINDS
     other = count_classes([image(car=None, zebra=True)])

@@ -1,4 +1,4 @@
-"""Overlaps, crowds, void and what is lost, by hand."""
+"""Overlaps, crowds, void and losses, worked out by hand."""
 
 import numpy as np
 import pytest
@@ -56,8 +56,8 @@ def test_objects_lie_on_crowds_and_crowds_on_regions():
 
 
 def test_what_is_one_segment():
-    """Stuff of a class; of things crowds and regions together, which are a crowd. Objects stay what
-    they are, and objects of stuff are part of it."""
+    """A class of stuff is a segment. Crowds and regions of a class of things are a crowd; its
+    objects stay separate. Objects of a stuff class join its segment."""
     found = painted(
         segment("sky", slice(0, 1), slice(0, 2), instance=None),
         segment("sky", slice(0, 1), slice(4, 6), instance=True),

@@ -1,4 +1,4 @@
-"""What single formats have of their own: layouts, references to images, parts, what is on top."""
+"""Peculiarities of single formats: layouts, references to images, parts, painting order."""
 
 import json
 import logging
@@ -51,7 +51,7 @@ def folder(tmp_path) -> Path:
 
 
 def test_categories_of_one_name(folder, caplog):
-    """Roboflow writes one for the project, which has no annotation."""
+    """Roboflow adds a category for the project, without annotations."""
     box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
     path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
     (image,) = read("coco", path, folder / "images")
@@ -66,8 +66,8 @@ def test_categories_of_one_name(folder, caplog):
 
 
 def test_yolo_layouts(tmp_path, caplog):
-    """Ultralytics has images/train, Roboflow train/images and a path that leads out of the folder;
-    an image without text is one without objects, a text without image is warned of."""
+    """Ultralytics has images/train, Roboflow train/images and a path out of the folder. An image
+    without text file has no objects; a text file without image gives a warning."""
     yolo = shutil.copytree(FIXTURES / "yolo", tmp_path / "yolo")
     found = [len(image.segments) for image in read("yolo-seg", yolo / "data.yaml")]
     assert found == [5, 3, 5]
@@ -131,7 +131,7 @@ def test_voc_as_people_name_it(tmp_path):
 
 
 def test_faults_of_voc(tmp_path):
-    """A missing PNG of objects is one: its things would be one crowd, and nobody told."""
+    """A missing PNG of objects is a fault, because its things would silently become a crowd."""
     voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     (voc / "SegmentationObject/train_00002.png").unlink()
     with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
@@ -204,7 +204,7 @@ def test_supervisely(tmp_path):
 
 
 def test_parts_of_objects_in_supervisely(tmp_path):
-    """Figures of a class with one instance are one object, where others do not cover them."""
+    """Figures with equal class and instance form an object, except where others cover them."""
     corner, row = np.eye(2)[:1], np.ones((1, 2))
     assert supervisely(
         tmp_path,
@@ -220,7 +220,7 @@ def test_parts_of_objects_in_supervisely(tmp_path):
 
 
 def test_bitmaps_with_opacity(tmp_path):
-    """Opacity says what the object is, whatever the colour below."""
+    """The alpha channel defines the object, whatever the colours are."""
     opacity = np.eye(4, dtype=np.uint8) * 255
     for channels in (1, 3):
         pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * channels + [opacity])
@@ -232,7 +232,7 @@ def test_bitmaps_with_opacity(tmp_path):
 
 
 def test_cityscapes_polygons(tmp_path):
-    """Classes of one's own, a group, a deleted one; the license plate that is not drawn."""
+    """Other classes, a group, a deleted polygon, and the license plate, which is not drawn."""
     square = [[0, 0], [9, 0], [9, 9], [0, 9]]
     labels = ("zebra", "zebragroup", "polegroup")
     objects = [
@@ -407,7 +407,7 @@ def test_label_studio_bitmasks_and_brushes(folder):
     found = regions(
         folder,
         region({"imageDataURL": url}, "bitmasklabels", "b"),
-        region(code, "brushlabels", "c", image_rotation=90),  # of the view alone
+        region(code, "brushlabels", "c", image_rotation=90),  # only of the view
     )
     assert [label for label, _ in found] == ["b", "c"]
     assert all(np.array_equal(mask, pixels) for _, mask in found)

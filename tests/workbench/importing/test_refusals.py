@@ -35,7 +35,7 @@ def add(path: Path, wrong: object, *keys: object) -> None:
 
 
 def write(root: Path, format: str, wrong: object) -> tuple:
-    """Write a good shape and a wrong one."""
+    """Write a good shape and a wrong shape."""
     writer = {
         **{"coco": files.coco_polygons, "yolo-seg": files.yolo, "cvat": files.cvat_polygons},
         **{"supervisely": files.supervisely_polygons, "labelme": files.labelme_polygons},

@@ -57,7 +57,7 @@ def test_rles_are_read_as_pycocotools_writes_them():
 
 @pytest.mark.parametrize("counts", [[1, 2], [8, -2], [1, 9], "7N1", "PPPPPPPPP0", "", "100"])
 def test_rles_that_would_lead_pycocotools_astray(counts):
-    """It decodes a short one to what the memory held, and never ends merging it."""
+    """pycocotools decodes a short RLE to uninitialised memory, and never ends merging it."""
     with pytest.raises(ValueError, match="add up"):
         mask_of_rle({"size": [2, 3], "counts": counts}, 2, 3)
 
@@ -186,7 +186,7 @@ def test_a_brush_as_label_studios_sdk_writes_it():
     for result in results:
         theirs, size = result["value"]["rle"], (result["original_height"], result["original_width"])
         ours = brush(decode_brush(theirs, *size))
-        # The SDK adds a byte where the bits fill theirs.
+        # If the bits fill whole bytes, the SDK adds another byte.
         assert ours == theirs[: len(ours)] and theirs[len(ours) :] in ([], [0])
 
 
@@ -222,7 +222,7 @@ def test_joins_the_parts_of_an_object():
         (None, segment("mat", 0)),
     ]
     found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in join_parts(parts)]
-    # The cat has the place of its second part, and lacks what the dog covers of its first.
+    # The cat is painted at its second part's place, without what the dog covers of its first part.
     cat = ("cat", [0, 1, 3, 4])
     assert found == [("dog", [2, 3]), ("dog", [7]), cat, ("tail", [5]), ("mat", [0])]
     assert join_parts([]) == []

@@ -82,7 +82,7 @@ def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
 
 
 def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
-    """The file is asked about, though no image of it shows that something is wrong."""
+    """The file is refused although no single image looks wrong."""
     path = tmp_path / "one.json"
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
     first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
@@ -131,7 +131,7 @@ CITYSCAPES_NAME = {
 
 @pytest.fixture
 def cityscapes(tmp_path) -> Path:
-    """The scenes as Cityscapes' JSON, and the PNGs that cityscapesscripts makes of it."""
+    """Return the scenes as Cityscapes' JSON, and the PNGs that cityscapesscripts makes from it."""
 
     annotation = pytest.importorskip("cityscapesscripts.helpers.annotation")
     to_png = pytest.importorskip("cityscapesscripts.preparation.json2instanceImg")

@@ -25,7 +25,7 @@ def registered(tiny_data, clean_catalog) -> Path:
 
 
 def look(name: str) -> tuple[list, list]:
-    """Return what is seen of the images of a data set, and its table."""
+    """Return the viewed images of a data set and its class table."""
     metadata = MetadataCatalog.get(name)
     classes, label_map = data_classes(metadata), metadata.get("label_map")
     seen = [view_image(record, classes, label_map) for record in DatasetCatalog.get(name)]
@@ -88,7 +88,7 @@ def test_the_truth_is_drawn(registered):
 
 
 def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
-    """Broken files are listed, and what names and classes say is text on the page."""
+    """Broken files are listed, and names are escaped on the page."""
     folder = tmp_path / "<b> & 100%"
     shutil.copytree(tiny_root / "tiny/raw/val", folder)
     images = sorted((folder / "images").iterdir())

@@ -1,4 +1,4 @@
-"""The pictures of one image, read back from the page's own data URIs."""
+"""The pictures of an image, read back from the page's data URIs."""
 
 import base64
 import io
@@ -40,7 +40,7 @@ def truth() -> PanopticMap:
 
 @pytest.fixture
 def inspection(truth) -> Inspection:
-    """The prediction: sky everywhere; the coarse one takes the right half for sand."""
+    """The refined prediction is sky everywhere; the coarse has sand in the right half."""
     regions = np.full((3, 5, 10), 1 / 50, dtype=np.float32)
     regions[1] = 0.4 / 49
     regions[1, 0, 0] = 0.6
@@ -56,7 +56,8 @@ def inspection(truth) -> Inspection:
 
 
 def test_the_pictures_show_the_classes(inspection, truth):
-    """Captions and legend say what is in them. The truth may be that of a data set's file."""
+    """Captions and legend name the classes in the pictures. The truth may have a data set's own
+    labels."""
     segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
     assert panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA).info == truth.info
     assert truth.sem_seg(void=255)[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
@@ -71,7 +72,7 @@ def test_the_pictures_show_the_classes(inspection, truth):
         "Coarse semantics": "66.7 % of the pixels correct",
         "Refined semantics": "66.7 % of the pixels correct",
     }
-    colors = dict(figures.legend)  # of what is in the truth or predicted
+    colors = dict(figures.legend)  # classes in the truth or the prediction
     assert [*colors] == ["ball", "sky", "sand"] and colors["sky"] == "rgb(0,120,240)"
     plain = Inspection(inspection.image, inspection.panoptic, inspection.refined)
     plain = image_figures("a.jpg", plain, truth, METADATA)

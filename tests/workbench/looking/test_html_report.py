@@ -1,4 +1,4 @@
-"""The page: what it says, that it loads nothing, and that data cannot break it."""
+"""The page shows its data, loads nothing, and is not broken by data."""
 
 import re
 from html.parser import HTMLParser
@@ -14,7 +14,7 @@ VOID_TAGS = {"meta", "img", "br", "line"}
 
 
 class Parsed(HTMLParser):
-    """Tags, links and text of a page; fails where tags are not nested."""
+    """Tags, links and text of a page; badly nested tags are an error."""
 
     def __init__(self, page: str):
         super().__init__()

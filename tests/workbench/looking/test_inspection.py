@@ -1,4 +1,4 @@
-"""The report shows of a model what its logits give, computed independently."""
+"""The report's pictures equal results that are computed independently from a model's logits."""
 
 import numpy as np
 import pytest
@@ -156,7 +156,7 @@ def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, m
     [
         ("none", False, False),
         ("PPM", False, False),
-        ("Double-Attention", False, False),  # its regions are no classes
+        ("Double-Attention", False, False),  # its regions are not classes
         ("Segmentation-Transformer", False, False),
         ("GT-OCR", False, False),
         ("DA-OCR", True, True),
@@ -181,7 +181,7 @@ def test_what_other_schemes_have(tiny_data, make_args, scheme, has_regions, has_
 
 @pytest.mark.slow
 def test_the_channels_follow_the_config(tiny_data, make_args):
-    """A model for RGB gets the channels of one for BGR in reverse; the picture is the same."""
+    """A model for RGB gets reversed channels, and the picture does not change."""
     plain = ("MODEL.PIXEL_MEAN", "[0.0, 0.0, 0.0]", "MODEL.PIXEL_STD", "[1.0, 1.0, 1.0]")
     inputs, images = {}, {}
     for order in ("BGR", "RGB"):
@@ -212,8 +212,7 @@ def test_the_input_keeps_its_values_and_shape(tiny_data, make_args):
 
 
 def test_the_attention_of_each_scale(tiny_data, make_args):
-    """The attention covers the whole image and none of its padding; labels are those of all
-    scales."""
+    """The attention covers the whole image without padding; labels combine all scales."""
     opts = ("MODEL.HMSA.ENABLED", "True", "TEST.SCALES", "[0.5, 1.0, 1.5]", *TINY_SEMANTIC)
     cfg, model, _ = build(make_args, SEMANTIC_CONFIG, *opts)
     model.network.sem_seg_head.scale_attention[2].weight.data *= 1000

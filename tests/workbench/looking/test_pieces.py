@@ -99,7 +99,7 @@ def names(*scores: str | None, number: int) -> list[tuple[str, str]]:
 
 
 def test_worst_first_best_last():
-    """Scores are numbers, not texts; an image without one has no rank."""
+    """Scores are compared as numbers; images without a score are left out."""
     found = names("100.0", "9.5", None, "30", "8.5", number=1)
     assert found == [("e", "worst"), ("a", "best")]
     image, _ = ranked_images(rows("100.0", "98.5"), "PQ", 1)

@@ -21,7 +21,8 @@ def edges(*lists: list[float]) -> tuple[np.ndarray, ...]:
 
 
 def test_by_hand():
-    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the last one is ignored."""
+    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the fourth column is
+    ignored."""
     truth = np.tile(np.array([0, 0, 1, 255], np.uint8), (4, 1))
     refined = np.where(truth == 0, 0, 1)
     coarse = np.zeros_like(refined)
@@ -40,7 +41,7 @@ def test_by_hand():
     assert np.isnan(list(rows["c"].values())).all()
     assert rows["(mean)"]["own relation"] == pytest.approx((60 + 65) / 2)
 
-    # An image with twice as many pixels of a: they count as such. b fills a quarter of one cell.
+    # This image counts twice for a, by its pixels. b fills a quarter of a cell.
     large = np.zeros((4, 4), np.uint8)
     large[3, 3] = 1
     half = np.full((3, 2, 2), 0.25)

@@ -1,4 +1,4 @@
-"""``ocr_panoptic.load`` and what it predicts, against the files of ``ocr-panoptic predict``."""
+"""``ocr_panoptic.load`` and its predictions, against the files of ``ocr-panoptic predict``."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
-    """Equal to the byte, as the entries of the JSON files are; the arrays are what is in them."""
+    """Files and JSON entries are equal byte by byte, and hold the arrays' values."""
     command, out = model_of(kind), tmp_path / "out"
     assert call(command, images, "--overlays") == 0
     model = loaded(command)
@@ -180,8 +180,8 @@ def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
 
 
 def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
-    """Tiles that overlap, of a file, an array and an image of Pillow: files are consistent, and
-    instances are those of the tiles."""
+    """With overlapping tiles, a file, an array and a Pillow image give consistent files and the
+    tiles' instances."""
     model, path = loaded(model_of("panoptic", *windows(40, 24))), sorted(images.iterdir())[0]
     for source in (path, pixels(path), Image.open(path)):
         result = model.predict(source)
@@ -255,7 +255,8 @@ def test_tensors_and_grey_arrays(model_of, images):
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
-    """Config and last checkpoint are those of the folder, wherever it is; random numbers go on."""
+    """Config and last checkpoint come from the folder, wherever it lies; random generators are not
+    changed."""
     trained()
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "run", moved)

@@ -35,7 +35,7 @@ def config_of(model: list[str]):
 
 
 def outputs_of(model: list[str]):
-    """Return a function from an image to what the model itself gives."""
+    """Return a function from an image to the model's own output."""
     cfg = config_of(model)
     network = build_trained_model(cfg)
 
@@ -96,8 +96,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
 
 
 def test_semantic_results(model_of, call, images, tmp_path, caplog):
-    """Of a list with an image that is not there and one that occurs twice: the label PNGs' pixels
-    are the model's labels."""
+    """For a list with a missing and a repeated image, label PNGs hold the model's labels."""
     model, out, first = model_of("semantic"), tmp_path / "out", sorted(images.iterdir())[0]
     shutil.copy(first, tmp_path / "near.jpg")
     listed = tmp_path / "images.txt"
@@ -122,8 +121,8 @@ def test_semantic_results(model_of, call, images, tmp_path, caplog):
 
 @pytest.mark.parametrize("kind, labels", [("panoptic", "dataset"), ("semantic", "dataset")])
 def test_coco_json(kind, labels, model_of, call, images, tmp_path):
-    """pycocotools reads all images in one file; its masks are those of the PNGs. No category is 0,
-    which CVAT takes for no label. Labels of the data set are the ids of its stuff, 0 for things."""
+    """pycocotools reads all images from a file, with the PNGs' masks. No category is 0, which CVAT
+    treats as no label. Labels of the data set are ids of its stuff, 0 for things."""
     out = tmp_path / "out"
     assert call(model_of(kind), images, "--labels", labels) == 0
     if kind == "panoptic":
@@ -163,7 +162,7 @@ def test_coco_json(kind, labels, model_of, call, images, tmp_path):
 def test_a_repeated_call_does_what_is_not_there_and_whole(
     kind, model_of, call, images, tmp_path, monkeypatch
 ):
-    """JSON files are those of one call for all images."""
+    """The JSON files equal the files of a single call for all images."""
     model, out, folder = model_of(kind), tmp_path / "out", tmp_path / "images"
     shutil.copytree(images, folder)
     a, b, c, d = (path.stem for path in sorted(folder.iterdir()))
@@ -233,7 +232,7 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
         shutil.copy(first, folder / place)
     Image.open(second).convert("L").save(folder / "b/grey.png")
     Image.new("RGB", (5000, 1)).save(folder / "b/thin.png")  # nothing is left of its height
-    Image.new("RGB", (1, 2666)).save(folder / "b/narrow.png")  # one pixel is left of its width
+    Image.new("RGB", (1, 2666)).save(folder / "b/narrow.png")  # its width shrinks to 1 pixel
     (folder / "a/broken.jpg").write_bytes(first.read_bytes()[:300])
     (folder / "a/photos.zip").touch()
     (folder / "a/text.png").write_text("no image")
@@ -305,7 +304,7 @@ def test_a_video(model_of, call, images, tmp_path):
 
     kept = pixels(out / "panoptic/000003.png")
     (out / "panoptic/000003.png").unlink()
-    assert call(model, video) == 0  # the frame in its place, not the first one
+    assert call(model, video) == 0  # a frame in the middle, not the first frame
     assert np.array_equal(pixels(out / "panoptic/000003.png"), kept)
     assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
 
@@ -376,7 +375,7 @@ def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path)
 
 
 def test_a_defect_is_raised_as_it_is(model_of, call, images, monkeypatch):
-    """An error that is not about the image is no reason why it has no results."""
+    """An error that does not concern the image is not recorded as its fault."""
 
     def failing(*args):
         raise ValueError("a defect")

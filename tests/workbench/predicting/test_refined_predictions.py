@@ -1,4 +1,4 @@
-"""TEST.SEGFIX in predictions, evaluations and for single images: what is moved by its offsets."""
+"""TEST.SEGFIX in predictions, in evaluations and for single images."""
 
 import json
 from collections.abc import Callable
@@ -120,7 +120,7 @@ def test_what_is_refused_before_work_starts(model_of, call, segfix, tiny_data, t
     cases = (
         (("TEST.SEGFIX.WEIGHTS", folder / "gone.pth"), "alone/config.yaml: no such file"),
         (("TEST.SEGFIX.WEIGHTS", folder / "model.pth"), "Set TEST.SEGFIX.CONFIG_FILE"),
-        (("TEST.SEGFIX.SCALE", 1), "TEST.SEGFIX.SCALE is 1 .* read with TEST.SEGFIX.WEIGHTS"),
+        (("TEST.SEGFIX.SCALE", 1), "TEST.SEGFIX.SCALE is 1 .* read only with TEST.SEGFIX.WEIGHTS"),
         (
             ("TEST.SEGFIX.WEIGHTS", segfix, "TEST.SEGFIX.CONFIG_FILE", model_of("semantic")[1]),
             "META_ARCHITECTURE is OCRSemanticSegmentor; offsets come from SegFix",

@@ -50,8 +50,8 @@ def test_label_pngs(dtype, scale, name, offsets, tmp_path):
 
 
 def test_the_oracle_mends_predictions(tiny_data, clean_catalog, tmp_path):
-    """Predictions that are the truth one pixel too far to the right: a step into the true region
-    mends most of it."""
+    """The predictions are the truth shifted by a pixel to the right; the offsets correct most
+    pixels."""
     truths = {f.name: read_label_image(f) for f in (tiny_data / "tiny/raw/val/semantic").glob("*")}
     for name, truth in truths.items():
         write_label_png(tmp_path / "wrong" / name, np.concatenate([truth[:, :1], truth[:, :-1]], 1))
