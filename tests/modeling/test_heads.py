@@ -5,6 +5,7 @@ parts in their order, regions without supervision, losses, the residual form, fi
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -47,6 +48,13 @@ def parts_of_semantic(head: nn.Module, features: dict) -> tuple:
     return coarse, features["res5"], regions
 
 
+def parts_of_shared(head: nn.Module, features: dict) -> tuple:
+    """Return parts of a head whose coarse classifier sees the pixel representations."""
+    x = conv(head.bottleneck, features["res5"])
+    regions = head.regions and linear(head.regions[1], x)
+    return linear(head.coarse_predictor, x), features["res5"], regions
+
+
 def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
     """All three are of the sum of the FPN branches."""
     x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
@@ -55,6 +63,11 @@ def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
 
 HEADS = {
     "semantic": (make_head, SHAPES, parts_of_semantic),
+    "shared": (
+        partial(make_head, coarse_in_features=[], coarse_kernel=0),
+        {"res5": SHAPES["res5"]},
+        parts_of_shared,
+    ),
     "panoptic": (make_fpn_head, FPN_SHAPES, parts_of_panoptic),
 }
 
