@@ -269,8 +269,8 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "The coarse prediction of semantic segmentation (Panoptic-FPN has Detectron2's head)": [
     Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
-        "Features for the coarse prediction; pixel representations use "
-        "MODEL.SEM_SEG_HEAD.IN_FEATURES."),
+        "Features for the coarse prediction. If [], it is made from the pixel representations; "
+        "these use MODEL.SEM_SEG_HEAD.IN_FEATURES."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
         "Kernel of the convolution before the coarse classifier. Published code has 3 for ResNet; "
         "for HRNet-W48 3 in openseg.pytorch, 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "

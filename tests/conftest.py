@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_folders(tmp_path_factory):
-    """Data sets and their cache are kept apart from the user's, such as those of `make demo`."""
+    """Keep data sets and their cache apart from the user's, such as the data of `make demo`."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["DETECTRON2_DATASETS"] = str(tmp_path_factory.mktemp("data_sets"))
 
@@ -76,7 +76,7 @@ DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
 
 @pytest.fixture
 def clean_catalog(monkeypatch):
-    """Forget what a test registers, and what other tests have registered by this package."""
+    """Unregister the data sets that a test or the package has registered."""
     for catalog in (DatasetCatalog, MetadataCatalog):
         kept = {k: v for k, v in catalog.data.items() if k not in register._registered}
         monkeypatch.setattr(catalog, "data", {**kept, **DETECTRON2S[id(catalog)]})

@@ -155,7 +155,7 @@ TRAINED = {
     "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0": (*SMALL_FPN, *SMALL_OCR, *NOT_RESIDUAL),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
-    "Custom-SemanticSegmentation/ppm_ocr_Lite0": (*SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
+    "Custom-SemanticSegmentation/ocr_Lite0": (*SMALL_OCR, *NOT_RESIDUAL),
     "Custom-SemanticSegmentation/ocr_R_101_d8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
     ),
@@ -185,7 +185,8 @@ TRAINED = {
 
 
 def complete(cfg: CfgNode) -> CfgNode:
-    """A copy as a run has it; 2 thing classes and 4 semantic ones where the data have to say."""
+    """Return a completed copy; if the data define the number of classes, it has 2 thing and 4
+    semantic classes."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "cpu"
@@ -208,7 +209,7 @@ def stride(cfg: CfgNode) -> int:
     """Return the stride of the logits, by the paper."""
     if is_segfix(cfg):
         return 4
-    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
+    if "dilated" in cfg.MODEL.BACKBONE.NAME or "blocks.2" in cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES:
         return 8
     if "fpn" in cfg.MODEL.BACKBONE.NAME or len(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES) > 1:
         return 4

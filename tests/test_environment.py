@@ -1,4 +1,4 @@
-"""The Makefile's choice of Python, and what tools/create_env.sh refuses."""
+"""The Makefile's choice of Python, and the refusals of tools/create_env.sh."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Label PNGs hold indices, not colours; labels of files become those of training."""
+"""Label PNGs hold indices, not colours; labels of files become training labels."""
 
 from pathlib import Path
 

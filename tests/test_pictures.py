@@ -1,4 +1,4 @@
-"""The one reader of image files: against Detectron2's, and against numbers where that is wrong."""
+"""The common reader of image files, against Detectron2's and against hand-worked numbers."""
 
 import os
 import re
@@ -210,7 +210,7 @@ def test_photos_that_are_not_read(tmp_path, pixels, suffix):
 
 
 def test_one_and_four_channels(tmp_path):
-    """Opacity is a channel; 16 bits of grey stay what they are."""
+    """Opacity is a channel; 16-bit grey stays unchanged."""
     values = np.random.default_rng(0).integers(0, 256, (5, 7, 4), np.uint8)
     Image.fromarray(values).save(tmp_path / "rgba.png")
     Image.fromarray(values[:, :, :3]).save(tmp_path / "rgb.png")
@@ -236,7 +236,7 @@ def test_one_and_four_channels(tmp_path):
 
 
 def test_what_people_see_of_channels():
-    """The first three are colours; what the network sees leads back to what people see."""
+    """The first three channels are colours; a network's input is turned back to a picture."""
     image = np.arange(4, dtype=np.uint8)[None, None]
     assert reordered(image, "BGR").ravel().tolist() == [2, 1, 0, 3]
     assert reordered(image[:, :, :1], "BGR").ravel().tolist() == [0]

@@ -1,4 +1,4 @@
-"""Every program runs as one, and says how it is used."""
+"""Every program runs as a script and prints its usage."""
 
 import os
 import subprocess

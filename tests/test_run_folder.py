@@ -87,7 +87,7 @@ def test_tables(tmp_path):
 
 
 def test_ap_of_the_only_thing_class(tmp_path):
-    """Detectron2 reports the AP of classes only where there are several."""
+    """Detectron2 reports AP by class only if there are several classes."""
     results = {**RESULTS, "bbox": {"AP": 33.0}, "segm": {"AP": 12.0}}
     write_evaluation(results, tmp_path, {})
     disc, *others = read_table(tmp_path / "per_class.csv")

@@ -10,7 +10,7 @@ from ocr_panoptic.seeding import seed_generators
 
 
 def test_seeds_stay_those_of_former_runs():
-    """A run that is resumed draws what it would have drawn; worked out by NumPy's classes."""
+    """A resumed run draws the same numbers; the expected seeds come from NumPy's classes."""
     words = np.random.SeedSequence((3, 0, 70000)).generate_state(4)
     seed_generators(3, 0, 70000)
     assert np.random.rand() == np.random.RandomState(words).rand()  # noqa: NPY002

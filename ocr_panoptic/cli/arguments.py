@@ -59,8 +59,10 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
-        for word in words:
-            flag = word.partition("=")[0]
+        for word, after in zip(words, [*words[1:], None]):
+            flag, given, value = word.partition("=")
+            if flag in known and (after == "" or (given and not value)):
+                self.error(f"argument {flag}: is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
                 end = flag.replace("--", ".", 1).replace("-", "_").upper()
                 keys = [key.name for key in KEYS if key.name.endswith(end)]
@@ -142,9 +144,12 @@ class TrainingArguments(CommandParser):
         if can_train:
             self._add_training()
         self.add_argument(
-            "--num-gpus", type=int, default=1, help="processes on this machine, each with a GPU"
+            "--num-gpus",
+            type=positive,
+            default=1,
+            help="processes on this machine, each with a GPU",
         )
-        self.add_argument("--num-machines", type=int, default=1)
+        self.add_argument("--num-machines", type=positive, default=1)
         self.add_argument(
             "--machine-rank", type=int, default=0, help="number of this machine, from 0"
         )

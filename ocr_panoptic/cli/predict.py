@@ -10,7 +10,7 @@ Repeat the command to go on after a stop. The exit status is 1 if an image has n
 
 import argparse
 
-from .arguments import CommandParser, path
+from .arguments import CommandParser, path, positive
 from .door import check_arguments
 
 LABELS = ("train", "dataset")
@@ -31,7 +31,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--overlays", action="store_true", help="also draw segments over the images or the video"
     )
-    parser.add_argument("--num-gpus", type=int, default=1, help="processes on this machine")
+    parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
     parser.add_model()
     # engine.launch needs these; for several machines there is torchrun.
     parser.set_defaults(num_machines=1, machine_rank=0, dist_url="auto")

@@ -107,6 +107,8 @@ class DataFile:
 
 
 def read_data_file(path: Path | str) -> DataFile:
+    if not os.fspath(path):  # which is the current folder to Python
+        raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if path.is_dir():
         path = only_data_file(path)

@@ -66,6 +66,10 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
             content = values_by_key(_ConfigFile.load_yaml_with_base(file))
         except (AssertionError, AttributeError, RecursionError) as e:
             raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
+        except UserError as e:
+            if not isinstance(e.__cause__, RecursionError):
+                raise
+            raise UserError(f"{file} is nested too deeply, or its _BASE_ cannot be read") from e
         _merge(cfg, content, file)
 
 

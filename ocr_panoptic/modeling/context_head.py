@@ -29,9 +29,11 @@ class ContextSemSegHead(RefinedHead):
     Args:
         input_shape: shapes of the backbone's features.
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
-        coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
+        coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
+            coarse prediction is made from the pixel representations.
         num_classes: K.
         context, refinement: see :class:`.RefinedHead`.
+        ocr_channels: channels of the pixel representations.
         ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
         coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
             for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
@@ -54,6 +56,7 @@ class ContextSemSegHead(RefinedHead):
         coarse_in_features: list[str],
         num_classes: int,
         context: ContextScheme,
+        ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
         coarse_kernel: int = 3,
@@ -69,9 +72,12 @@ class ContextSemSegHead(RefinedHead):
                 "or 0 for no convolution"
             )
         kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
+        in_features = finest_first(in_features, input_shape)
+        in_channels = count_channels(input_shape, in_features)
 
         def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
-            channels = count_channels(input_shape, coarse_in_features)
+            pixel_channels = in_channels if context.takes_features else ocr_channels
+            channels = count_channels(input_shape, coarse_in_features) or pixel_channels
             branch = nn.Sequential()
             if coarse_kernel:
                 branch.append(
@@ -82,14 +88,14 @@ class ContextSemSegHead(RefinedHead):
             return branch, Conv2d(channels, num_classes, kernel_size=1)
 
         coarse, coarse_predictor = coarse_branch()
-        in_features = finest_first(in_features, input_shape)
         super().__init__(
             coarse_predictor,
-            count_channels(input_shape, in_features),
+            in_channels,
             common_stride=input_shape[in_features[0]].stride,
             context=context,
             coarse=coarse,
             regions=None if region_supervision else nn.Sequential(*coarse_branch()),
+            ocr_channels=ocr_channels,
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
             **refinement,
@@ -108,8 +114,10 @@ class ContextSemSegHead(RefinedHead):
             norm=cfg.MODEL.OCR.NORM,
             negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
         )
-        for key in ("IN_FEATURES", "COARSE_IN_FEATURES"):
-            check_features(f"MODEL.SEM_SEG_HEAD.{key}", head[key], input_shape)
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", head.IN_FEATURES, input_shape)
+        if head.COARSE_IN_FEATURES:
+            key = "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES"
+            check_features(key, head.COARSE_IN_FEATURES, input_shape)
         return {
             "input_shape": input_shape,
             "in_features": head.IN_FEATURES,
@@ -123,9 +131,11 @@ class ContextSemSegHead(RefinedHead):
             **refinement_arguments(cfg, count_channels(input_shape, head.IN_FEATURES)),
         }
 
-    def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """Return the joined features; see :meth:`.RefinedHead.representations`."""
-        stage = join_features(features, self.coarse_in_features, self.align_corners)
+        pixels = join_features(features, self.in_features, self.align_corners)
+        if not self.coarse_in_features:
+            return None, pixels
         if self.in_features == self.coarse_in_features:
-            return stage, stage
-        return stage, join_features(features, self.in_features, self.align_corners)
+            return pixels, pixels
+        return join_features(features, self.coarse_in_features, self.align_corners), pixels

@@ -106,10 +106,11 @@ class RefinedHead(nn.Module):
         self.align_corners = align_corners
         self.recompute = context.recompute = recompute
 
-    def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
         Return the features of the coarse prediction [N, C, h', w'] and of the pixels [N, C, h, w].
 
+        None for the former if the coarse prediction is made from the pixel representations.
         ``features`` are the backbone's features by name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not select its features")
@@ -186,8 +187,9 @@ class RefinedHead(nn.Module):
             [N, K, h, w])
         """
         stage, pixels = self.representations(features)
-        coarse = self.coarse_predictor(self.coarse(stage))
         x = self.bottleneck(pixels)
+        stage = x if stage is None else stage
+        coarse = self.coarse_predictor(self.coarse(stage))
         size = x.shape[2:]
         if not self.context.needs_truth:
             regions = coarse if self.regions is None else self.regions(stage)

@@ -207,8 +207,7 @@ def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
     """Build the network of MODEL.TIMM, with the features that MODEL.SEM_SEG_HEAD names."""
     head = cfg.MODEL.SEM_SEG_HEAD
-    lists = [head.IN_FEATURES]
-    lists += [head.COARSE_IN_FEATURES] if head.NAME == "ContextSemSegHead" else []
-    # The head refuses an empty list, and its error lists the existing features.
-    features = set().union(*lists) if all(lists) else ()
+    features = set(head.IN_FEATURES)
+    if features and head.NAME == "ContextSemSegHead":  # the head refuses an empty list
+        features.update(head.COARSE_IN_FEATURES)
     return TimmBackbone(features=features, **timm_arguments(cfg, input_shape))

@@ -6,6 +6,6 @@ from torch import Tensor
 
 @pytest.fixture
 def uninitialized(monkeypatch):
-    """Where all weights come from files, random ones in front of them would take time."""
+    """Skip random initialisation, which takes time, since all weights come from files."""
     for name in ("normal_", "uniform_"):
         monkeypatch.setattr(Tensor, name, lambda self, *_, **__: self)

@@ -1,4 +1,4 @@
-"""Safe and checked loading of weights, and what part of a model they fill."""
+"""Safe and checked loading of weights, and the share of a model that they fill."""
 
 import pickle
 import re
@@ -135,7 +135,7 @@ def complete_file(path) -> bytes:
 
 
 def test_a_pickle_of_a_newer_protocol_is_no_damaged_file(tmp_path):
-    """PyTorch reads protocol 2 alone with weights_only."""
+    """With weights_only, PyTorch reads only protocol 2."""
     content, path = {"model": randomised().state_dict()}, tmp_path / "m.pth"
     torch.save(content, path, pickle_protocol=4)
     with pytest.raises(ValueError, match="wants to run .*MODEL.TRUST_PICKLE"):

@@ -178,7 +178,7 @@ def test_preprocessing(name):
     seen = []
 
     class Network(nn.Module):
-        """Only what stands between a picture and the backbone."""
+        """The layers between a picture and the backbone."""
 
         pixel_mean = torch.tensor(cfg.MODEL.PIXEL_MEAN)[:, None, None]
         pixel_std = torch.tensor(cfg.MODEL.PIXEL_STD)[:, None, None]
@@ -255,7 +255,7 @@ NVIDIA, W18_COARSE = "nvidia_cityscapes", conversions.W18
 
 @pytest.fixture
 def network():
-    """Weights, image and logits of one scale: random, with HRNet-W18."""
+    """Random weights, image and logits at a single scale, for HRNet-W18."""
     weights, x = published.Weights(), image(64, 128)
     with torch.no_grad():
         logits = published.nvidia_hmsa(weights, network_input(load(NVIDIA, *W18_COARSE), x), 18)
@@ -272,7 +272,7 @@ def converted(folder, tensors, *opts):
 
 
 def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path, capsys):
-    """Sizes are no multiples of 32 at any scale, and odd sides have no half."""
+    """No size is a multiple of 32 at any scale, and odd sides have no exact half."""
     weights, x, expected = network
     cfg, model = converted(tmp_path, weights.tensors)
     assert model.hierarchy.scales == (2.0, 1.0, 0.5)
@@ -295,7 +295,7 @@ def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path,
 
 
 def test_a_network_without_attention(network, tmp_path):
-    """HRNet-OCR as it is trained before, and files that do not fit the config."""
+    """HRNet-OCR before its training with attention, and files that do not fit the config."""
     weights, x, expected = network
     plain = {k: v for k, v in weights.tensors.items() if not k.startswith("scale_attn")}
     off = ("MODEL.HMSA.ENABLED", "False", "TEST.SCALES", "[1.0]")

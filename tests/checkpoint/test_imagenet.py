@@ -135,7 +135,7 @@ def caffe2_name(name: str) -> str:
 
 
 def test_detectron2s_files_of_msra(tmp_path):
-    """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
+    """ImageNetPretrained/MSRA/R-*.pkl have Caffe2's names, and norms with only scale and shift."""
     source = with_random_norms(dilated_resnet(STRIDE_IN_1X1=True))
     for module in source.backbone.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -158,7 +158,7 @@ def test_detectron2s_files_of_msra(tmp_path):
 
 
 def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
-    """All tensors of the file are used; the OCR part alone is new, and named."""
+    """All tensors of the file are used; only the OCR part is new, and it is named."""
     plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
     weights = {k: (v + 1).numpy() for k, v in plain.state_dict().items()}
     path = tmp_path / "model_final.pkl"

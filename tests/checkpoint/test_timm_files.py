@@ -1,4 +1,4 @@
-"""Files of timm's networks: the same weights as timm's own loading gives, and what they expect."""
+"""Files of timm's networks give the same weights as timm's own loading, and their normalisation."""
 
 import logging
 import re

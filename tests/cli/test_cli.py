@@ -59,7 +59,7 @@ def test_a_mistyped_word_names_the_nearest(capsys):
     assert fails(capsys, "trian") == f"{prefix}trian: no such command. Did you mean train?"
     assert fails(capsys, "xyz") == f"{prefix}xyz: no such command."
     assert fails(capsys, "view", "--dataset", "a", "--output=").endswith(
-        "--output: is empty; expected a path"
+        "argument --output: is empty"
     )
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
@@ -102,7 +102,14 @@ MISTAKES = [  # words of a command, part of the message
     ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
     ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
-    ("check --config-file {own} --num-gpus 0", "--num-gpus is 0"),
+    (
+        "check --config-file {own} --num-gpus 0",
+        "--num-gpus: is 0; expected a number",
+    ),
+    ("predict --weights {empty} --input . --output o", "argument --weights: is empty"),
+    ("evaluate --config-file {empty} --weights a.pth", "argument --config-file: is empty"),
+    ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),
+    ("check {empty}", "The name of a data file is empty"),
     ("check nope.yaml", "nope.yaml: data file not found"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
     ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
@@ -118,11 +125,11 @@ MISTAKES = [  # words of a command, part of the message
     ("view --dataset a_train --data nope.yaml --output o.html", "nope.yaml: data file not found"),
 ]
 SEVERAL = """
-import sys
+import shlex, sys
 from ocr_panoptic.cli import main
 for line in sys.stdin.read().splitlines():
     try:
-        main(line.split())
+        main(shlex.split(line))
     except SystemExit as end:
         assert end.code in (1, 2)
     print("torch" in sys.modules, file=sys.stderr)
@@ -130,7 +137,7 @@ for line in sys.stdin.read().splitlines():
 
 
 def test_mistakes_show_before_pytorch_is_imported(tmp_path):
-    lines = "\n".join(words.format(own=f"{FOLDER}/{OWN}.yaml") for words, _ in MISTAKES)
+    lines = "\n".join(words.format(own=f"{FOLDER}/{OWN}.yaml", empty="''") for words, _ in MISTAKES)
     command = {"args": [sys.executable, "-c", SEVERAL], "input": lines, "cwd": tmp_path}
     done = subprocess.run(
         **command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True

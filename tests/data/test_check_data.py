@@ -1,4 +1,4 @@
-"""The check of data: once for what has not changed, and what it counts."""
+"""The check of data: unchanged data are checked once, and classes are counted."""
 
 import os
 
@@ -87,7 +87,7 @@ def test_faults_are_not_remembered(raw, looked_at):
 
 
 def test_what_is_remembered_belongs_to_the_data(raw, tmp_path, looked_at):
-    """Data of one name in two folders; another map of labels. The data stay as they are."""
+    """Data of the same name in two folders, or with another map of labels, are checked again."""
     files = raw.described(), RawData(tmp_path / "other").described()
     before = {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")}
     for file in files * 2:
@@ -141,7 +141,7 @@ def test_summary(raw):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_images_that_would_be_scaled_to_nothing(raw, kind):
-    """The config's sizes count; without one Detectron2's, which panoptic models have."""
+    """The config's sizes count; without a config Detectron2's sizes count for panoptic models."""
     inputs = get_cfg().INPUT
     assert {key: inputs[key] for key in DETECTRON2S_SIZES} == DETECTRON2S_SIZES
     raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
@@ -175,7 +175,7 @@ def test_labels_that_are_all_ignored(raw):
 
 
 def test_coloured_labels_and_patterns_without_quotes(tmp_path):
-    """One fault for all label images, with their colours; and one line for what YAML misreads."""
+    """All label images share a fault with their colours; YAML's misreading gets a line."""
     for k in range(3):
         for folder in ("images", "labels"):
             (tmp_path / folder).mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that describe data sets: what they may hold, what they become, and every fault."""
+"""Files that describe data sets: contents, results, and every fault."""
 
 import os
 from pathlib import Path

@@ -31,7 +31,7 @@ def transformed(image: np.ndarray, transform: T.Transform) -> np.ndarray:
 
 @pytest.mark.parametrize(("size", "interpolation"), RESIZING)
 def test_channels_are_resized_as_colours(image, size, interpolation):
-    """Detectron2's own result for each three of them; no channel is taken for opacity."""
+    """Each three channels equal Detectron2's result; no channel is treated as opacity."""
     resize = T.ResizeTransform(24, 32, *size, interpolation)
     expected = [resize.apply_image(image[:, :, :3]), resize.apply_image(image[:, :, 3:])]
     expected = np.concatenate(expected, axis=2)
@@ -69,7 +69,7 @@ def test_brightness_is_of_colours(image):
 
 
 def test_all_augmentations_of_the_semantic_architecture(image):
-    """Each pixel has a label that says what the image has to be there."""
+    """Each pixel's label tells the value that the image must have there."""
     opts = ["INPUT.CHANNELS", "4", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4.]"]
     opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
     opts += ["INPUT.RANDOM_SCALE", "[0.5, 2.0]", "INPUT.RANDOM_ASPECT", "[0.5, 2.0]"]

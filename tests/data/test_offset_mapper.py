@@ -1,4 +1,4 @@
-"""SegFix's mapper: offset labels of the image as it is augmented, for both kinds of data."""
+"""SegFix's mapper: offset labels of the augmented image, for both kinds of data."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_segments_of_a_panoptic_record_are_its_instances(make):
 
 
 def test_a_crop_shows_what_it_is_cut_from(make):
-    """Offset labels do not depend on where the crop ends."""
+    """Offset labels do not depend on the crop's borders."""
     mapper, (record,) = make(("tiny_sem_train",), "INPUT.CROP.SIZE", [32, 40])
     whole = [truth_of(record), truth_of(record, mirrored=True)]
     for _ in range(5):

@@ -92,7 +92,7 @@ def test_all_images_are_void(raw):
 
 
 def test_ids_zero_and_texts(raw):
-    """Category 0 and image ids that are texts go through; segment 0 alone is void."""
+    """Category 0 and textual image ids are accepted; only segment 0 is void."""
     text = json.dumps(raw.content).replace('"category_id": 7', '"category_id": 0')
     text = text.replace('"id": 7, "name"', '"id": 0, "name"')
     for number in (5, 21):
@@ -143,7 +143,7 @@ TASKS = ("bbox", "segm")
 
 
 def test_instances_of_the_png(raw):
-    """Masks by pycocotools; the crowd is one, which training leaves out and AP ignores."""
+    """Masks equal pycocotools'; the crowd is left out of training and ignored by AP."""
     raw.checked()
     truth = PanopticInstanceEvaluator("pets_train", TASKS)
     truth.reset()
@@ -171,7 +171,7 @@ def test_a_thing_that_the_png_has_lost(raw):
 
 @pytest.mark.data
 def test_real_coco_images(real_data):
-    """Every instance's mask, box and area are those of its segment; labels are Detectron2's."""
+    """Each instance has the mask, box and area of its segment; labels equal Detectron2's."""
     sample = real_data / "panoptic_examples.json", real_data / "panoptic_examples"
     source = PanopticSource("sample", PanopticSplit(real_data / "input_images", *sample))
     register("sample", real_data, source, source.metadata())

@@ -207,7 +207,7 @@ def test_an_error_of_a_worker_is_raised_as_it_was_there(workers):
 
 
 class Lost:
-    """An image that cannot be passed on, as PyTorch says it where /dev/shm is full."""
+    """An image that cannot be passed on, with PyTorch's error for a full /dev/shm."""
 
     def __init__(self, record: dict):
         pass

@@ -1,4 +1,4 @@
-"""Boundary PQ against masks that are eroded and compared pair by pair, as it is published."""
+"""Boundary PQ against masks that are eroded and compared pair by pair, as published."""
 
 from collections import Counter
 

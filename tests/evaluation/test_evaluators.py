@@ -101,7 +101,7 @@ EVALUATORS = {
 @pytest.mark.parametrize("ids", [int, str])
 @pytest.mark.parametrize("kind", EVALUATORS)
 def test_equals_the_official_one(kind, ids, tmp_path, monkeypatch):
-    """To the last digit, NaN where the other one has NaN."""
+    """Results are equal to the last digit, with NaN in the same places."""
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 1)  # panopticapi adds up in order
     data = make_data(tmp_path, ids)
     ours, theirs = (run(make(), *data) for make in EVALUATORS[kind])

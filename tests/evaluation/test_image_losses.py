@@ -56,7 +56,7 @@ def test_confusions_are_unmatched_pairs():
 
 
 def test_semantic_kinds_by_hand():
-    """Truth 0 0 1 1 2 3, prediction 0 1 0 4 0 2: one pixel each."""
+    """Truth 0 0 1 1 2 3, prediction 0 1 0 4 0 2, each a pixel."""
     confusion = np.zeros((5, 5), dtype=np.int64)
     for true, predicted in ((0, 0), (0, 1), (1, 0), (1, 4), (2, 0), (3, 2)):
         confusion[true, predicted] += 1

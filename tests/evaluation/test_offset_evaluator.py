@@ -1,4 +1,4 @@
-"""Metrics of offsets, against pixels counted one by one."""
+"""Metrics of offsets, against separately counted pixels."""
 
 import numpy as np
 import pytest

@@ -123,7 +123,7 @@ def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
 
 @pytest.mark.parametrize("last, false_positives", [(1, 1), (2, 0)])
 def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
-    """A prediction on crowd 2 is forgiven only where crowd 2 is the last in the JSON."""
+    """A prediction on crowd 2 is forgiven only if crowd 2 is the last in the JSON."""
     ids, categories = by_columns(1, 1, 2, 2, 3), make_categories(1, 1)
     true = [segment(3, STUFF), *(segment(id_, THING, 1, 8) for id_ in (3 - last, last))]
     found = [segment(2, THING), segment(3, STUFF)]
@@ -135,7 +135,7 @@ def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
 
 
 def test_areas_come_from_the_png(tmp_path):
-    """panopticapi trusts the JSON's area, and its IoU exceeds 1 where that is too small."""
+    """panopticapi trusts the JSON's area, and its IoU exceeds 1 if that area is too small."""
     ids, categories = by_columns(1, 1, 1, 2), make_categories(1, 1)
     segments = [segment(1, THING, area=1), segment(2, STUFF, area=1)]
     sample = Sample(1, ids, segments, ids, segments)

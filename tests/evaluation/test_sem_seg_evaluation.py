@@ -52,7 +52,7 @@ def run(evaluator, inputs, outputs):
 
 class TestEvaluator:
     def test_by_hand(self, inputs, tmp_path):
-        """Sums over the two images; every pixel of such small ones is near a boundary."""
+        """Sums over the two images; in such small images every pixel is near a boundary."""
         confidences = [np.array([[0.9, 0.8, 0.9], [0.5, 0.9, 0.6]]), np.full((2, 2), 0.7)]
         outputs = samples_of.outputs_of(PREDICTED)
         for output, confidence in zip(outputs, confidences, strict=True):

@@ -42,7 +42,7 @@ class TestASPP(SchemeBattery):
         return equations.conv_norm_relu(layer.g, torch.cat(maps, dim=1))
 
     def test_branches_see_a_pattern_and_the_pooled_image_everything(self):
-        """Every pixel changes, and all of them alike, by the pooled branch alone."""
+        """Through the pooled branch only, every pixel changes, and all by the same amount."""
         layer = self.make(channels=32, dilations=(2, 4)).eval()
         weight = layer.g.weight.detach().clone()
         with torch.no_grad():

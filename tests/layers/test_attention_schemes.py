@@ -32,7 +32,7 @@ class TestSelfAttention(SchemeBattery):
         return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
 
     def test_starts_without_context(self):
-        """W is zero: at the start g sees the pixel alone, whatever the others are."""
+        """W starts at zero, so that g sees only the pixel itself."""
         torch.manual_seed(0)
         layer = SelfAttention(**self.arguments).double().eval()
         x, m = self.inputs()

@@ -100,7 +100,7 @@ def test_one_value_per_channel_uses_running_statistics():
 
 @pytest.mark.parametrize("kind", SYNCHRONISED)
 def test_one_value_in_each_of_several_processes_is_synchronised(monkeypatch, kind):
-    """The pooled image of one image per GPU is such a value."""
+    """The pooled image has a single value per GPU if a GPU has one image."""
     norm = kind(3).train()
     x = torch.tensor([1.0, -2.0, 0.5]).view(1, 3, 1, 1)
     torch.testing.assert_close(apply_norm(norm, x), x / (1 + norm.eps) ** 0.5)
@@ -112,7 +112,7 @@ def test_one_value_in_each_of_several_processes_is_synchronised(monkeypatch, kin
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_gpu_stays_in_channels_last_memory(device, training):
-    """In training, too, where products are faster on a CPU."""
+    """This also holds in training, although products are faster on a CPU."""
     with FakeTensorMode(), torch.device(device):
         conv = ConvNormReLU(8, 32, norm="BN").train(training)
         maps = [torch.empty(2, c, 5, 7).to(memory_format=torch.channels_last) for c in (3, 5)]

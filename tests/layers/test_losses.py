@@ -62,7 +62,7 @@ def expected_cross_entropy(logits, targets, weights):
 
 
 def expected_rarity(logits, targets, _):
-    """Cross-entropy, each class weighted by the share of the pixels that are not of it."""
+    """Return the cross-entropy with classes weighted by the share of pixels in other classes."""
     labels = pixels(logits, targets)[1]
     weights = [1 - (labels == k).mean() for k in range(CLASSES)]
     return expected_cross_entropy(logits, targets, weights)
@@ -168,7 +168,8 @@ class TestEveryLoss:
         assert gradient[0, :, :2].eq(0).all() and gradient[0, :, 2:].ne(0).any()
 
     def test_nothing_to_learn(self, loss):
-        """All pixels ignored: no gradients. A sure and right prediction is the best one."""
+        """If all pixels are ignored, gradients are 0. A certain and correct prediction has the
+        least loss."""
         logits, targets = make_input()
         empty = loss(logits, torch.full_like(targets, 255), 255)
         assert empty.isfinite() and torch.autograd.grad(empty, logits)[0].eq(0).all()

@@ -1,4 +1,4 @@
-"""The OCR layer against the equations of the paper, and what follows from them by hand."""
+"""The OCR layer against the paper's equations, and consequences worked out by hand."""
 
 import math
 

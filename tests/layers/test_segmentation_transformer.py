@@ -1,4 +1,4 @@
-"""The segmentation transformer: what its section says, and its equivalence with OCR."""
+"""The segmentation transformer as in its section of the paper, and its equivalence with OCR."""
 
 import pytest
 import torch

@@ -160,8 +160,10 @@ def test_features_that_there_are_not(small_cfg, head, key, names, found):
         build_model(cfg)
 
 
-@pytest.mark.parametrize("key", ["IN_FEATURES", "COARSE_IN_FEATURES"])
-@pytest.mark.parametrize("names", [["layer9"], []])
+@pytest.mark.parametrize(
+    "key, names",
+    [("IN_FEATURES", ["layer9"]), ("IN_FEATURES", []), ("COARSE_IN_FEATURES", ["layer9"])],
+)
 def test_features_that_a_semantic_model_has_not(key, names):
     message = rf"SEM_SEG_HEAD.{key} is {re.escape(str(names))}, and the backbone has act1, layer1"
     with pytest.raises(ValueError, match=message):

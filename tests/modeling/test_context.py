@@ -1,4 +1,4 @@
-"""The registry of context schemes: what each reads of the config."""
+"""The registry of context schemes: the config keys that each scheme reads."""
 
 import pytest
 import torch

@@ -51,7 +51,8 @@ def test_bad_sums(key, value):
 
 
 def logits_of(probabilities: list[float]) -> torch.Tensor:
-    """Two classes; the first is the truth, with these probabilities, in one row of pixels."""
+    """Return logits of a row of pixels and two classes; class 0 is true and has these
+    probabilities."""
     p = torch.tensor(probabilities)
     return torch.stack([p.log(), (1 - p).log()])[None, :, None, :].requires_grad_()
 

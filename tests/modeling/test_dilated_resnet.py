@@ -1,4 +1,4 @@
-"""Detectron2's dilated ResNet, by what each layer does."""
+"""Detectron2's dilated ResNet, layer by layer."""
 
 import pytest
 import torch

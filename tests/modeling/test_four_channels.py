@@ -1,4 +1,4 @@
-"""Networks for images of four channels: each sees the last one, in training and in every test."""
+"""Networks for four channels see the last channel, in training and in every test."""
 
 import pytest
 import torch

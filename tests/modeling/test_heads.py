@@ -5,6 +5,7 @@ parts in their order, regions without supervision, losses, the residual form, fi
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -47,6 +48,13 @@ def parts_of_semantic(head: nn.Module, features: dict) -> tuple:
     return coarse, features["res5"], regions
 
 
+def parts_of_shared(head: nn.Module, features: dict) -> tuple:
+    """Return parts of a head whose coarse classifier sees the pixel representations."""
+    x = conv(head.bottleneck, features["res5"])
+    regions = head.regions and linear(head.regions[1], x)
+    return linear(head.coarse_predictor, x), features["res5"], regions
+
+
 def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
     """All three are of the sum of the FPN branches."""
     x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
@@ -55,6 +63,11 @@ def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
 
 HEADS = {
     "semantic": (make_head, SHAPES, parts_of_semantic),
+    "shared": (
+        partial(make_head, coarse_in_features=[], coarse_kernel=0),
+        {"res5": SHAPES["res5"]},
+        parts_of_shared,
+    ),
     "panoptic": (make_fpn_head, FPN_SHAPES, parts_of_panoptic),
 }
 
@@ -306,7 +319,7 @@ def test_linear_coarse_head_of_the_paper():
 
 
 def test_the_coarse_branch_of_the_panoptic_head_is_detectron2s():
-    """Logits and loss are those of Detectron2's head with the weights of the coarse branch."""
+    """Logits and loss equal Detectron2's head with the coarse branch's weights."""
     head, features = make_fpn_head(coarse_loss_weight=0.25), make_features(FPN_SHAPES)
     plain, targets = make_plain_head(), make_targets()
     plain.load_state_dict({k: head.state_dict()[k] for k in plain.state_dict()})

@@ -274,7 +274,7 @@ class TestSemanticInference:
 
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_corners_of_logits(align_corners):
-    """Images are resized in one way, logits as the network does; of windows too."""
+    """Images are resized in one convention, logits in the network's, also in windows."""
     image, weight = random(1, 3, 24, 32), random(5, 3, 4, 4)
 
     def network(x):

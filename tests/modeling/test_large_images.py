@@ -1,4 +1,4 @@
-"""Labels in windows against those of the model, which holds all of the image."""
+"""Labels in windows equal the labels of the model on the whole image."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from support.tiny_runs import make_labels_vary
 
 
 def make_model(*opts: object) -> OCRSemanticSegmentor:
-    """For whole images; labels and regions vary on those of :func:`make_image`."""
+    """Build a model for whole images whose labels and regions vary on :func:`make_image`."""
     torch.manual_seed(0)
     model = build_model(make_cfg("MODEL.TIMM.NAME", "test_resnet", *opts)).eval()
     make_labels_vary(model, {"image": make_image(96, 128)})

@@ -27,7 +27,7 @@ def scene(height: int, width: int, discs: list[tuple[int, int, int]]) -> np.ndar
 
 
 def see(image: np.ndarray, class_of: Callable[[int], int] = lambda number: number % 2) -> dict:
-    """Give what a network would: a thing for each disc, whose score is the share that is seen."""
+    """Return a perfect network's output: a thing for each disc, scored by its visible share."""
     numbers = image[..., 0]
     found = [n for n in np.unique(numbers).tolist() if n]
     instances = Instances(numbers.shape)
@@ -53,7 +53,7 @@ def see(image: np.ndarray, class_of: Callable[[int], int] = lambda number: numbe
 
 
 def tiled(image: np.ndarray, window: tuple, step: tuple, network=see):
-    """The ids of the joined segments [H,W], what is known of them, and the instances."""
+    """Return the ids of the joined segments [H,W], their info, and the instances."""
     found = see_in_tiles(network, image, window, step, STUFF_AREAS)
     whole = see(image)
     assert np.array_equal(found.labels, whole["labels"]) or network is not see
@@ -97,7 +97,7 @@ def test_tiles_give_the_segments_of_the_whole(size, window, step):
 
 
 def test_stuff_is_as_large_as_in_the_whole_image():
-    """30 pixels that each tile has a part of are a segment, 24 are none."""
+    """30 pixels spread over the tiles are a segment, 24 are not."""
     image = scene(40, 130, [])
     image[..., 1] = 1
     image[10, 40:70, 1] = 2
@@ -109,15 +109,15 @@ def test_stuff_is_as_large_as_in_the_whole_image():
 
 
 def test_an_object_larger_than_a_tile_is_joined_and_told():
-    """The parts of the object are one segment, and no tile shows it whole; the other one is not
-    counted."""
+    """Its parts become a segment and are reported, since no tile shows the whole object; the
+    other object is not reported."""
     ids, joined, _ = tiled(scene(120, 120, [(60, 60, 50), (4, 4, 4)]), (48, 48), (24, 24))
     assert sum(s["isthing"] for s in joined.segments) == 2
     assert joined.cut == 1
 
 
 def test_tiles_that_see_different_classes_are_not_joined():
-    """A disc on the seam of two tiles, of two classes: the one with the larger part stays."""
+    """If tiles give a disc on their seam two classes, the larger part stays."""
     calls = []
 
     def network(tile):
@@ -149,7 +149,7 @@ def two_tiles(discs: list, change: Callable[[np.ndarray], None], image=None) -> 
 
 
 def test_two_things_of_a_tile_are_never_one():
-    """Two touching discs which the next tile takes for one: those of the first stay two."""
+    """Two touching discs stay two, even if the next tile takes them for one."""
     ids, things = two_tiles(
         [(14, 30, 9), (32, 30, 7)], lambda numbers: np.minimum(numbers, 1, out=numbers)
     )

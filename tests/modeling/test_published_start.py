@@ -100,7 +100,7 @@ def assert_equal_where_both_have_it(node, theirs) -> None:
 
 
 def test_the_name_of_a_config_of_the_zoo_is_enough(tmp_path, monkeypatch):
-    """Its weights are downloaded, or a line says from where to where; no data are needed."""
+    """Its weights are downloaded, or a line gives source and destination; no data are needed."""
     (name, address), *_ = ZOO_WEIGHTS.items()
     for variable in ("FVCORE_CACHE", "DETECTRON2_DATASETS"):
         monkeypatch.setenv(variable, str(tmp_path))

@@ -1,4 +1,4 @@
-"""MODEL.OCR.RECOMPUTE: the same training in less memory, and no more of it than without OCR."""
+"""MODEL.OCR.RECOMPUTE: the same training in less memory, at most the memory without OCR."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A model's outputs, refined: what moves, what stays, what is left out."""
+"""Refined outputs of a model: moved, unchanged and dropped parts."""
 
 import numpy as np
 import pytest

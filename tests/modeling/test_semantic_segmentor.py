@@ -138,7 +138,7 @@ def test_parameters_of_resnet_101_ocr():
     "features, count", [(["stage1"], 39), (["stage2", "stage4"], 21), (None, 0)]
 )
 def test_what_no_gradient_reaches_in_an_hrnet_is_frozen(features, count):
-    """DistributedDataParallel stops in the second iteration where a gradient did not come."""
+    """DistributedDataParallel stops in the second iteration if a gradient is missing."""
     cfg = make_cfg(backbone="hrnet_w18_small")
     if features is not None:
         cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES = cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = features

@@ -116,7 +116,7 @@ class TestEveryNetwork:
 
     @torch.no_grad()
     def test_has_the_shapes_that_it_declares(self, name):
-        """Images of four channels. Sides are no multiples of anything, where it pads its maps."""
+        """Images have four channels; sides have no common factor if the network pads its maps."""
         network = NETWORKS[name]
         backbone = backbone_of(name, in_channels=4).eval()
         declared = {k: (s.channels, s.stride) for k, s in backbone.output_shape().items()}

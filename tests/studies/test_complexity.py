@@ -1,4 +1,4 @@
-"""The complexity table: FLOPs and parameters against the paper's and against hand-worked ones."""
+"""The complexity table: FLOPs and parameters against the paper's numbers and hand-worked ones."""
 
 import json
 import re
@@ -185,7 +185,7 @@ def test_time_and_memory_of_a_backbone(capsys):
 
 
 def test_peak_memory_hand_worked():
-    """3 + 5 MiB at once, then 3 + 4; what is there before does not count."""
+    """The peak is 3 + 5 MiB, then 3 + 4 MiB; earlier memory does not count."""
     mebibyte = 2**20
     kept = [torch.empty(9 * mebibyte, dtype=torch.uint8)]
 

@@ -1,4 +1,4 @@
-"""A head that is trained on kept features is, to the last bit, one on the frozen backbone."""
+"""A head trained on kept features equals, to the last bit, a head on the frozen backbone."""
 
 import json
 from pathlib import Path

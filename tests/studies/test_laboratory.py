@@ -1,4 +1,4 @@
-"""Who imports whom: folders import lower ones, and nothing of the product the laboratory."""
+"""Order of imports: folders import only lower folders, and the product never the laboratory."""
 
 import ast
 import re
@@ -70,7 +70,8 @@ def test_benches_do_not_import_each_other():
 
 @pytest.mark.slow
 def test_a_public_name_is_of_one_thing():
-    """Classes, functions and types; each command has a ``run``, and run_onnx.py stands alone."""
+    """Classes, functions and types are unique, except each command's ``run`` and the separate
+    run_onnx.py."""
     owners = defaultdict(list)
     for file in (ROOT / "ocr_panoptic").rglob("*.py"):
         for node in ast.parse(file.read_text()).body if file.name != "run_onnx.py" else ():

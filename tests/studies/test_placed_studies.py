@@ -1,4 +1,4 @@
-"""Studies of the laboratory: their files, and what their tables and figures say of places."""
+"""Studies of the laboratory: files, tables and figures about places."""
 
 import json
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_faults(study_file, change, message):
 
 
 def test_finished_runs_of_another_machine(study_file, tmp_path):
-    """Runs join where they have the study's settings, in any order, and its metrics."""
+    """Runs are joined in any order if they have the study's settings and metrics."""
     study, output, results = read_study(study_file), tmp_path / "out", tmp_path / "results.json"
     records = [
         {
@@ -219,7 +219,7 @@ def finished(study_file: Path, output: Path, name: str, value: float) -> None:
 
 
 def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
-    """Runs of the baseline alone have none; a study without places has none at all."""
+    """There are no gains with runs of only the baseline, or in a study without places."""
     output, fields = tmp_path / "out", tmp_path / "fields.json"
     fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
     arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]
@@ -242,7 +242,7 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda p: p.stem)
 def test_studies_of_the_repository(path):
-    """Every system is another one, and its config takes its overrides."""
+    """All systems differ, and each config accepts its overrides."""
     study = read_study(path)
     trained = {
         (load_config(str(s.config), list(s.opts)).dump(), s.trial) for s in study.systems.values()

@@ -20,7 +20,7 @@ from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG
 
 
 class Features(Backbone):
-    """A backbone of one function, with its parameters positive: no two ways cancel out."""
+    """A backbone made of a function, with positive parameters, so that paths cannot cancel."""
 
     def __init__(self, layers: nn.Module, forward=None, size_divisibility: int = 0):
         super().__init__()
@@ -73,7 +73,7 @@ NETWORKS = {
 
 
 def seen(network: Backbone, height: int, width: int) -> PixelBox:
-    """Find the field by changing one row or one column of the image at a time."""
+    """Find the field by changing the image row by row and column by column."""
     image = torch.rand(1, 3, height, width, generator=torch.Generator().manual_seed(0)).double()
     ends = []
     for axis, n in ((2, height), (3, width)):
@@ -140,7 +140,7 @@ def test_fpn_and_hrnet():
 
 
 def test_a_global_pooling_sees_everything():
-    """Squeeze and excitation have one; what follows it keeps that."""
+    """Squeeze and excitation has a global pooling; later layers keep its reach."""
 
     def excited(layers, x):
         x = layers[0](x)
@@ -162,7 +162,7 @@ def test_an_operator_of_unknown_reach_raises():
 
 
 def box_filters(number: int, width: int) -> Backbone:
-    """Box filters one after the other."""
+    """A sequence of box filters."""
     layers = [nn.Conv2d(3, 1, width, padding=width // 2)]
     layers += [nn.Conv2d(1, 1, width, padding=width // 2) for _ in range(number - 1)]
     return Features(nn.Sequential(*layers))

@@ -1,4 +1,4 @@
-"""The published results are those of the published studies, and the documents show them."""
+"""Published results come from published studies, and the documents show them."""
 
 import json
 import re

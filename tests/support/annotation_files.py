@@ -329,7 +329,7 @@ def via_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def via_rectangles(root: Path, scenes: Scenes) -> Written:
-    """VIA 1, whose regions are numbered, and of which a check box is the class."""
+    """Write VIA 1, whose regions are numbered and whose class is a check box."""
     source, images = via_polygons(root, scenes)
     content = json.loads(source.read_text())["_via_img_metadata"]
     for name, boxes in scenes.items():

@@ -43,8 +43,8 @@ class Model(nn.Module):
 
 
 def with_random_norms(network: nn.Module) -> nn.Module:
-    """Return the network, in evaluation mode; norms differ from channel to channel, so that a
-    mix-up of two of them is seen."""
+    """Return the network in evaluation mode with different norms in each channel, so that mix-ups
+    show."""
     torch.manual_seed(0)
     for tensor in network.state_dict().values():
         if tensor.ndim == 1:

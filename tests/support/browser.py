@@ -90,8 +90,7 @@ class Browser:
         return value
 
     def wait_for_file(self, file: Path, seconds: float = 120) -> Path:
-        """A file that the page saves, once it is whole: Chromium reserves its name by an empty
-        one."""
+        """Wait until a saved file is complete: Chromium first creates an empty file."""
         end = time.monotonic() + seconds
         while not file.exists() or not file.stat().st_size:
             assert time.monotonic() < end, f"{file} has not been saved"

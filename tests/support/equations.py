@@ -16,7 +16,7 @@ from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock
 
 
 def randomise(layer: nn.Module) -> nn.Module:
-    """Norms, their statistics and what starts at zero as after training; in float64."""
+    """Give norms, statistics and zero-initialised weights values as after training, in float64."""
     for module in layer.modules():
         if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
             nn.init.uniform_(module.weight, 0.5, 1.5)

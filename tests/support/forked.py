@@ -14,10 +14,8 @@ from tqdm import tqdm
 
 
 class Forked:
-    """
-    Stand-in for ``subprocess.Popen([python, script, ...])``: the script runs in a copy of this
-    process, which has imported what takes a new one seconds.
-    """
+    """Stand-in for ``subprocess.Popen([python, script, ...])`` that runs the script in a copy of
+    this process, which saves seconds of imports."""
 
     def __init__(
         self,

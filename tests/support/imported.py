@@ -44,7 +44,7 @@ def scenes() -> dict[str, list[Region]]:
 def run_import(
     root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
 ) -> dict[str, list[Region]]:
-    """Import as NAME_train below a folder; what is written then."""
+    """Import as NAME_train below a folder, and return the written files."""
     import_annotations(name, {"train": source}, plan, root / name, workers=1)
     raw = root / name / "raw/train"
     return read_maps(raw / "panoptic.json", raw / "panoptic")

@@ -65,8 +65,8 @@ class Interrupted(engine.Trainer):
 
 
 def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: int = 1) -> int:
-    """Train in copies of this process, as torchrun would start them; returns the status of the
-    first one that ends."""
+    """Train in copies of this process, as torchrun would start them; return the status of the first
+    process that ends."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}

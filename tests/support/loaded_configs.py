@@ -41,7 +41,7 @@ def load(file: str, *opts: str) -> CfgNode:
 
 
 def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
-    """The keys that differ, each with its value in a and in b, None where it is absent."""
+    """Return the differing keys with their values in a and b, None for an absent key."""
     found = {}
     for key in a.keys() | b.keys():
         x, y = a.get(key), b.get(key)

@@ -15,7 +15,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 @dataclass
 class Sample:
-    """Truth and prediction of one image; category ids are those of the data set."""
+    """Truth and prediction of an image; category ids are the data set's."""
 
     image_id: int | str
     ids: np.ndarray
@@ -39,7 +39,7 @@ def make_categories(num_things: int, num_stuff: int) -> list[dict]:
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    """Rectangles, some of them crowds, over void; the prediction is a faulty copy."""
+    """Rectangles, some of which are crowds, over void; the prediction is a faulty copy."""
     samples = []
     for image_id in range(10, 10 + num_images):
         truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
@@ -153,7 +153,7 @@ def register(name: str, folder: Path, categories, samples: list[Sample]) -> None
 
 
 def inputs_and_outputs(name: str, categories, samples: list[Sample], rng) -> tuple[list, list]:
-    """Return what a loader and Detectron2's PanopticFPN give for the samples."""
+    """Return a loader's inputs and Detectron2's PanopticFPN outputs for the samples."""
     metadata = MetadataCatalog.get(name)
     isthing = {c["id"]: bool(c["isthing"]) for c in categories}
     outputs = []
@@ -198,7 +198,7 @@ def _instance(id_: int, image_id: int, segment: dict, mask: np.ndarray) -> dict:
 
 
 def eroded(mask: np.ndarray, steps: int) -> np.ndarray:
-    """Erode a mask, bool [H, W], by 3 x 3 squares; beyond the image there is none."""
+    """Erode a mask, bool [H, W], by 3 x 3 squares; outside the image it is False."""
     height, width = mask.shape
     for _ in range(steps):
         padded = np.pad(mask, 1)

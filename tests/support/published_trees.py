@@ -23,7 +23,7 @@ ADE20K_MAPPING = (
 
 
 def write_cityscapes(root: Path) -> None:
-    """``leftImg8bit``, ``gtFine`` and what cityscapesscripts makes of it."""
+    """Write ``leftImg8bit``, ``gtFine`` and the files that cityscapesscripts makes."""
     rng = np.random.default_rng(0)
     for split, frames in FRAMES.items():
         for frame in frames:

@@ -46,7 +46,7 @@ SECOND_SEGMENTS = [
 
 
 class RawData:
-    """Images, panoptic PNGs and the content of the JSON, in one folder."""
+    """Images, panoptic PNGs and the JSON's content, in a folder."""
 
     def __init__(self, folder: Path):
         self.folder = folder

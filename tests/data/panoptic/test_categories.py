@@ -1,4 +1,4 @@
-"""Categories against Detectron2's own metadata of COCO, and what is refused."""
+"""Categories against Detectron2's metadata of COCO, and refusals."""
 
 import copy
 

@@ -33,7 +33,8 @@ def faults_in(raw) -> list[str]:
 
 
 def update(kind: str, **values: object) -> Callable:
-    """Other values for the first image, its annotation or its first segment; None removes one."""
+    """Set other values for the first image, its annotation or its first segment; None removes a
+    value."""
 
     def change(raw) -> None:
         annotation = raw.content["annotations"][0]

@@ -154,7 +154,7 @@ def test_other_failures_stay_what_they_are(cfg, record):
 
 @pytest.fixture
 def panoptic_record(tmp_path, record):
-    """An image with a panoptic PNG: void, two kinds of stuff, things, one of them a crowd."""
+    """An image with a panoptic PNG: void, two kinds of stuff, and things, including a crowd."""
     rng = np.random.default_rng(1)
     ids = rng.choice([0, 1000], (60, 90)).astype(np.int32)
     ids[20:, 30:] = 70000
@@ -216,7 +216,7 @@ def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_t
 
 
 def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
-    """All eight sides of an image, against NumPy's; each box is that of its mask."""
+    """All eight orientations equal NumPy's, and each box fits its mask."""
     cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
     cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = (0,), "bitmask", True
     ids = read_panoptic_png(panoptic_record["pan_seg_file_name"])

@@ -1,4 +1,4 @@
-"""Masks kept as one map equal Detectron2's masks, one for each object."""
+"""Masks kept in a map equal Detectron2's separate masks."""
 
 import pickle
 
@@ -13,7 +13,7 @@ SIZE = (40, 60)
 
 @pytest.fixture(params=[torch.uint8, torch.int32])
 def pair(request):
-    """Seven masks, of which one is empty, and Detectron2's own of them."""
+    """Seven masks, one of them empty, and Detectron2's masks of the same objects."""
     torch.manual_seed(0)
     places = torch.randint(0, 9, (10, 15)).repeat_interleave(4, 0).repeat_interleave(4, 1)
     segments = torch.tensor([8, 3, 1, 200, 5, 2, 7])

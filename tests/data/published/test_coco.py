@@ -33,7 +33,7 @@ TRAIN, VAL, FEW = (f"coco_2017_{s}_panoptic_separated" for s in ("train", "val",
 
 
 def expected_labels(png: Path, segments: list[dict]) -> np.ndarray:
-    """Return the labels, painted one segment after the other from the raw colours."""
+    """Return the labels, painted segment by segment from the raw colours."""
     rgb = np.asarray(Image.open(png)).astype(int)
     ids = rgb[..., 0] + 256 * rgb[..., 1] + 65536 * rgb[..., 2]
     labels = np.full(ids.shape, 255)
@@ -96,7 +96,7 @@ def spoil(root: Path, kind: str, change) -> None:
 
 @pytest.mark.parametrize("name, split, number", [(TRAIN, "train2017", 3), (FEW, "val2017", 1)])
 def test_records(root, name, split, number):
-    """Every category and void in every image; instances are those of their own JSON."""
+    """Every category and void occur in every image; instances come from their own JSON."""
     check_data_sets([name], workers=1)
     records = DatasetCatalog.get(name)
     assert len(records) == number

@@ -1,4 +1,4 @@
-"""Cityscapes and ADE20K for Panoptic-FPN, pixel by pixel, and what is refused."""
+"""Cityscapes and ADE20K for Panoptic-FPN, pixel by pixel, and refusals."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The tables of raw labels against other tellings of them."""
+"""The tables of raw labels against independent sources."""
 
 import pytest
 from cityscapesscripts.helpers.labels import labels as cityscapes_labels

@@ -1,4 +1,4 @@
-"""The file of classes: what it may say, and what is wrong with it otherwise."""
+"""The file of classes: allowed contents and faults."""
 
 import pytest
 

@@ -15,7 +15,7 @@ def seed():
 
 @pytest.fixture
 def cfg(semantic_cfg):
-    """Nothing is changed by this one."""
+    """A config whose augmentation changes nothing."""
     semantic_cfg.INPUT.CROP.TYPE = "absolute"
     semantic_cfg.INPUT.CROP.SIZE = [20, 30]
     return semantic_cfg
@@ -100,7 +100,7 @@ def test_crop_is_a_part_of_both(cfg, image, labels):
 
 @pytest.mark.parametrize("share", [1.0, 0.75])
 def test_cap_on_one_class(cfg, share):
-    """Left of column 50 there is one class alone; ignored pixels do not count."""
+    """Left of column 50 there is only one class; ignored pixels do not count."""
     cfg.INPUT.CROP.ENABLED = True
     cfg.INPUT.CROP.SIZE = [10, 20]
     cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = share
@@ -116,7 +116,7 @@ def test_cap_on_one_class(cfg, share):
 
 
 def test_an_image_smaller_than_the_crop_is_padded(cfg, image, labels):
-    """Behind the normalisation the padding is 0, exactly, though the mean is no integer."""
+    """After normalisation the padding is exactly 0, although the mean is not an integer."""
     cfg.INPUT.CROP.ENABLED = True
     cfg.INPUT.CROP.SIZE = [50, 30]
     cfg.INPUT.BRIGHTNESS_SHIFT = 10  # does not touch the padding
@@ -153,7 +153,7 @@ def test_mirror_by_hand():
 
 
 def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):
-    """A mirrored image has its pairs swapped, a turned one not: NumPy's rot90 and flips."""
+    """Results equal NumPy's rot90 and flips; pairs are swapped in mirrored images only."""
     cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
     table = np.array([0, 2, 1] + [255] * 253, np.uint8)
     expected = {}

@@ -1,4 +1,4 @@
-"""The mapper: raw labels to training labels, and the file at fault where that fails."""
+"""The mapper turns raw labels into training labels, and names the file that fails."""
 
 import os
 from pathlib import Path

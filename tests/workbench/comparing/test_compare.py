@@ -21,7 +21,10 @@ SEMANTIC = CONFIGS / "Custom-SemanticSegmentation/ocr_R_101_d8.yaml"
 
 @pytest.mark.parametrize("file", [PANOPTIC, ON_CPU, SEMANTIC])
 def test_the_usual_heads_stand_beside_the_configs_own(file):
-    study = comparison(file, ["SOLVER.MAX_ITER", "7"], [0, 1])
+    levels = ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']")
+    levels += ("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['res4']")
+    opts = ["SOLVER.MAX_ITER", "7", *(levels if file == SEMANTIC else ())]
+    study = comparison(file, opts, [0, 1])
     found = {}
     for name, system in study.systems.items():
         cfg = load_config(str(system.config), list(system.opts))
@@ -31,6 +34,7 @@ def test_the_usual_heads_stand_beside_the_configs_own(file):
         residual, start = cfg.MODEL.OCR.RESIDUAL, cfg.MODEL.OCR.COARSE_START
         assert head == ("ContextSemSegHead" if file == SEMANTIC else "OCRSemSegFPNHead")
         found[name] = cfg.MODEL.CONTEXT.NAME, residual, start
+        assert name != "OCR" or cfg.MODEL.OCR.COARSE_LOSS_WEIGHT > 0
         features = set(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES)
         assert file != SEMANTIC or features == ({"res5"} if name == OURS else {"res4", "res5"})
     own = load_config(str(file), []).MODEL
