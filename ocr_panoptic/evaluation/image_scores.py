@@ -99,7 +99,7 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 
 class ImageScore(NamedTuple):
     """
-    The score of one image, with its losses and the counts behind it.
+    The score of an image, with its losses and the counts behind it.
 
     Attributes:
         file_name: path of the image.

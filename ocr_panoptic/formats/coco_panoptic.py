@@ -161,7 +161,7 @@ def write_panoptic_json(
 
 class TrueSegments(NamedTuple):
     """
-    The true segments of one image.
+    The true segments of an image.
 
     Attributes:
         png: name of the PNG, relative to the folder of all PNGs.

@@ -197,7 +197,7 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """
-    Return the size of an image after decoding all of it, turned by its EXIF data.
+    Return the size of a fully decoded image, turned by its EXIF data.
 
     A file that :func:`read_picture` would not read raises an error with only the reason.
     """
