@@ -89,9 +89,10 @@ test-fast: $(ENV)  ## run the core of them, in about a minute
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two
 	$(PYTHON) -m pytest -m gpu
 
-lint: $(ENV)  ## check style and format
+lint: $(ENV)  ## check style, format and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 
 PYTHONS := 3.10 3.11 3.12 3.13
 

@@ -25,6 +25,8 @@ if ! has detectron2; then
         -r <(grep ^sal-detectron2 "$root/requirements/detectron2.txt")
     rm "$wheel"/detectron2/_C*.so
     sed -i '/^tools\/\|_C\./d' "$wheel"/sal_detectron2-*.dist-info/RECORD
+    # It wants NumPy < 2 and black, and needs neither; pip would report an error.
+    sed -i '/^Requires-Dist/d' "$wheel"/sal_detectron2-*.dist-info/METADATA
     cp -r "$wheel"/detectron2 "$wheel"/sal_detectron2-*.dist-info \
         "$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')"
 fi

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -77,7 +78,7 @@ def decoded_labels(
         fitting = (r for r in readings if label_areas(r).keys() <= known.keys())
         if (labels := next(fitting, None)) is not None:
             return labels, False
-    shown = set() if is_lossy else label_areas(readings[0]).keys() & known.keys()
+    shown = set() if is_lossy else label_areas(readings[0]).keys() & (known or {}).keys()
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
             continue  # the image shows other labels of the data set
@@ -98,7 +99,8 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
-        colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
+        red_green_blue: Any = np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0)
+        colours: Any = color_label(red_green_blue)
         found.insert(0 if len(image.getbands()) > 1 else 1, colours)
     return found, fault
 
@@ -127,13 +129,13 @@ def colours_of(path: str | os.PathLike) -> list[Color]:
 
 
 def _colours(image: Image.Image) -> list[Color]:
-    counts = image.convert("RGB").getcolors()  # None for more than 256
+    counts: Any = image.convert("RGB").getcolors()  # None for more than 256
     return [color for _, color in sorted(counts or [], reverse=True)]
 
 
 def _colours_fault(image: Image.Image) -> str:
     shown = ", ".join(str([*color]) for color in _colours(image)[:8])
-    is_cutout = image.mode == "RGBA" and image.getchannel("A").getextrema()[0] < 255
+    is_cutout = image.mode == "RGBA" and np.asarray(image.getchannel("A")).min() < 255
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
         "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"
