@@ -47,8 +47,7 @@ def read_label_image(
     An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
     whose writer may reorder the indices. An image with several channels has colours, or numbers if
     its channels are equal. If the data set does not know these labels, the image is read in the
-    other way,
-    or else as the nearest labels, see :func:`.nearest_labels`.
+    other way, or else as the nearest labels, see :func:`.nearest_labels`.
 
     Args:
         known: the raw labels of the data set; by default all numbers.
@@ -109,13 +108,14 @@ def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[i
     """
     Yield possible raw labels of values that are only near to them, and how near they lie.
 
-    The candidates are the data set's colours, its numbers, and black and white.
+    The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
     yield from ([(numbers, NOISY)] if numbers else [])
-    yield [0, 255], SMOOTHED
+    if numbers and {*numbers} <= {0, 1, 255}:
+        yield [0, 255], SMOOTHED
 
 
 def _value(label: int) -> list[int]:
