@@ -9,7 +9,7 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env scenes camvid announce-demo announce-demo-semantic demo demo-semantic
+.PHONY: help env install scenes camvid announce-demo announce-demo-semantic demo demo-semantic
 .PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint pins site format
 
 help:  ## print this list
@@ -20,6 +20,9 @@ env: $(ENV)  ## create .venv with pinned versions (done by the other targets whe
 $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detectron2.txt tools/create_env.sh
 	tools/create_env.sh $(VENV) $(BASE_PYTHON)
 	touch $@
+
+install:  ## install into PYTHON=/path/to/python, an environment of your own that has PyTorch
+	tools/install.sh $(PYTHON)
 
 # The demos' config and what differs from it, context scheme, run folder, and data (Detectron2's
 # variable names the root of all data sets).
@@ -86,9 +89,10 @@ test-fast: $(ENV)  ## run the core of them, in about a minute
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two
 	$(PYTHON) -m pytest -m gpu
 
-lint: $(ENV)  ## check style and format
+lint: $(ENV)  ## check style, format and types
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 
 PYTHONS := 3.10 3.11 3.12 3.13
 

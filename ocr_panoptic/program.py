@@ -14,8 +14,8 @@ from .errors import NO_MEMORY, PACKAGE, USER_ERRORS, FailedWriteError, lacks_mem
 
 INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
-    "detectron2": "pip install --no-build-isolation "
-    "git+https://github.com/facebookresearch/detectron2.git (after torch)",
+    "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
+    "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
 # Error numbers that come from the state of a machine, not from a defect.
 STATES = {

@@ -77,8 +77,8 @@ def test_names():
 
 
 # Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi.
-THEIRS = """help nproc-per-node nnodes shm-size ipc memory no-build-isolation strip-components
-logdir gt pred"""
+THEIRS = """help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc memory
+no-build-isolation index-url strip-components logdir gt pred"""
 LOOPS = "train", "val", "schemes"  # flags that programs add in loops
 
 

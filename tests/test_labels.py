@@ -211,3 +211,32 @@ def test_bytes_and_others_alike(values):
     counts = pixel_counts(labels)
     assert counts[: labels.max() + 1].tolist() == np.bincount(labels.ravel()).tolist()
     assert counts.sum() == labels.size
+
+
+LARGE = np.zeros((60, 90), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "areas, known",
+    [
+        ({0: 100, 30: 101, 60: 102, 75: 103}, [0, 100, 200]),  # forgotten classes
+        ({0: 0, 30: 1, 60: 2, 75: 3}, [0, 255]),
+        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin
+    ],
+)
+def test_forgotten_classes_are_no_noise(tmp_path, areas, known):
+    labels = LARGE.copy()
+    for left, value in areas.items():
+        labels[:, left:] = value
+    Image.fromarray(labels).save(tmp_path / "a.png")
+    found = read_label_image(tmp_path / "a.png", {label: i for i, label in enumerate(known)})
+    assert np.array_equal(found, labels)
+
+
+@pytest.mark.parametrize("known", [None, {0: 0, 7: 1, 15: 2, 255: 255}])
+def test_numbers_in_a_jpeg_are_refused(tmp_path, known):
+    labels = LARGE.copy()
+    labels[:, 30:], labels[:, 60:], labels[:2] = 7, 15, 255
+    Image.fromarray(labels).save(tmp_path / "a.jpg")
+    with pytest.raises(ValueError, match="JPEG"):
+        read_label_image(tmp_path / "a.jpg", known)

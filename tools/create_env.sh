@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Create a virtual environment with everything that this project needs, from package registries alone.
-#   tools/create_env.sh VENV_DIR [BASE_PYTHON]
+#   [TORCH_INDEX=https://download.pytorch.org/whl/cpu] tools/create_env.sh VENV_DIR [BASE_PYTHON]
+# TORCH_INDEX adds an index of packages; PyTorch's own for the CPU saves the CUDA libraries.
 # An existing VENV_DIR is rebuilt from nothing, so an interrupted run is repaired by the next one.
 set -euo pipefail
 
@@ -25,18 +26,19 @@ fi
 mkdir -p "$(dirname "$venv")"
 free_mb=$(df --output=avail --block-size=1M "$(dirname "$venv")" | tail -1)
 [ -e "$venv" ] && free_mb=$((free_mb + $(du -sm "$venv" | cut -f1)))
-if [ "$free_mb" -lt 7000 ]; then
-    echo "$venv needs 7 GB (6.2 when complete), and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
+case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.6 and 6.2 when complete
+if [ "$free_mb" -lt "${needed_gb}000" ]; then
+    echo "$venv needs $needed_gb GB, and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
          "free some, or choose another disk with make VENV=/path/to/venv" >&2
     exit 1
 fi
 
-echo "1/4 Creating $venv (6.2 GB when complete, mostly PyTorch with CUDA; 1 to 2 minutes on 2" \
-     "cores with a fast connection)"
+echo "1/4 Creating $venv (at most $needed_gb GB; 1 to 2 minutes on 2 cores with a fast connection)"
 "$base_python" -m venv --clear "$venv"
 python="$venv/bin/python"
 echo "2/4 Installing PyTorch and the other packages"
-"$python" -m pip install --disable-pip-version-check -r "$root/requirements/dev.txt"
+"$python" -m pip install --disable-pip-version-check \
+    ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r "$root/requirements/dev.txt"
 
 echo "3/4 Installing Detectron2"
 # The wheel is tagged for Python 3.10, its Python files run on any: --python-version takes it,

@@ -29,7 +29,7 @@ NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
 # (weights, model, file) -> the weights under the model's names, and the record of their settings or
 # None. Weights that have the model's names are returned unchanged. :mod:`.imagenet` adds itself.
-ADAPTERS: list[Callable[..., tuple[Mapping[str, Any], dict[str, Any] | None]]] = []
+ADAPTERS: list[Callable[..., tuple[Mapping[str, Any], Mapping[str, Any] | None]]] = []
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -78,7 +78,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.strict = strict
         self.min_share = min_share
         self.fit: Fit | None = None
-        self.record: dict[str, Any] | None = None
+        self.record: Mapping[str, Any] | None = None
         self.identity = identity
         self.by_class = by_class
         self.rows: Rows | None = None
@@ -221,6 +221,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
         """Write the keys to the log only, since :meth:`summary` is for users."""
+        assert self.fit is not None
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:

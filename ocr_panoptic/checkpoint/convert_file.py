@@ -118,7 +118,7 @@ def _head(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     if f"{HEAD}coarse.0.weight" not in shapes:  # SegFix
         return {}
     coarse = shapes[f"{HEAD}coarse.0.weight"]
-    settings = {
+    settings: dict[str, Any] = {
         "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS": coarse[0],
         "MODEL.SEM_SEG_HEAD.COARSE_KERNEL": coarse[-1],
     }

@@ -85,8 +85,8 @@ class Fit:
         for part, names in parts.items():
             unfilled = [name for name in names if name in self.faults]
             shown = [name.removeprefix(f"{part}.") for name in unfilled[:2]]
-            shown = ", ".join(shown + ["..."] * (len(unfilled) > 2))
-            rows.append([part, len(names), len(names) - len(unfilled), shown])
+            shown += ["..."] * (len(unfilled) > 2)
+            rows.append([part, len(names), len(names) - len(unfilled), ", ".join(shown)])
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:

@@ -60,6 +60,7 @@ def imagenet_to_backbone(
     Returns:
         the renamed weights; ``weights`` itself if its names are the model's, or unknown
     """
+    tensors: Mapping[str, Any]
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):
         return weights
@@ -86,6 +87,7 @@ def imagenet_to_backbone(
     needed = {
         k for k in model_shapes if k.startswith(prefix) and not k.endswith("num_batches_tracked")
     }
+    faults: list[tuple[str, Any, Any]]
     faults = [(k, "missing", model_shapes[k]) for k in sorted(needed - set(renamed.values()))]
     faults += [
         (k, tuple(tensors[name].shape), model_shapes[k])
@@ -137,7 +139,7 @@ def adapt_published(
     if not renames:
         return weights, None
     # A timm network knows the layouts of its files.
-    network = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
+    network: Any = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
     renamed = imagenet_to_backbone(weights, shapes, file, network and network.to_timm_names)
     if renamed is weights:
         return weights, None

@@ -34,7 +34,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the newest whole checkpoint of a folder, from any run; "" if there is none."""
+    """Return the newest whole checkpoint of a folder, from any run; "" without any."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")

@@ -18,8 +18,9 @@ def check_recorded(file: str, record: object) -> None:
     """Refuse a record that no conversion has written; None means a file without a record."""
     if record is None:
         return
-    is_mapping = isinstance(record, Mapping) and {"source", "file"} <= record.keys()
-    settings = record.get("settings") if is_mapping else None
+    settings = None
+    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
+        settings = record.get("settings")
     if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
         raise UserError(
             f"{file}: its record of where the weights come from cannot be read; convert the "
@@ -62,8 +63,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
         strict: raise an error instead of a warning. For evaluation: its numbers would be wrong. A
             training may continue from the weights with other settings.
     """
-    faults = differing_settings(cfg, record["settings"]) if record else []
-    if not faults:
+    if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
     message = (
         f"The weights come from {record['source']} ({record['file']}) and expect other settings:"

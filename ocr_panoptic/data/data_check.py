@@ -53,7 +53,7 @@ DETECTRON2S_SIZES = MappingProxyType(
 @dataclass(frozen=True)
 class ClassSummary:
     """
-    A class, and how much of it a split shows.
+    A class, and its share in a split.
 
     Attributes:
         kind: "thing", "stuff" or "class".
@@ -260,7 +260,7 @@ def _check_images(
 
 
 def state_of(path: str) -> tuple[int, int]:
-    """Return the size and the time of the last change; (-1, -1) if there is no file."""
+    """Return the size and the time of the last change; (-1, -1) without a file."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

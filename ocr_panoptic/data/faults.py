@@ -1,4 +1,4 @@
-"""Faults of a data set, gathered so that all of them are reported at once."""
+"""Faults of a data set, gathered so that they are reported together."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write the faults that are raised inside to a file, if a message cannot show all of them."""
+    """Write the faults that are raised inside to a file, if they are too many for a message."""
     try:
         yield
     except DataFaults as error:

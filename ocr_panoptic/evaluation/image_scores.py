@@ -35,7 +35,7 @@ Shape letters: N images; K classes; C categories; S counts.
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 
 class ImageScore(NamedTuple):
     """
-    The score of one image, with its losses and the counts behind it.
+    The score of an image, with its losses and the counts behind it.
 
     Attributes:
         file_name: path of the image.
@@ -137,6 +137,8 @@ def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
     """Write a row for each image, the worst first: "file_name", the metric, the losses."""
-    rows = [{"file_name": s.file_name, metric: s.score, **s.losses} for s in scores]
+    rows: list[dict[str, Any]] = [
+        {"file_name": s.file_name, metric: s.score, **s.losses} for s in scores
+    ]
     rows.sort(key=lambda row: (math.isnan(row[metric]), row[metric], row["file_name"]))
     write_table(rows, image_scores_file(folder, task))

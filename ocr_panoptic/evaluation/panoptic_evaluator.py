@@ -146,7 +146,7 @@ def _class_names(categories: list[dict], metadata) -> list[str]:
 
 
 def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
-    occurs = quality.counts.any(axis=1)
+    occurs = quality.counts.sum(axis=1) > 0
     things = quality.isthing
     groups = (("all", "", ...), ("things", "_th", things), ("stuff", "_st", ~things))
     metrics = ("PQ", "SQ", "RQ", "BoundaryPQ")

@@ -27,8 +27,8 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     np.not_equal(flat[0][1:], flat[0][:-1], out=changes)
     for values in flat[1:]:
         changes |= values[1:] != values[:-1]
-    starts = np.flatnonzero(starts)
-    return [values.take(starts) for values in flat], np.diff(starts, append=size)
+    first = np.flatnonzero(starts)
+    return [values.take(first) for values in flat], np.diff(first, append=size)
 
 
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:

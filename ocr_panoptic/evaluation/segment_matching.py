@@ -29,7 +29,7 @@ UNNAMED = -1  # no segment has it
 
 
 class ImageMatches(NamedTuple):
-    """Matched and unmatched segments of one image, as category ids."""
+    """Matched and unmatched segments of an image, as category ids."""
 
     true_positives: list[tuple[int, float]]  # (category id, IoU), by the id of the true segment
     false_positives: list[int]
@@ -130,7 +130,7 @@ def match(
         iou: float64 [..., G, P].
         true_categories, is_crowd: [G].
         crowds: int64 [P], for each predicted segment the true segment that is the crowd of its
-            category; G if there is no such crowd.
+            category; G without such a crowd.
         categories: [P], categories of the predicted segments.
 
     Returns:

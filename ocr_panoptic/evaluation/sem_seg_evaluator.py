@@ -118,7 +118,7 @@ class SemSegCounts(NamedTuple):
             else count_calibration(truth, prediction, confidence, ignore_label),
         )
 
-    def __add__(self, other: "SemSegCounts") -> "SemSegCounts":
+    def __add__(self, other: "SemSegCounts") -> "SemSegCounts":  # type: ignore[override]
         return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
     def scores(self, class_names: Sequence[str]) -> dict[str, float]:
@@ -130,7 +130,7 @@ class SemSegCounts(NamedTuple):
         - "ECE", if there are confidences.
         """
         intersection, union = self.boundaries.T
-        occurs = self.confusion.any(axis=1)
+        occurs = self.confusion.sum(axis=1) > 0
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
         mean = float(np.sum(iou[occurs]) / count_several(occurs))

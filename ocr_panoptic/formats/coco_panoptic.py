@@ -34,8 +34,8 @@ MAX_ID = 256**3 - 1
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
     """Return the data set's ids of the model's "thing" or "stuff" classes, in the model's order."""
-    contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
-    return sorted(contiguous, key=contiguous.get)
+    contiguous: dict[int, int] = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
+    return sorted(contiguous, key=contiguous.__getitem__)
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
@@ -161,7 +161,7 @@ def write_panoptic_json(
 
 class TrueSegments(NamedTuple):
     """
-    The true segments of one image.
+    The true segments of an image.
 
     Attributes:
         png: name of the PNG, relative to the folder of all PNGs.

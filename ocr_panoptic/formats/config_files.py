@@ -39,7 +39,7 @@ class _ConfigFile(CfgNode):
 def default_config() -> CfgNode:
     """Return the default config from Detectron2's file, without waiting for Detectron2 itself."""
     spec = importlib.util.find_spec("detectron2")
-    if spec is None:
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
     file = Path(spec.origin).parent / "config/defaults.py"
     found = {"CN": CfgNode}
@@ -166,7 +166,7 @@ def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     Args:
         prefix: what the names begin with, such as "SOLVER." for that section.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for key, value in cfg.items():
         if isinstance(value, dict):
             values |= values_by_key(value, f"{prefix}{key}.")

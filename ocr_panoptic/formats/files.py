@@ -64,7 +64,7 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
-        tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=os.fsdecode(folder)).close()
     except OSError as error:
         raise UserError(
             f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -46,8 +47,7 @@ def read_label_image(
     An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
     whose writer may reorder the indices. An image with several channels has colours, or numbers if
     its channels are equal. If the data set does not know these labels, the image is read in the
-    other way,
-    or else as the nearest labels, see :func:`.nearest_labels`.
+    other way, or else as the nearest labels, see :func:`.nearest_labels`.
 
     Args:
         known: the raw labels of the data set; by default all numbers.
@@ -77,7 +77,7 @@ def decoded_labels(
         fitting = (r for r in readings if label_areas(r).keys() <= known.keys())
         if (labels := next(fitting, None)) is not None:
             return labels, False
-    shown = set() if is_lossy else label_areas(readings[0]).keys() & known.keys()
+    shown = set() if is_lossy else label_areas(readings[0]).keys() & (known or {}).keys()
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
             continue  # the image shows other labels of the data set
@@ -98,7 +98,8 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
-        colours = color_label(np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0))
+        red_green_blue: Any = np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0)
+        colours: Any = color_label(red_green_blue)
         found.insert(0 if len(image.getbands()) > 1 else 1, colours)
     return found, fault
 
@@ -107,13 +108,14 @@ def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[i
     """
     Yield possible raw labels of values that are only near to them, and how near they lie.
 
-    The candidates are the data set's colours, its numbers, and black and white.
+    The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
     yield from ([(numbers, NOISY)] if numbers else [])
-    yield [0, 255], SMOOTHED
+    if numbers and {*numbers} <= {0, 1, 255}:
+        yield [0, 255], SMOOTHED
 
 
 def _value(label: int) -> list[int]:
@@ -127,13 +129,13 @@ def colours_of(path: str | os.PathLike) -> list[Color]:
 
 
 def _colours(image: Image.Image) -> list[Color]:
-    counts = image.convert("RGB").getcolors()  # None for more than 256
+    counts: Any = image.convert("RGB").getcolors()  # None for more than 256
     return [color for _, color in sorted(counts or [], reverse=True)]
 
 
 def _colours_fault(image: Image.Image) -> str:
     shown = ", ".join(str([*color]) for color in _colours(image)[:8])
-    is_cutout = image.mode == "RGBA" and image.getchannel("A").getextrema()[0] < 255
+    is_cutout = image.mode == "RGBA" and np.asarray(image.getchannel("A")).min() < 255
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
         "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"

@@ -13,7 +13,9 @@ CLOSEST = 32  # least distance at which two labels can be told apart
 # Distances from a label that values may have inside an area: in JPEG files, in files converted from
 # JPEG, and in others, where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
-_FEWEST = 3  # unknown values; if there are fewer, they are forgotten classes
+# Unknown values beside two labels, and beside more; if there are fewer, they are forgotten classes.
+_FEWEST, _FEWEST_OF_MANY = 3, 16
+_ROUNDING = 4  # distance by which JPEG shifts a flat area of another label than black and white
 
 
 def nearest_labels(
@@ -33,10 +35,10 @@ def nearest_labels(
     Returns:
         int64 [H, W], 0..K-1.
     """
-    meant = np.array(values, np.float64)  # [K, C]
-    gaps = np.linalg.norm(meant[:, None] - meant, axis=2)
     import cv2
 
+    meant = np.array(values, np.float64)  # [K, C]
+    gaps = np.linalg.norm(meant[:, None] - meant, axis=2)
     if image.mode.startswith(("I", "F")):
         return None  # more than 8 bits
     gap = min(gaps[np.triu_indices(len(meant), 1)], default=0)
@@ -46,11 +48,18 @@ def nearest_labels(
     shifts = np.arange(meant.shape[1], dtype=np.uint32) * 8
     codes = (pixels.reshape(*pixels.shape[:2], -1) << shifts).sum(2)
     found, inverse = np.unique(codes, return_inverse=True)
-    distances = np.linalg.norm((found[:, None] >> shifts & 255)[:, None] - meant, axis=2)
-    places, nearest = distances.argmin(1), distances.min(1)
+    colours = found[:, None] >> shifts & 255
+    places, nearest = np.zeros(len(found), np.int64), np.full(len(found), np.inf)
+    for place, value in enumerate(meant):  # all distances at once would fill the memory
+        distance = np.linalg.norm(colours - value, axis=1)
+        places[distance < nearest] = place
+        nearest = np.minimum(nearest, distance)
     if len(found) > 1 and not places.any():
         return None  # numbers such as 0, 1, 2
-    if noise != LOSSY and (nearest > 0).sum() < _FEWEST:
+    fewest, rounding = (_FEWEST, 0) if len(meant) == 2 else (_FEWEST_OF_MANY, _ROUNDING)
+    if noise != LOSSY and (nearest > 0).sum() < fewest:
+        return None
+    if noise == NOISY and _has_flat_area(inverse.reshape(codes.shape), nearest > rounding):
         return None
     far = nearest > min(gap / 4, noise)
     places, far = (a[inverse].reshape(codes.shape) for a in (places, far.astype(np.uint8)))
@@ -66,3 +75,21 @@ def nearest_labels(
         table[owners[far == 0]] = places[far == 0]
         places = table[owners]
     return places
+
+
+def _has_flat_area(values: np.ndarray, is_foreign: np.ndarray) -> bool:
+    """
+    Return whether a foreign value has an area of its own, as a forgotten class has.
+
+    Args:
+        values: int64 [H, W], places in a list of values.
+        is_foreign: bool [number of values], values that are no label.
+    """
+    import cv2
+
+    counts = np.bincount(values.ravel(), minlength=len(is_foreign))
+    square = np.ones((5, 5), np.uint8)
+    return any(
+        cv2.erode((values == value).astype(np.uint8), square, borderValue=0).any()
+        for value in np.flatnonzero(is_foreign & (counts > values.size / 1000))
+    )

@@ -13,7 +13,7 @@ Shape letters: H, W size of the image. ``Array`` stands for NumPy arrays and ten
 
 import os
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from ocr_panoptic.errors import UserError
 
 from .matlab import read_variable
 
-Array = TypeVar("Array")  # a NumPy array or a tensor
+if TYPE_CHECKING:
+    import torch
+
+Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 
 # (down, right) of each direction: left, up-left, up, up-right, right, down-right, down, down-left.
 # A diagonal step is one row and one column.

@@ -197,7 +197,7 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """
-    Return the size of an image after decoding all of it, turned by its EXIF data.
+    Return the size of a fully decoded image, turned by its EXIF data.
 
     A file that :func:`read_picture` would not read raises an error with only the reason.
     """
@@ -241,8 +241,8 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         raise UserError("was not found") from error
     except Image.DecompressionBombError as error:
         raise UserError(
-            f"has more than {2 * Image.MAX_IMAGE_PIXELS / 1e6:.6g} megapixels; to allow them, "
-            f"set the environment variable {MAX_MEGAPIXELS} to a larger number"
+            f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "
+            f"them, set the environment variable {MAX_MEGAPIXELS} to a larger number"
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)

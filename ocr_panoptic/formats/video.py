@@ -63,7 +63,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
         for frame in frames:
             if writer is None:
                 size = frame.shape[1], frame.shape[0]
-                codec = cv2.VideoWriter_fourcc(*CODEC)
+                codec = cv2.VideoWriter.fourcc(*CODEC)
                 writer = cv2.VideoWriter(str(unfinished), codec, fps, size)
                 if not writer.isOpened():
                     raise FailedWriteError(

@@ -5,6 +5,7 @@ Shape shorthand: N images, I input channels, O output channels, h w feature size
 """
 
 from functools import partial
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +39,7 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     return scale, shift
 
 
-def _is_affine(norm: nn.Module | None) -> bool:
+def _is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
     learns = isinstance(norm, _BatchNorm) and norm.training
     return not learns and getattr(norm, "running_var", None) is not None
 
@@ -95,7 +96,7 @@ def is_pixel_major(x: Tensor) -> bool:
     return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
-def as_map(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
     """Return pixels [N, C, P] as a map [N, C, h, w], in the same memory order."""
     if is_pixel_major(pixels):
         # A plain unflatten would give a single image a stride that PyTorch takes for channel after

@@ -121,7 +121,7 @@ class RegionContext(ContextScheme):
         **options: Any,
     ):
         super().__init__(out_channels, **options)
-        self.delta = self.conv_norm_relu(in_channels, key_channels)
+        self.delta: nn.Module = self.conv_norm_relu(in_channels, key_channels)
         self.rho = self.conv_norm_relu(key_channels, out_channels)
         self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 

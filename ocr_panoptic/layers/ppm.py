@@ -132,10 +132,11 @@ class PPMOCR(OCR):
         ]
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
-    def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm) -> Tensor:
+    def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
         """Return g([x; y; pooled maps]); see :meth:`.RegionContext.fuse`."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
+        assert extra is not None  # of extra_term
         values, cells = extra
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, y.flatten(2), add_to=z)

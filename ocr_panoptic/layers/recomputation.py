@@ -39,8 +39,8 @@ def _running_statistics_kept(module: nn.Module) -> Iterator[None]:
     # A counter of None is not enough: PyTorch's SyncBatchNorm does not train without a counter.
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     settings = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
-    for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, norm.num_batches_tracked.clone()
+    for norm, (_, count) in zip(norms, settings):
+        norm.momentum, norm.num_batches_tracked = 0.0, None if count is None else count.clone()
     try:
         yield
     finally:

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Tensor:
+def resize(x: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
     """
     Resize maps bilinearly, without antialiasing.
 
@@ -24,7 +24,7 @@ def resize(x: Tensor, size: tuple[int, int], align_corners: bool = False) -> Ten
 
 
 def one_hot_labels(
-    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, int]
+    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, ...]
 ) -> Tensor:
     """
     Return one-hot labels at feature size, for :class:`.GroundTruthOCR`.

@@ -5,6 +5,8 @@ Shape shorthand: N images, C channels of the augmented representations, K classe
 scale.
 """
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from .conv import ConvNormReLU
@@ -24,7 +26,7 @@ class ScaleAttention(nn.Sequential):
     """
 
     def __init__(self, in_channels: int, channels: int, *, norm: str, negative_slope: float = 0.0):
-        kinds = {"norm": norm, "negative_slope": negative_slope}
+        kinds: dict[str, Any] = {"norm": norm, "negative_slope": negative_slope}
         super().__init__(
             ConvNormReLU(in_channels, channels, kernel_size=3, **kinds),
             ConvNormReLU(channels, channels, kernel_size=3, **kinds),

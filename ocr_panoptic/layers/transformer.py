@@ -23,8 +23,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     of PyTorch's kernel does not grow with L * M (on CPUs it needs C = D).
     """
     # The fast kernels need a dimension for heads.
-    heads = (t.unsqueeze(1) for t in (queries, keys, values))
-    return F.scaled_dot_product_attention(*heads).squeeze(1)
+    queries, keys, values = (t.unsqueeze(1) for t in (queries, keys, values))
+    return F.scaled_dot_product_attention(queries, keys, values).squeeze(1)
 
 
 class SelfAttentionUnit(nn.Module):

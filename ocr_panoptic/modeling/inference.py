@@ -123,7 +123,7 @@ class SemanticInference:
             logits_fn: the network.
             image: normalised, [N,3,H,W].
             size: (Ho, Wo) of the labels.
-            divisor: images are padded with 0 at the bottom and on the right to multiples of it
+            divisor: images are padded with 0 at the bottom and on the right to its multiples
                 (``size_divisibility`` of the backbone); 0 or 1 for no padding.
 
         Returns:
@@ -375,7 +375,7 @@ def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tens
 
     Args:
         maps: N maps [..., H, W].
-        divisor: the sides of the result are multiples of it.
+        divisor: the sides of the result are its multiples.
         value: padding at the right and at the bottom.
 
     Returns:

@@ -51,7 +51,7 @@ class InferenceOutput(Mapping[str, Any]):
 
 def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], Tensor]]:
     """
-    Return the functions of "labels", "confidence" and "sem_seg" for the scores of one image.
+    Return the functions of "labels", "confidence" and "sem_seg" for the scores of an image.
 
     "confidence" also stores the labels: ask for it first, and the scores are computed once.
     """

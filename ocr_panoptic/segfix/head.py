@@ -1,5 +1,7 @@
 """The head of SegFix: is a pixel near a boundary, and in which direction is the inside?"""
 
+from typing import Any
+
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
@@ -53,7 +55,7 @@ class SegFixHead(nn.Module):
         self.loss_weight = loss_weight
         self.align_corners = align_corners
 
-        kinds = {"kernel_size": 1, "norm": norm, "negative_slope": negative_slope}
+        kinds: dict[str, Any] = {"kernel_size": 1, "norm": norm, "negative_slope": negative_slope}
 
         def branch(classes: int) -> nn.Sequential:
             return nn.Sequential(
@@ -89,7 +91,10 @@ class SegFixHead(nn.Module):
             In training (None, losses), else (the logits of :meth:`layers`, {}).
         """
         logits = self.layers(features)
-        return (None, self.losses(*logits, targets)) if self.training else (logits, {})
+        if not self.training:
+            return logits, {}
+        assert targets is not None
+        return None, self.losses(*logits, targets)
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the logits of (inside, boundary) [N, 2, h, w] and of directions [N, 8, h, w]."""

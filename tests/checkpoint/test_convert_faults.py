@@ -149,7 +149,7 @@ def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
 @pytest.mark.parametrize(
     "file, output, message",
     [
-        ("nowhere.pth", "out.pth", "nowhere.pth: no such file"),
+        ("nowhere.pth", "out.pth", "nowhere.pth: file not found"),
         ("text.pth", "out.pth", "text.pth is not a checkpoint"),
         ("text.pth", "text.pth", "text.pth: the converted file would replace the published one"),
         ("text.pth", "out.onnx", "out.onnx: expected a name that ends in .pth or .safetensors"),

@@ -66,7 +66,6 @@ def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(
     "fixtures, flags, fault",
     [
         (["one_gpu"], "--num-gpus 2", "--num-gpus is 2, but torch sees 1 GPU.*torchrun"),
-        (["one_gpu"], "--num-gpus 0", "--num-gpus is 0"),
         ([], "--num-gpus 2", "--num-gpus is 2, but torch sees 0 GPU"),
         (["one_gpu", "torchrun"], "", "torchrun starts 2 processes .* Use --nproc-per-node 1"),
         (["torchrun"], "--num-gpus 2", "leave out --num-gpus"),

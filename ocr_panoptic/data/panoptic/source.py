@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PanopticSource:
     """
-    The records of a split; a call returns all of them in Detectron2's form.
+    The records of a split; a call returns them in Detectron2's form.
 
     A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
     category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with

@@ -31,7 +31,7 @@ FIRST, MOST = 20, 40  # label images that are searched for foreign labels; label
 @dataclass(frozen=True)
 class SemanticSource:
     """
-    The records of a split; a call returns all of them, see :func:`load_semantic`.
+    The records of a split; a call returns them, see :func:`load_semantic`.
 
     Attributes:
         name: name of the data set.

@@ -16,6 +16,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
 from ocr_panoptic.errors import UserError
@@ -121,12 +123,22 @@ def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
     return image_file(folder, [entry[0].relative_to(folder).as_posix()])
 
 
+def _numbers_or_mask(path: Path) -> np.ndarray:
+    """Return numbers of objects [H, W], or 0 and 255 for a mask with grey borders or of JPEG."""
+    if path.suffix.lower() not in (".jpg", ".jpeg"):
+        numbers = read_label_image(path)
+        shown = np.unique(numbers)
+        if 255 not in shown or len(shown) == shown[-1] - shown[0] + 1:
+            return numbers
+    return read_label_image(path, {0: 0, 255: 1})
+
+
 def _read(
     image: AnnotatedImage, entry: tuple[Path, list[tuple[Path, str]]], instance: bool | None
 ) -> AnnotatedImage:
     def segments(found: tuple[Path, str]) -> list[Segment]:
         path, label = found
-        values = read_label_image(path, {0: 0, 255: 1})
+        values = _numbers_or_mask(path)
         check_size(image, *values.shape)
         return [Segment(label, mask, instance) for _, mask in masks_of_map(values)]
 

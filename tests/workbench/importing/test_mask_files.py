@@ -65,6 +65,17 @@ def test_numbered_objects_and_smoothed_masks(tmp_path, caplog):
     assert "1 images have no mask, and are left out: none.png" in caplog.text
 
 
+def test_many_small_numbered_objects_stay_apart(tmp_path):
+    spots = np.zeros((80, 80), np.uint8)
+    spots[::4, ::8] = np.arange(1, 201).reshape(20, 10)
+    spots[1::4, ::8] = spots[::4, ::8]
+    for folder, pixels in (("i", spots), ("m", spots)):
+        (tmp_path / folder).mkdir()
+        Image.fromarray(pixels).save(tmp_path / folder / "a.png")
+    (image,) = read_masks(tmp_path / "m", tmp_path / "i")
+    assert [s.pixels().sum() for s in image.segments] == [2] * 200
+
+
 def test_masks_that_fit_no_image(tmp_path):
     for name in ("i/p/1.png", "i/q/1.png", "i/2.png"):
         save(tmp_path / name, np.zeros((12, 16, 3), np.uint8))

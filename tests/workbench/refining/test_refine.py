@@ -68,7 +68,6 @@ def test_the_oracle_mends_predictions(tiny_data, clean_catalog, tmp_path):
     "predictions, output, message",
     [
         ("none", "out", "none: not a folder with label PNGs"),
-        ("gone", "out", "gone: not a folder with label PNGs"),
         ("other", "out", "1 of 1 predictions .*: b. .* 2: city/a, town/a"),
         ("twice", "out", "1 of 1 predictions .*: a"),
         ("small", "out", "a.png: the prediction has 17x6 pixels, the offsets 17x12"),
