@@ -12,7 +12,7 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.complete_config import check_solver, scaled
+from ocr_panoptic.engine.complete_config import check_solver, scaled_to_processes
 from ocr_panoptic.engine.run_info import portable
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
@@ -178,4 +178,4 @@ def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(scaled(cfg, 2), 2)
+        check_solver(scaled_to_processes(cfg, 2), 2)
