@@ -44,8 +44,8 @@ class Run(NamedTuple):
 
 def setup(args: argparse.Namespace) -> Run:
     """
-    Resolve a run, as Detectron2's ``default_setup`` does: check config, data and weights, and set
-    up log and seed, before anything is built. The log is the only file in OUTPUT_DIR that changes.
+    Resolve a run, as Detectron2's ``default_setup`` does: check config and weights, and set up log
+    and seed, before anything is built. The log is the only file in OUTPUT_DIR that changes.
     In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
@@ -79,7 +79,7 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif not (args.resume or args.overwrite):
         check_unused(cfg.OUTPUT_DIR)
-    written, warnings = complete_config(cfg, training=training, checks_data=True)
+    written, warnings = complete_config(cfg, training=training, needs_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
     if training:
