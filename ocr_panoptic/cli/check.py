@@ -58,7 +58,11 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
+    from ocr_panoptic.engine.complete_config import (
+        check_solver,
+        complete_config,
+        scaled_to_processes,
+    )
     from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.engine.run_check import check_run
 
@@ -67,7 +71,7 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     with faults_listed(cache_folder() / "faults.txt"):
         completed = complete_config(cfg, training=True)
-    cfg = scaled(cfg, gpus)
+    cfg = scaled_to_processes(cfg, gpus)
     check_solver(cfg, gpus)
     found = check_run(cfg, resume=args.resume)
     found.warnings += completed.warnings

@@ -42,15 +42,15 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
     from ocr_panoptic.engine.run_check import check_run_data
-    from ocr_panoptic.engine.setup import alone, claimed
+    from ocr_panoptic.engine.setup import locked_folder, sole_run
 
-    with alone():
+    with sole_run():
         with faults_listed(cache_folder() / "faults.txt"):
             cfg, written = setup(args)
             check_run_data(cfg, training=not args.eval_only)
         if args.eval_only:
             return Trainer.evaluate(cfg)
-        with claimed(cfg.OUTPUT_DIR):
+        with locked_folder(cfg.OUTPUT_DIR):
             trainer = Trainer(cfg, written)
             trainer.resume_or_load(resume=args.resume)
             return trainer.train()

@@ -24,8 +24,10 @@ def load_config(
     settings: Mapping[str, Any] | None = None,
 ) -> CfgNode:
     """
-    Read a config file, data files, and the overrides of the command line. MODEL.TRUST_PICKLE counts
-    only among the overrides: a stranger's config must not run code in a stranger's weights.
+    Read a config file, data files, and the overrides of the command line.
+
+    MODEL.TRUST_PICKLE counts only among the overrides: a stranger's config must not allow the
+    code in a stranger's weights.
 
     Args:
         config_file: file, folder of a run, name of a config of the package, or "" for the defaults.
@@ -76,8 +78,11 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
-    """Return the KEY VALUE overrides that reset all keys which the chosen model does not read, see
-    :func:`check_unread_keys`."""
+    """
+    Return the KEY VALUE overrides that reset each key that the chosen model does not read.
+
+    :func:`check_unread_keys` refuses other values of these keys.
+    """
     default = _defaults()
     names = sorted(unread_keys(cfg))
     names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
@@ -92,8 +97,9 @@ def _defaults() -> CfgNode:
 
 def check_unread_keys(cfg: CfgNode) -> None:
     """
-    Refuse keys that differ from their default although the chosen model does not read them. For
-    keys that have no effect in a plain baseline, only warn.
+    Refuse keys that differ from their default although the chosen model does not read them.
+
+    Keys without effect on a plain baseline only give a warning.
 
     Args:
         cfg: config before norms and device of this machine are set.
