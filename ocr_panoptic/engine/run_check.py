@@ -32,7 +32,7 @@ class RunCheck:
 
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
-        faults: sentences about everything that would stop the run.
+        faults: sentences about everything that would stop the training.
         warnings: sentences about settings that are allowed but seldom intended.
     """
 
