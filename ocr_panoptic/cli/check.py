@@ -56,7 +56,11 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
             "at least 1."
         )
     check_arguments(args)
-    from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
+    from ocr_panoptic.engine.complete_config import (
+        check_solver,
+        complete_config,
+        scaled_to_processes,
+    )
     from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.engine.run_check import check_run
 
@@ -64,7 +68,7 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     completed = complete_config(cfg, training=True)
-    cfg = scaled(cfg, gpus)
+    cfg = scaled_to_processes(cfg, gpus)
     check_solver(cfg, gpus)
     found = check_run(cfg, resume=args.resume)
     found.warnings += completed.warnings

@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
-    from ocr_panoptic.engine.trained_model import named_model
+    from ocr_panoptic.engine.trained_model import resolve_model
 
     if args.weights or args.config_file:
-        named = named_model(args.config_file, args.weights, args.opts)
+        named = resolve_model(args.config_file, args.weights, args.opts)
         args.config_file, args.settings = named.config, named.settings
         args.opts = named.opts + args.opts
     return args

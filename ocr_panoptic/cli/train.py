@@ -39,13 +39,13 @@ def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
 def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in a process of :func:`.launch`; return the metrics in the main process."""
     from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.setup import alone, claimed
+    from ocr_panoptic.engine.setup import locked_folder, sole_run
 
-    with alone():
+    with sole_run():
         cfg, written = setup(args)
         if args.eval_only:
             return Trainer.evaluate(cfg)
-        with claimed(cfg.OUTPUT_DIR):
+        with locked_folder(cfg.OUTPUT_DIR):
             trainer = Trainer(cfg, written)
             trainer.resume_or_load(resume=args.resume)
             return trainer.train()

@@ -1,4 +1,4 @@
-"""Checks of a config by the table of config.py, before anything is read or built."""
+"""Checks of a config by the table in config.py, before anything is read or built."""
 
 import logging
 
@@ -26,8 +26,11 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
-    """Return the KEY VALUE overrides that reset all keys which the chosen model does not read, see
-    :func:`check_unread_keys`."""
+    """
+    Return the KEY VALUE overrides that reset each key that the chosen model does not read.
+
+    :func:`check_unread_keys` refuses other values of these keys.
+    """
     default = _defaults()
     names = sorted(unread_keys(cfg))
     names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
@@ -42,8 +45,9 @@ def _defaults() -> CfgNode:
 
 def check_unread_keys(cfg: CfgNode) -> None:
     """
-    Refuse keys that differ from their default although the chosen model does not read them. For
-    keys that have no effect in a plain baseline, only warn.
+    Refuse keys that differ from their default although the chosen model does not read them.
+
+    Keys without effect on a plain baseline only give a warning.
 
     Args:
         cfg: config before norms and device of this machine are set.

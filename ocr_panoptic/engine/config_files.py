@@ -21,8 +21,10 @@ def load_config(
     settings: Mapping[str, Any] | None = None,
 ) -> CfgNode:
     """
-    Read a config file, data files, and the overrides of the command line. MODEL.TRUST_PICKLE counts
-    only among the overrides: a stranger's config must not run code in a stranger's weights.
+    Read a config file, data files, and the overrides of the command line.
+
+    MODEL.TRUST_PICKLE counts only among the overrides: a stranger's config must not allow the
+    code in a stranger's weights.
 
     Args:
         config_file: file, folder of a run, name of a config of the package, or "" for the defaults.

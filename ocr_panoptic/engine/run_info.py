@@ -61,9 +61,12 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Return the hash of names, types, shapes and values of a model's tensors, without batch
-    counters and the config's pixel statistics. It is equal for every file and process. An
-    :class:`.InferenceModel` has the hash of its original model."""
+    """
+    Return the hash of names, types, shapes and values of a model's tensors.
+
+    Batch counters and the config's pixel statistics are left out, so the hash is equal for every
+    file and process. An :class:`.InferenceModel` has the hash of its original model.
+    """
     if made_of := getattr(model, "made_of", ""):
         return made_of
     digest = hashlib.sha256()
@@ -76,7 +79,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return the config of an evaluation of these weights for use on every machine."""
+    """Return an evaluation's config with these weights, for use on every machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -97,8 +100,12 @@ def machine_name(device: str) -> str:
 
 
 def inference_precision(cfg: CfgNode) -> str:
-    """Return what TEST.PRECISION is on this machine: "auto" is bfloat16 on a CPU that has
-    instructions for it, and float32 elsewhere, because no GPU has been measured."""
+    """
+    Return TEST.PRECISION on this machine.
+
+    "auto" is bfloat16 on a CPU that has instructions for it, else float32, because no GPU has been
+    measured.
+    """
     if cfg.TEST.PRECISION != "auto":
         return cfg.TEST.PRECISION
     is_fast = cfg.TEST.OPTIMIZED and cfg.MODEL.DEVICE == "cpu" and cpu_computes_bfloat16()
@@ -107,7 +114,7 @@ def inference_precision(cfg: CfgNode) -> str:
 
 @functools.cache
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the processor has AVX512-BF16 or AMX. Without them bfloat16 is slower."""
+    """Return whether the CPU has AVX512-BF16 or AMX; without them, bfloat16 is slower."""
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})

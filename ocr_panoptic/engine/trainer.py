@@ -26,8 +26,11 @@ from .training import ResumableTrainer
 
 
 class Trainer(ResumableTrainer):
-    """A trainer that evaluates the deployed model as ``DefaultTrainer`` does, with this package's
-    evaluators, and writes the result files."""
+    """
+    A trainer that evaluates the model for inference and writes the result files.
+
+    It evaluates as ``DefaultTrainer`` does, with this package's evaluators.
+    """
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         check_inference_keys(cfg)
@@ -36,8 +39,11 @@ class Trainer(ResumableTrainer):
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """Evaluate the weights that the config names, and return the results of :meth:`test`. End
-        the program if they are not TEST.EXPECTED_RESULTS."""
+        """
+        Evaluate the config's weights, and return the results of :meth:`test`.
+
+        The program ends if the results differ from TEST.EXPECTED_RESULTS.
+        """
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
@@ -63,8 +69,9 @@ class Trainer(ResumableTrainer):
         cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
     ) -> dict:
         """
-        Evaluate the main process's model as Detectron2's ``test`` does, and write the result files
-        of every data set.
+        Evaluate the main process's model as Detectron2's ``test`` does.
+
+        The result files of every data set are written.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.
