@@ -84,8 +84,9 @@ def path_argument(name: str, value: Any) -> str:
 
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
     """Return data files as a list; a single path gives a list of one path, not of its letters."""
-    is_one = isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable)
-    found = [paths] if is_one else list(paths)
+    if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
+        paths = [paths]
+    found = list(paths)
     for path in found:
         if not isinstance(path, str | os.PathLike):
             raise UserError(f"data has {path!r:.100}; expected a path, or several.")
