@@ -19,7 +19,7 @@ OF_REGIONS = 2 * 512 * 256 + 1024 * 512 + 2 * (256 + 2 * 512)  # delta, rho, g a
 
 class TestACFOCR(SchemeBattery):
     scheme = ACFOCR
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     published = ({}, OF_REGIONS, 0.05)
 
     def reference(self, layer, x, m):
@@ -50,7 +50,7 @@ def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
 
 class TestGroundTruthOCR(SchemeBattery):
     scheme = GroundTruthOCR
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     published = ({}, OF_REGIONS, 0.05)
     variants = ({}, {"part": "gather"})
 
