@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     header = ["rules", "PQ, fitted to all", "PQ, cross-validated", "gain", "95% interval"]
     print(f"{name}, {len(kept.images)} images, {args.folds} folds\n")
     print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
-    carried = [fit for fit in fits if fit.is_carried]
+    carried = [fit for fit in fits if fit.is_improvement]
     if not carried:
         print("\nNo interval excludes 0: these images do not show that other rules are better.")
         return

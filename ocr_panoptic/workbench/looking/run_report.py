@@ -119,8 +119,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
 
 def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
-    """Refuse an evaluation of other weights: the page would mix metrics and pictures of two
-    models."""
+    """
+    Refuse an evaluation of other weights.
+
+    Otherwise the page would mix metrics and pictures of two models.
+    """
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
         return
