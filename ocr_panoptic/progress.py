@@ -1,4 +1,4 @@
-"""How far a long loop is: a bar on a terminal, a line a minute in a log."""
+"""Progress of a long loop: a bar on a terminal, a line each minute in a log."""
 
 import logging
 import sys
@@ -10,22 +10,23 @@ from tqdm import tqdm
 
 _Item = TypeVar("_Item")
 
-SECONDS = 60.0  # between two lines of a log
+SECONDS = 60.0  # between two lines in a log
 
 
 def with_progress(
     items: Iterable[_Item], description: str, total: int | None = None
 ) -> Iterator[_Item]:
-    """Yield the items, and show how many are done.
+    """
+    Yield the items, and show how many are done.
 
     Args:
         description: text before the bar.
-        total: number of the items, if they have no length.
+        total: number of items, if ``items`` has no length.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, description, total=total, unit="image")
         return
-    # A bar would stay in the log as one long line, to which the next one is glued.
+    # A log would keep a bar as one long line, to which the next line is glued.
     total, said = len(items) if total is None else total, time.monotonic()
     for done, item in enumerate(items, 1):
         yield item

@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
-    Refuse an unusable config, data file, weights, key or value, as far as it can be found without
-    PyTorch. The command itself checks again.
+    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+
+    Some faults cannot be found without PyTorch; the command itself checks again.
 
     Args:
         args: arguments of a command that takes KEY VALUE ...
@@ -39,7 +40,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
 
 def check_weights(weights: str) -> None:
-    """Refuse weights that are neither an address nor a file; "" passes."""
+    """Refuse weights that are neither an address nor an existing file; "" passes."""
     from ocr_panoptic.formats.config_files import check_weights_file
 
     if weights and "://" not in weights:

@@ -78,8 +78,9 @@ def export(
     **keys: Any,
 ) -> Path:
     """
-    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does. The file is written only
-    if it gives the model's results.
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does.
+
+    The file is written only if it gives the model's results.
 
     Args:
         run, weights, keys: see :func:`.load`.
@@ -87,7 +88,7 @@ def export(
         precision: type of the network's weights, "float32" or "int8".
 
     Returns:
-        the file
+        path of the file
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.

@@ -1,8 +1,9 @@
 """
-Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0], and write them as the
-config OUTPUT_DIR/merge.yaml. The images are predicted once, then thousands of settings are tried
-without the network. The reported gain is cross-validated, and the config is written only if the
-gain's interval is above 0. Categories without a true segment are left out of the PQ.
+Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0].
+
+The images are predicted once, then thousands of settings are tried without the network. The
+reported gain is cross-validated. If the gain's interval is above 0, the constants are written as
+the config OUTPUT_DIR/merge.yaml. Categories without a true segment are left out of the PQ.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
