@@ -2,8 +2,8 @@
 The check of data sets before a training, and a summary of their content.
 
 Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``): a small file for each split, with a digest of the names, sizes
-and times of its files, and the summary. The cache may be removed at any time.
+default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the
+names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
 import heapq
@@ -34,9 +34,9 @@ from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files
-# Largest split of which a training's start looks at every file; larger ones need ``check``.
+# Largest number of images at which the start of a training checks every file; above, use ``check``.
 MANY = 20_000
-THINNEST = 20  # number of images whose size is remembered
+THINNEST = 20  # number of images in SplitSummary.thinnest
 
 # Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
 DETECTIONS = 100
@@ -125,7 +125,7 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, of which a model finds at most {detections}: set "
+                f"{file} has {things} things, but a model finds at most {detections}: set "
                 "TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):
@@ -180,11 +180,11 @@ def check_sources(
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check those sources that belong to this package.
+    Check the sources that belong to this package.
 
     Args:
-        wholly: also check sources of more than MANY images, and panoptic images for Detectron2's
-            sizes.
+        wholly: whether to also check sources of more than MANY images, and panoptic images for
+            Detectron2's sizes.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -206,7 +206,7 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the summary of a split, remembered or made by looking at every image."""
+    """Return a split's summary, either remembered or made by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     file = cache_folder() / f"{name}-{digest(place)}.json"
@@ -260,7 +260,7 @@ def _check_images(
 
 
 def state_of(path: str) -> tuple[int, int]:
-    """Return the size and the time of the last change; (-1, -1) without a file."""
+    """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""What the check of data finds in each image, and its warnings about data without faults."""
+"""Findings of the data check: facts about each image, and warnings about data without faults."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# The largest share of white in a 12-bit photo stored in 16 bits, or read from that as 8 bits.
+# Largest share of white in a 12-bit photo that is stored in 16 bits, or read as 8 bits from there.
 DARK = 1 / 16
 
 
@@ -26,7 +26,7 @@ class Look(NamedTuple):
         things: number of things, without crowds.
         crowds: category of things -> number of its crowds.
         ignored: raw label -> number of ignored pixels.
-        is_near: the labels are only the nearest to the values of their file.
+        is_near: whether the file's values are not labels, so that the nearest labels are taken.
     """
 
     faults: list[str]
@@ -80,7 +80,7 @@ def label_warnings(
 
     Args:
         classes: training label -> name.
-        default_ignore: the data do not say which raw label is ignored.
+        default_ignore: whether the data do not say which raw label is ignored.
     """
     ignored, pixels = Counter(), Counter()
     for look in looks:
@@ -101,8 +101,8 @@ def label_warnings(
                 what += f"? Then write classes: [{', '.join(listed)}]"
             else:
                 what += "? Then give each class its labels, such as {name: a, labels: 255}"
-        alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
-        yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
+        hint = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
+        yield f"no pixel is {first_few(list(lost.values()))}{hint}{what}."
     if near := sum(look.is_near for look in looks):
         yield (
             f"{near} label images hold other values than labels, as JPEG files and smoothed "

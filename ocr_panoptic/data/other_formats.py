@@ -1,4 +1,4 @@
-"""Recognises annotation files that are given as data files, and tells how to import them."""
+"""Recognition of annotation files that are given as data files, with the command to import them."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def check_is_no_annotation(path: Path, content: object) -> None:
     Raise UserError with the import to type if a file holds annotations of another format.
 
     Args:
-        content: value of the file's YAML or JSON; None of an XML file.
+        content: value of the file's YAML or JSON; None for an XML file.
     """
     entry = content[0] if isinstance(content, list) and content else content
     keys = entry.keys() if isinstance(entry, dict) else ()

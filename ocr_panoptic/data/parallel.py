@@ -1,4 +1,4 @@
-"""Computes a function over many items on several cores, and shows the progress."""
+"""A function computed for many items on several cores, with progress."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -25,17 +25,18 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic
 
-FIRST, MOST = 20, 40  # label images that are searched for foreign labels; labels in a message
+SEARCHED = 20  # number of label images to search for unknown labels
+MOST_SHOWN = 40  # number of labels in a message
 
 
 @dataclass(frozen=True)
 class SemanticSource:
     """
-    The records of a split; a call returns them, see :func:`load_semantic`.
+    The records of a split; calling it returns them (see :func:`load_semantic`).
 
     Attributes:
         name: name of the data set.
-        channels: channels of the images.
+        channels: number of channels of the images.
     """
 
     name: str
@@ -57,14 +58,14 @@ class SemanticSource:
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
 
-    # Methods for the check of data, which each kind of source has.
+    # The check of data calls these methods of each kind of source.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by training label."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return all that the result of a check depends on, except the files."""
+        """Return everything that the result of a check depends on, except the files."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:
@@ -78,10 +79,13 @@ class SemanticSource:
     def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
         """Yield one fault, instead of one for each image, if most have labels that no class has."""
         foreign: Counter[int] = Counter()
-        for _, label_file in pairs[:FIRST]:
+        for _, label_file in pairs[:SEARCHED]:
             with suppress(FileNotFoundError, ValueError):  # reported with the image
                 foreign.update(self._foreign(label_file))
-        if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
+        if (
+            max(foreign.values(), default=0) <= len(pairs[:SEARCHED]) // 2
+            or len(foreign) > MOST_SHOWN
+        ):
             return
         shown = ", ".join(map(label_text, sorted(foreign)))
         form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
