@@ -24,13 +24,13 @@ from tabulate import tabulate
 
 from ocr_panoptic.formats.files import as_list, digest, write_json
 from ocr_panoptic.formats.pictures import thin_fault
+from ocr_panoptic.progress import imap_with_progress
 
 from .data_file import DataFiles, cache_folder
 from .described import read_described
 from .faults import faults_listed, gathering, raise_if_any
 from .findings import photo_warnings
 from .panoptic.source import PanopticSource
-from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files

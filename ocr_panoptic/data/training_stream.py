@@ -26,9 +26,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import VOID_LABEL, label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
+from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
-
-from .parallel import imap_with_progress
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 

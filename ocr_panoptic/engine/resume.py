@@ -9,7 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key

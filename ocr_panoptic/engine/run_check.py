@@ -11,7 +11,7 @@ from detectron2.data import DatasetCatalog
 from tabulate import tabulate
 from torch import nn
 
-from ocr_panoptic.checkpoint.last import last_checkpoint
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.data.data_check import check_data_sets, joined_summaries
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
-from ocr_panoptic.checkpoint.last import last_checkpoint
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
+from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.settings import check_settings
-from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
 from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import WEIGHTS, options_of

@@ -11,8 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
-from ocr_panoptic.checkpoint.last import newest_whole
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import MissingFileError, UserError

@@ -32,13 +32,13 @@ from ocr_panoptic.data.panoptic.annotations import (
     PanopticJson,
 )
 from ocr_panoptic.data.panoptic.source import PanopticSource
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import digest, write_json
 from ocr_panoptic.formats.labels import read_label_image, read_labels
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.progress import imap_with_progress
 
 from .tables import (
     ADE20K_STUFF,

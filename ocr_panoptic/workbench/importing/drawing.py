@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.panoptic.annotations import Category
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import segment_statistics
+from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage
 from .kinds import Kinds

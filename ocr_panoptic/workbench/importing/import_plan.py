@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_labels
+from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
