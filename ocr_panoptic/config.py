@@ -2,7 +2,7 @@
 The config keys that this project adds to Detectron2's, and rules for some of Detectron2's keys.
 
 :data:`SECTIONS` is the only table of keys. A row defines the default (:func:`add_ocr_config`), the
-checks of a config (:mod:`ocr_panoptic.engine.config_checks`), the entry in docs/keys.md
+checks of a config (:mod:`ocr_panoptic.engine.config_files`), the entry in docs/keys.md
 (``tools/keys_page.py``), and the test that the key has an effect.
 """
 
@@ -87,7 +87,7 @@ REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead
 # a config with OCR into its plain baseline (if its loss is that head's loss, the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
-# Stands for the schemes to which modeling/context.py gives the key (see config_checks.conditions).
+# Stands for the schemes to which modeling/context.py gives the key (see config_files.conditions).
 SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
 OHEM = Condition(
     "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",

@@ -58,6 +58,8 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
             "at least 1."
         )
     check_arguments(args)
+    from ocr_panoptic.data.data_file import cache_folder
+    from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine.complete_config import (
         check_solver,
         complete_config,
@@ -69,7 +71,8 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     cfg = load_arguments(args)
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
-    completed = complete_config(cfg, training=True)
+    with faults_listed(cache_folder() / "faults.txt"):
+        completed = complete_config(cfg, training=True)
     cfg = scaled_to_processes(cfg, gpus)
     check_solver(cfg, gpus)
     found = check_run(cfg, resume=args.resume)

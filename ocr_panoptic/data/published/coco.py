@@ -21,8 +21,7 @@ from ocr_panoptic.data.panoptic.annotations import (
     panoptic_metadata,
     parse_categories,
 )
-from ocr_panoptic.data.panoptic.check import read_split
-from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.panoptic.source import PanopticSource, read_split
 from ocr_panoptic.errors import MissingFileError
 
 # Split -> the folders of images and of PNGs. The last are 100 images of val2017.

@@ -8,8 +8,7 @@ from typing import Any
 from detectron2.config import CfgNode
 from tabulate import tabulate
 
-from ocr_panoptic.engine.config_checks import defaults_of_unread
-from ocr_panoptic.engine.config_files import load_config
+from ocr_panoptic.engine.config_files import defaults_of_unread, load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import class_metrics, of_classes
 

@@ -11,7 +11,7 @@ from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 
 from .merge_replay import KeptImage, keep_image
 

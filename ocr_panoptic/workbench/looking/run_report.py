@@ -18,7 +18,7 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import (
     CONFIG,

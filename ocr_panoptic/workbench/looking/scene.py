@@ -13,7 +13,7 @@ import numpy as np
 from detectron2.data import Metadata
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import TrueSegments
+from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
 from ocr_panoptic.formats.labels import has_labels, read_true_labels
 
 
