@@ -1,4 +1,4 @@
-"""Training in the memory order of mixed precision."""
+"""Training in the memory layout of mixed precision."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from support.segmentors import make_batch, make_cfg
 
 
 def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.Tensor]:
-    """Return the semantic losses, of Panoptic-FPN too, the boxes of which are none of float64."""
+    """Return the semantic losses; Panoptic-FPN's boxes are left out, as they need float32."""
     if "instances" not in examples[0]:
         return model(examples)
     labels = torch.stack([example["sem_seg"] for example in examples])
@@ -19,15 +19,15 @@ def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.T
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_channels_last_memory_changes_no_loss_and_no_gradient(small_cfg, batch, kind):
-    """Losses and gradients of float64 are equal up to its rounding."""
+def test_channels_last_memory_keeps_losses_and_gradients(small_cfg, batch, kind):
+    """Losses and gradients in float64 are equal up to rounding."""
     torch.manual_seed(0)
     is_panoptic = kind == "panoptic"
     model = build_model(small_cfg() if is_panoptic else make_cfg()).double().train()
     examples, found = batch() if is_panoptic else make_batch(), []
     for memory_format in (torch.contiguous_format, torch.channels_last):
         model.to(memory_format=memory_format).zero_grad()
-        torch.manual_seed(1)  # of dropout
+        torch.manual_seed(1)  # for equal dropout
         losses = semantic_losses(model, examples)
         sum(losses.values()).backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

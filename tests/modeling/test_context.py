@@ -1,4 +1,4 @@
-"""The registry of context schemes: the config keys that each scheme reads."""
+"""The registry of context schemes, and the config keys that each scheme reads."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from ocr_panoptic.modeling.context import (
 )
 from support.segmentors import make_cfg
 
-# Another value for every key that a scheme reads.
+# A value other than the default for every key that a scheme reads.
 CHANGES = {
     "MODEL.OCR.CHANNELS": 64,
     "MODEL.OCR.KEY_CHANNELS": 24,
@@ -36,8 +36,7 @@ def build(*opts: object) -> ContextScheme:
 
 
 def are_equal(one: ContextScheme, other: ContextScheme) -> bool:
-    """Return whether two schemes that were built with one seed have the same sizes and the same
-    output."""
+    """Return whether two schemes built with one seed have equal sizes and equal outputs."""
     sizes = [(s.out_channels, *(p.shape for p in s.parameters())) for s in (one, other)]
     if sizes[0] != sizes[1]:
         return False
@@ -52,7 +51,7 @@ def are_equal(one: ContextScheme, other: ContextScheme) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
-def test_a_scheme_changes_with_the_keys_that_it_reads_and_no_others(name):
+def test_a_scheme_changes_only_with_the_keys_that_it_reads(name):
     base = ("MODEL.CONTEXT.NAME", name)
     assert are_equal(build(*base), build(*base))
     for key, value in CHANGES.items():
