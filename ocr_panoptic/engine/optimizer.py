@@ -16,10 +16,11 @@ MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Build SOLVER.OPTIMIZER with the learning rates of SOLVER.HEAD_LR_FACTOR (parameters outside
-    ``backbone.``) and SOLVER.LAYER_DECAY (layers of a timm network). AdamW has no weight decay on
-    parameters that timm exempts (docs/keys.md); SGD has Detectron2's weight decay. Gradients are
-    not clipped here, see :func:`build_clipping`.
+    Build SOLVER.OPTIMIZER with learning rates by head and layer.
+
+    SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
+    layers of a timm network. AdamW has no weight decay on parameters that timm exempts
+    (docs/keys.md); SGD has Detectron2's weight decay. :func:`build_clipping` clips the gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
@@ -73,11 +74,12 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS (each parameter's by its norm,
-    or each value), or None if this is disabled.
+    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS, or None if this is disabled.
 
-    Call it between backward pass and step, with unscaled gradients. Detectron2 clips inside the
-    optimizer's step, where a fused optimizer still has the scaled gradients of float16.
+    It clips each parameter's gradient by its norm, or each value.
+
+    Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
+    the optimizer's step, where a fused optimizer still has float16's scaled gradients.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:

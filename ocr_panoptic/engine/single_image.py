@@ -39,8 +39,9 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, resized as in tests. If TEST.SEGFIX.WEIGHTS names a
-    SegFix, "segfix" is its input.
+    Return the model's input for an image, resized as in tests.
+
+    If TEST.SEGFIX.WEIGHTS names a SegFix, "segfix" is the SegFix's input.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
@@ -66,8 +67,13 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
-    """Return the output of an :class:`.InferenceModel` or a :class:`.RefinedModel` for an image
-    [H,W,C], in BGR if it has colours."""
+    """
+    Return a model's output for an image.
+
+    Args:
+        model: an :class:`.InferenceModel` or a :class:`.RefinedModel`.
+        image: image [H,W,C], in BGR if it has colours.
+    """
     if cfg.INPUT.FORMAT == "RGB":
         image = reordered(image, "BGR")
     with torch.inference_mode():

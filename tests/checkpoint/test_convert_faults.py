@@ -114,6 +114,16 @@ def test_counters_that_are_missing_are_named(w18):
     torch.testing.assert_close(old.weights[name], norm.abs() + 1e-5, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("answer", ["yes", "no"])
+def test_one_answer_for_two_kinds_of_norms_is_refused(answer, tmp_path):
+    case = CASES["openseg W18, mixed norms"]
+    file = write(tmp_path / "published.pth", make("openseg W18, mixed norms")[1], case.prefix)
+    message = f"--inplace-abn {answer}: 9 of the file's 314 norms are PyTorch's.*Leave the flag out"
+    with pytest.raises(ValueError, match=message):
+        convert(case.config, file, tmp_path / "out.pth", flags=("--inplace-abn", answer))
+    assert not any(tmp_path.glob("out*"))
+
+
 def test_record_of_the_origin(published_file, tmp_path):
     as_safetensors = tmp_path / "published.safetensors"
     save_file(torch.load(published_file)["state_dict"], as_safetensors)

@@ -8,7 +8,7 @@ import torch
 from detectron2 import model_zoo
 from detectron2.modeling import build_model
 
-from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
+from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import trained_config
