@@ -1,2 +1,3 @@
-"""The laboratory: studies of many runs, receptive fields, drawn tiles, complexity. It uses
+"""
+The laboratory: studies of many runs, receptive fields, drawn tiles, complexity. It uses
 ``ocr_panoptic`` and is used by nothing."""

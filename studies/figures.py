@@ -1,4 +1,5 @@
-"""A study's results as figures. Readable without colours: each line has its marker, its label
+"""
+A study's results as figures. Readable without colours: each line has its marker, its label
 beside it or a panel of its own."""
 
 import math

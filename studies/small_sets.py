@@ -1,4 +1,5 @@
-"""Make two small semantic data sets for studies, clothing9 and nuclei2: 100 training photos each.
+"""
+Make two small semantic data sets for studies, clothing9 and nuclei2: 100 training photos each.
 
     python -m studies.small_sets --clothing CLOTHING --nuclei NUCLEI
 

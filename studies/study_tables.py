@@ -98,7 +98,8 @@ def paragraphs(parts: Iterable[str]) -> str:
 
 
 def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return a row for each system: mean ± standard deviation over the seeds; of the first metric
+    """
+    Return a row for each system: mean ± standard deviation over the seeds; of the first metric
     the difference to the baseline; and what the runs cost."""
     table = []
     for row in rows:

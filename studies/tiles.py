@@ -1,4 +1,5 @@
-"""Generated tiles under unknown light, where a pixel alone does not tell its class.
+"""
+Generated tiles under unknown light, where a pixel alone does not tell its class.
 
 Tiles cover the image. A tile is of one of K materials, which differ in hue alone, evenly spaced on
 the circle, and bears a bright stamp, whose hue is the same on all materials. The light turns all
@@ -53,7 +54,8 @@ def generate_tiles(
     materials: int,
     difficulty: float,
 ) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}`` and a data file of the
+    """
+    Write ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}`` and a data file of the
     folder's name, for semantic segmentation.
 
     Args:
@@ -88,7 +90,8 @@ def generate_tiles(
 def draw_tiles(
     rng: np.random.Generator, size: int, materials: int, difficulty: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One image of tiles.
+    """
+    One image of tiles.
 
     Returns:
         image uint8 [S, S, 3] (RGB), labels uint8 [S, S] in 0..K - 1.

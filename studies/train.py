@@ -1,4 +1,5 @@
-"""Train as train_net.py does, and compute the features of a frozen backbone once for all runs.
+"""
+Train as train_net.py does, and compute the features of a frozen backbone once for all runs.
 
     python -m studies.train --config-file CONFIG ...
 

@@ -1,4 +1,5 @@
-"""Train with a change that the package does not have, to learn what it is worth.
+"""
+Train with a change that the package does not have, to learn what it is worth.
 
     python -m studies.trials TRIAL --config-file CONFIG ...
 
@@ -261,7 +262,8 @@ def adapted_by_teacher() -> None:
 
 
 def logged_gradients() -> None:
-    """Log to metrics.json the norms of the gradients of the semantic losses at the features that
+    """
+    Log to metrics.json the norms of the gradients of the semantic losses at the features that
     the predictions share."""
 
     def log(found: dict[str, Tensor], x: Tensor) -> None:

@@ -89,7 +89,8 @@ def compare_backbones(args: argparse.Namespace) -> None:
 
 
 def model_config(file: str, opts: list[str]) -> CfgNode:
-    """Return the completed config on the CPU and without data; refuse one whose number of classes
+    """
+    Return the completed config on the CPU and without data; refuse one whose number of classes
     follows from the data."""
     cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
     cfg.DATASETS.TEST = ()
