@@ -106,7 +106,7 @@ class DataFile:
         return f"{self.name}_{split}"
 
 
-def read_data_file(path: Path | str) -> DataFile:
+def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # which is the current folder to Python
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))

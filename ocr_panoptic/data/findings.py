@@ -82,7 +82,8 @@ def label_warnings(
         classes: training label -> name.
         default_ignore: the data do not say which raw label is ignored.
     """
-    ignored, pixels = Counter(), Counter()
+    ignored: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
     for look in looks:
         ignored.update(look.ignored)
         pixels.update({label: area for label, (_, area) in look.shown.items()})
@@ -124,7 +125,8 @@ def panoptic_warnings(
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
         yield f"no segment is {first_few(lost)}."
-    segments, crowds = Counter(), Counter()
+    segments: Counter[int] = Counter()
+    crowds: Counter[int] = Counter()
     for look in looks:
         segments.update({key: number for key, (number, _) in look.shown.items()})
         crowds.update(look.crowds)

@@ -30,15 +30,17 @@ def check_is_no_annotation(path: Path, content: object) -> None:
         content: value of the file's YAML or JSON; None of an XML file.
     """
     entry = content[0] if isinstance(content, list) and content else content
-    keys = entry.keys() if isinstance(entry, dict) else ()
-    values = [*entry.get("_via_img_metadata", entry).values()] if keys else []
+    known = entry if isinstance(entry, dict) else {}
+    keys, images = known.keys(), known.get("_via_img_metadata", known)
+    values = [*images.values()] if isinstance(images, dict) else []
     if path.suffix.lower() == ".xml":
         words = _import(path, "an XML file", "cvat", "IMAGES --things things.yaml --split 0.8")
     elif entry is not content and {"data", "annotations"} <= {*keys}:
         rest = "IMAGES --things things.yaml --split 0.8"
         words = _import(path, "an export of Label Studio", "label-studio", rest)
-    elif {"images", "annotations", "categories"} <= {*keys}:
-        first = next(iter(content["annotations"]), None)
+    elif isinstance(content, dict) and {"images", "annotations", "categories"} <= {*keys}:
+        listed = content["annotations"]
+        first = listed[0] if isinstance(listed, list) and listed else None
         words = _import(path, "a COCO JSON", "coco", "IMAGES --rest background --split 0.8")
         if isinstance(first, dict) and "segments_info" in first:
             words = (

@@ -47,7 +47,8 @@ def check_image(
         things: ids of the categories that are things.
     """
     picture, png = split.images / image.file_name, split.segments / image.png_name
-    size, shown = (image.height, image.width), {}
+    size = image.height, image.width
+    shown: dict[int, tuple[int, int]] = {}
     faults: list[str] = []
     photo = _photo(image, picture, channels, faults)
     try:

@@ -224,17 +224,18 @@ class ReleaseSource(PanopticSource):
                 return PanopticJson(self.split.segments, self.release.categories, images)
         found = list(imap_with_progress(self._image, names, f"read {self.name}"))
         raise_if_any([fault for fault in found if isinstance(fault, str)])
-        entries = [list(vars(image).values()) for image in found]
+        images = [image for image in found if isinstance(image, PanopticImage)]
+        entries = [list(vars(image).values()) for image in images]
         write_json(kept, {"state": digest(state), "images": entries})
-        return PanopticJson(self.split.segments, self.release.categories, found)
+        return PanopticJson(self.split.segments, self.release.categories, images)
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
         """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
-        folders = self.split.segments, self.split.annotations
-        return tuple(os.path.join(folder, name) for folder in folders)
+        split = self.split
+        return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
     def categories(self) -> list[Category]:
         return self.release.categories

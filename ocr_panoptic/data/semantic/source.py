@@ -128,7 +128,9 @@ def check_labelled_image(space: LabelSpace, channels: int, pair: tuple[Path, Pat
             f"{label_file}: the labels have {width}x{height} pixels, the image {image} "
             f"{photo.width}x{photo.height}{photo.note} (width x height)."
         )
-    areas, pixels, ignored = label_areas(raw), Counter(), Counter()
+    areas = label_areas(raw)
+    pixels: Counter[int] = Counter()
+    ignored: Counter[int] = Counter()
     try:
         check_known(areas, space.label_map)
         for label, area in areas.items():
