@@ -35,7 +35,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
-def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
+def check_points(points: object, height: int, width: int) -> np.ndarray:
     """Return the corners of a polygon as float64 [N, 2]; with N < 3 it has no pixels.
 
     Args:
@@ -122,7 +122,8 @@ def _decompressed(text: str) -> list[int]:
     first, and a sixth bit that is set if the number goes on. From the fourth number on, the text
     has differences to the last number but one.
     """
-    counts, number, shift = [], 0, 0
+    counts: list[int] = []
+    number = shift = 0
     for code in text.encode("ascii"):
         number |= (code - 48 & 31) << shift
         shift += 5
