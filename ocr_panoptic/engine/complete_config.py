@@ -11,9 +11,7 @@ from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
 from ocr_panoptic.config import check_values
-from ocr_panoptic.data.data_check import DataSummary, check_data_sets
-from ocr_panoptic.data.data_file import cache_folder, names_below_root
-from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.data_file import names_below_root
 from ocr_panoptic.data.register import (
     check_files,
     check_same_classes,
@@ -24,7 +22,7 @@ from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
-from .config_checks import check_unread_keys, unread_keys
+from .config_files import check_unread_keys, unread_keys
 from .identity import read_identity
 from .task import task_of
 
@@ -45,9 +43,7 @@ class Completed(NamedTuple):
     warnings: list[str]
 
 
-def complete_config(
-    cfg: CfgNode, *, training: bool = False, checks_data: bool = False
-) -> Completed:
+def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = False) -> Completed:
     """
     Check ``cfg``, and fill in the values that depend on the data and the machine.
 
@@ -55,18 +51,14 @@ def complete_config(
 
     Args:
         training: whether DATASETS.TRAIN are used; otherwise they are not checked.
-        checks_data: whether data sets are required, and their files checked.
+        needs_data: whether data sets must be named, and their files exist.
     """
-    warnings = []
-    if checks_data:
+    if needs_data:
         _check_data_named(cfg, training)
-    with faults_listed(cache_folder() / "faults.txt"):
-        names = _complete_from_data(cfg, training)
-        if checks_data:
-            check_files(names)
-            warnings += data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT))
-    if training:
-        warnings += complete_schedule(cfg)
+    names = _complete_from_data(cfg, training)
+    if needs_data:
+        check_files(names)
+    warnings = complete_schedule(cfg) if training else []
     written = cfg.dump()
     _fit_to_machine(cfg)
     return Completed(written, warnings)
@@ -82,12 +74,6 @@ def _check_data_named(cfg: CfgNode, training: bool) -> None:
             "--data FILE (see datasets/README.md), or a data set that is known here: "
             f"DATASETS.{split} \"('NAME',)\"."
         )
-
-
-def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    """Return warnings about checked data sets."""
-    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:

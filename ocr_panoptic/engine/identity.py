@@ -17,7 +17,7 @@ from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
-from .config_checks import unread_keys
+from .config_files import unread_keys
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,8 @@
-"""A check of a training without running it: its data, learning rates and start."""
+"""Checks of a training: of its data before it starts, and of all without running it."""
 
 import copy
+import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +19,6 @@ from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_su
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
-from .complete_config import data_warnings
 from .resume import Resume, check_start, find_checkpoint
 from .task import task_of
 from .trainer import Trainer
@@ -78,6 +79,25 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
         ["--resume finds", found],
     ]
     return check
+
+
+def check_run_data(cfg: CfgNode, *, training: bool) -> None:
+    """
+    Check the files of a run's data sets, and log warnings about them.
+
+    Args:
+        cfg: completed config.
+        training: whether DATASETS.TRAIN are used.
+    """
+    names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
+    for text in data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+        logging.getLogger(__name__).warning(text)
+
+
+def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
+    """Return warnings about data sets without faults."""
+    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:

@@ -3,9 +3,8 @@
 import functools
 import hashlib
 import platform
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import detectron2
 import numpy as np
@@ -16,11 +15,12 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.fit import OPTIONAL
-from ocr_panoptic.data.training_stream import TrainingStream
 
 from .task import task_of
+
+if TYPE_CHECKING:
+    from .training import ResumableTrainer
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
@@ -120,18 +120,12 @@ def cpu_computes_bfloat16() -> bool:
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
-def start_summary(
-    cfg: CfgNode, checkpointer: SafeCheckpointer, data_loader: Iterable[Any], start: int
-) -> str:
-    """
-    Return the first lines of a training: data, model, weights, schedule and device.
-
-    Args:
-        cfg: config of the run, scaled to its processes.
-        start: first iteration.
-    """
+def start_summary(trainer: "ResumableTrainer") -> str:
+    """Return the first lines of a training: data, model, weights, schedule and device."""
+    cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
-    images = len(data_loader.examples.records) if isinstance(data_loader, TrainingStream) else 0
+    examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
+    images = len(examples.records) if examples else 0
     epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
     context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -46,8 +46,8 @@ def setup(args: argparse.Namespace) -> Run:
     """
     Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
 
-    Check config, data and weights, and set up log and seed. The log is the only file in OUTPUT_DIR
-    that changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
+    Check config and weights, and set up log and seed. The log is the only file in OUTPUT_DIR that
+    changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
         args: arguments of :class:`.TrainingArguments`.
@@ -80,7 +80,7 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif not (args.resume or args.overwrite):
         check_unused(cfg.OUTPUT_DIR)
-    written, warnings = complete_config(cfg, training=training, checks_data=True)
+    written, warnings = complete_config(cfg, training=training, needs_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
     if training:

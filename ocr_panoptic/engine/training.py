@@ -33,7 +33,6 @@ from .hooks import (
     Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
-from .loggers import build_loggers
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Position,
@@ -45,7 +44,6 @@ from .resume import (
     position_after,
     saved_state,
 )
-from .run_info import start_summary
 from .task import training_loader
 
 logger = logging.getLogger(__name__)
@@ -82,7 +80,6 @@ class ResumableTrainer(DefaultTrainer):
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.stopping = Stopping()
-        self.loggers = build_loggers(cfg) if comm.is_main_process() else []
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
@@ -148,9 +145,6 @@ class ResumableTrainer(DefaultTrainer):
             write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
-        for service in self.loggers:
-            service.open(resumed=bool(file))
-        logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
 
     def state_dict(self) -> dict[str, Any]:
         """
@@ -219,8 +213,7 @@ class ResumableTrainer(DefaultTrainer):
             precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
         if comm.is_main_process():
             checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
-            writers = [*self.build_writers(), *self.loggers]
-            writer = hooks.PeriodicWriter(writers, log_period(self.max_iter))
+            writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
