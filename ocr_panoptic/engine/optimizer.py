@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from detectron2.config import CfgNode
@@ -9,6 +10,8 @@ from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
+
+from ocr_panoptic.modeling.timm_network import Training
 
 # SOLVER.OPTIMIZER -> names of the state tensors that have the shape of their parameter.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
@@ -24,7 +27,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = {}  # name of a parameter -> TimmBackbone's learning rate factor and weight decay
+    of_timm: dict[str, Training] = {}  # by the parameter's name, from a TimmBackbone
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -45,7 +48,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         lr_factor_func=factor,
     )
     # On a CPU a fused step gains little and would change the last bits of a run.
-    way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
+    way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
             parameter

@@ -88,6 +88,7 @@ class ResumableTrainer(DefaultTrainer):
         gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
         self._trainer = build_steps(cfg, model, loader, optimizer, gather)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self._identity = identity_of_run(cfg, self._written)
         # The average starts at the present weights, which all processes share.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
@@ -97,7 +98,7 @@ class ResumableTrainer(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
-            identity=identity_of_run(cfg, self._written),
+            identity=self._identity,
             by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
@@ -141,7 +142,7 @@ class ResumableTrainer(DefaultTrainer):
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-            write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
+            write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
 
@@ -174,7 +175,7 @@ class ResumableTrainer(DefaultTrainer):
         present config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit.faults or fit.unused:
+        if fit and (fit.faults or fit.unused):
             raise UserError(
                 "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
@@ -203,7 +204,7 @@ class ResumableTrainer(DefaultTrainer):
             self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
 
     def build_hooks(self) -> list[hooks.HookBase | None]:
-        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
+        cfg, period, patience = self.cfg, self.cfg.TEST.EVAL_PERIOD, self.cfg.TEST.PATIENCE
         precise_bn = checkpoints = writer = None
         if cfg.TEST.PRECISE_BN.ENABLED:
             own = _seeded(cfg, self.seed)
@@ -221,7 +222,7 @@ class ResumableTrainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            EarlyEnd(self.best, period, patience) if self.best and patience else None,
             writer,
         ]
 
