@@ -32,7 +32,7 @@ GROUPS = {
     "legwear": "socks stockings tights",
     "shoes": "boots clogs flats heels loafers pumps sandals shoes sneakers wedges",
     "bag": "bag purse wallet",
-    "accessories": "",  # the other classes
+    "accessories": "",  # all other classes
 }
 TRAIN = 100
 
