@@ -7,7 +7,7 @@ FOLDER is panopticapi's ``sample_data``: two images of COCO, their panoptic PNGs
 mapper reads them as own data (masks from the panoptic PNG) and as COCO's (polygons around the
 segments, and labels from the panoptic PNG). Detectron2's mapper reads polygons and a semantic PNG,
 written beside them. Crops of Cityscapes' recipe come from a PNG of 2048 x 1024 pixels, an enlarged
-image with noise. Masks are those of 25 objects in 800 x 1333 pixels, of which the loss wants 128
+image with noise. Masks show 25 objects in 800 x 1333 pixels; the loss wants 128
 boxes.
 """
 

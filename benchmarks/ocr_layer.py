@@ -94,7 +94,7 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     Return the largest differences of outputs and gradients, relative to the largest magnitude.
 
     Outputs are compared in evaluation (float32), gradients of x in training (float64: in float32 a
-    ReLU near zero may open in only one of them).
+    ReLU near zero may open in only one layer).
     """
     with torch.no_grad():
         a, b = ocr.eval()(x, m), plain.eval()(x, m)

@@ -128,7 +128,7 @@ def heads(args: argparse.Namespace) -> None:
             saved, peak = count_head_step(lambda name=name: build(name), 256, 2, *args.size)
         row = [name, f"{saved / 2**20:.0f}", f"{peak / 2**20:.0f}"]
         rows.append([*row, f"{medians[name] / medians[reference]:.2f}"])
-    # In float64: in float32 a ReLU near zero may open in only one of them.
+    # In float64: in float32 a ReLU near zero may open in only one head.
     gradients = [make_step(name, 64, 96, torch.float64)() for name in list(VARIANTS)[1:]]
     for row, found in zip(rows[1:], gradients):
         pairs = zip(found, gradients[0])

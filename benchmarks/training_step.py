@@ -266,7 +266,7 @@ def operations_of_bands() -> list[tuple[str, int]]:
 
 
 class Nothing(nn.Module):
-    """A model of one parameter and six losses."""
+    """A model with one parameter and six losses."""
 
     def __init__(self):
         super().__init__()

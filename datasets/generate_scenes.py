@@ -57,7 +57,7 @@ CATEGORIES = [
 CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
 CLASSES = tuple(CATEGORY_ID)
 
-# Colours of the objects. Neighbouring kinds share some of them.
+# Colours of the objects. Neighbouring kinds share some colours.
 PALETTES = {
     "ball": [(205, 45, 50), (235, 120, 30), (50, 80, 190), (235, 235, 230)],
     "crate": [(150, 95, 45), (185, 130, 70), (120, 120, 125), (70, 110, 130)],

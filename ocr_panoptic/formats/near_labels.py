@@ -83,7 +83,7 @@ def _has_flat_area(values: np.ndarray, is_foreign: np.ndarray) -> bool:
 
     Args:
         values: int64 [H, W], places in a list of values.
-        is_foreign: bool [number of values], values that are no label.
+        is_foreign: bool [number of values], whether each value is not a label.
     """
     import cv2
 
