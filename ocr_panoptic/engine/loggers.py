@@ -1,6 +1,10 @@
-"""LOGGERS: Detectron2's event writers for Weights & Biases and MLflow, which are imported only when
-they are asked for. Their own variables (WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI,
-MLFLOW_EXPERIMENT_NAME ...) say where a run goes."""
+"""
+LOGGERS: Detectron2's event writers for Weights & Biases and MLflow.
+
+A service's package is imported only if LOGGERS names it. The service's own variables
+(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose the place of
+the run.
+"""
 
 import importlib
 import json
@@ -22,18 +26,20 @@ from ocr_panoptic.errors import MissingPackageError, UserError
 from ocr_panoptic.formats.files import write_text
 
 RUNS = "loggers.json"  # in OUTPUT_DIR: name of a logger -> id of the run there
-WINDOW = 20  # values of which a loss is the median, as in metrics.json
+WINDOW = 20  # number of values whose median is logged for a loss, as in metrics.json
 
 logger = logging.getLogger(__name__)
 
 
 class RunLogger(EventWriter):
     """
-    Sends the scalars of metrics.json to a service. A resumed training goes on with the run there.
-    A service that fails during the training is a warning, because metrics.json has the values.
+    Sends the scalars of metrics.json to a service.
+
+    A resumed training goes on with the same run there. If the service fails during the training,
+    this only warns, because metrics.json has the values.
 
     Args:
-        module: the package of the service.
+        module: package of the service.
         cfg: config of the training.
     """
 
@@ -42,12 +48,12 @@ class RunLogger(EventWriter):
         self._name, self._last = module.__name__, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run of the service, or go on with the one of OUTPUT_DIR."""
+        """Begin a run of the service, or go on with the run that OUTPUT_DIR names."""
         path = Path(self._cfg.OUTPUT_DIR) / RUNS
         runs = json.loads(path.read_text()) if path.exists() else {}
         try:
             runs[self._name] = self._begin(runs.get(self._name) if resumed else None)
-        except Exception as error:  # which of them, only the service knows
+        except Exception as error:  # each service has its own exceptions
             raise UserError(
                 f"LOGGERS: {self._name} cannot begin a run: {error}. Log in, set it to work "
                 f"offline, or leave it out of LOGGERS {list(self._cfg.LOGGERS)}."
@@ -83,7 +89,7 @@ class RunLogger(EventWriter):
 
     @abstractmethod
     def _begin(self, run: str | None) -> str:
-        """Begin a run, or go on with ``run``; return its id."""
+        """Begin a run, or go on with the run of this id; return its id."""
 
     @abstractmethod
     def _log(self, values: Mapping[str, float], iteration: int) -> None: ...
@@ -125,7 +131,7 @@ class MlflowLogger(RunLogger):
         return begun.info.run_id
 
     def _log(self, values: Mapping[str, float], iteration: int) -> None:
-        # It refuses other characters, which names of classes have.
+        # MLflow refuses other characters, which class names may have.
         named = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in values.items()}
         self._module.log_metrics(named, step=iteration)
 
@@ -152,8 +158,8 @@ def build_loggers(cfg: CfgNode) -> list[RunLogger]:
 
 
 def _flat(node: CfgNode, path: str = "") -> list[tuple[str, Any]]:
-    """Return the keys of a config by their full names."""
-    pairs = []
+    """Return pairs of full key and value of a config."""
+    pairs: list[tuple[str, Any]] = []
     for key, value in node.items():
         inner = isinstance(value, CfgNode)
         pairs += _flat(value, f"{path}{key}.") if inner else [(path + key, value)]
