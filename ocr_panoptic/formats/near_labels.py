@@ -51,9 +51,9 @@ def nearest_labels(
         return None
     pixels = _Pixels(image, meant.shape[1])
     places, distances = _nearest(pixels.colours, meant)
-    if len(places) > 1 and not places.any():
-        if noise != LOSSY or pixels.colours.max() <= numbers:
-            return None
+    may_be_numbers = noise != LOSSY or pixels.colours.max() <= numbers
+    if may_be_numbers and len(places) > 1 and not places.any():
+        return None
     if noise == LOSSY and meant.shape == (2, 1) and 0 < places.mean() < 1:
         # Any two greys: the background of such masks is often dark, not black.
         meant = np.array([pixels.median(places == place) for place in (0, 1)])
