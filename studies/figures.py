@@ -54,19 +54,15 @@ def gain_figure(
     study: PlacedStudy, rows: Summaries, fields: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """
-        Draw each scheme's gain in the first metric against the effective receptive field.
+    Draw each scheme's gain in the first metric against the effective receptive field.
 
-        The field, of the features that the scheme gets, is a share of the image. Each scheme has a
-        panel with confidence intervals, and the means of the others in grey. A scheme that gains more
-    <<<<<<< HEAD
-        than twice as much as all others, such as GT-OCR, comes last with its own scale.
-    =======
-        than twice as much as all others, such as one that sees the truth, comes last with its own
-        scale.
-    >>>>>>> integ
+    The field, of the features that the scheme gets, is a share of the image. Each scheme has a
+    panel with confidence intervals, and the means of the others in grey. A scheme that gains more
+    than twice as much as all others, such as one that sees the truth, comes last with its own
+    scale.
 
-        Args:
-            fields: place -> row of .fields.measurement.measure_fields.
+    Args:
+        fields: place -> row of .fields.measurement.measure_fields.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}

@@ -87,16 +87,12 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-        Return the pairs of places between whose values a third one lies, for each such third place.
+    Return the pairs of places between whose values a third one lies, for each such third place.
 
-        Args:
-    <<<<<<< HEAD
-            values: int64 [H, W], places in a list of values.
-            is_foreign: bool [number of values], whether each value is not a label.
-    =======
-            meant: float32 [K, C].
-            shown: places that the image shows.
-            reach: largest distance of the third from the line between the two.
+    Args:
+        meant: float32 [K, C].
+        shown: places that the image shows.
+        reach: largest distance of the third from the line between the two.
     """
     thirds = defaultdict(list)
     for one, other in combinations(shown, 2):
@@ -112,15 +108,14 @@ def _between(
 
 def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) -> np.ndarray:
     """
-        Return the pixels of borders whose value lies between the values on both sides.
+    Return the pixels of borders whose value lies between the values on both sides.
 
-        Args:
-            places: unsigned integers [H, W].
-            sides: third place -> pairs of places on both sides.
+    Args:
+        places: unsigned integers [H, W].
+        sides: third place -> pairs of places on both sides.
 
-        Returns:
-            bool [H, W].
-    >>>>>>> integ
+    Returns:
+        bool [H, W].
     """
     import cv2
 

@@ -21,30 +21,30 @@ from .refined_head import RefinedHead, refinement_arguments
 @SEM_SEG_HEADS_REGISTRY.register()
 class ContextSemSegHead(RefinedHead):
     """
-        The paper's semantic head: coarse prediction, context scheme and refined prediction.
+    The paper's semantic head: coarse prediction, context scheme and refined prediction.
 
     The features of each list are resized to the finest and concatenated, the finest first. For
-        HRNet this is the final representation.
+    HRNet this is the final representation.
 
-        Args:
-            input_shape: shapes of the backbone's features.
-            in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
-            coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
-                coarse prediction is made from the pixel representations.
-            num_classes: K.
-            context, refinement: see :class:`.RefinedHead`.
-            ocr_channels: channels of the pixel representations.
-            ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
-            coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
-                for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
-                the paper's linear classifier.
-            coarse_channels: output channels of this convolution.
-            coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
-            region_supervision: use the coarse prediction, which has a loss, as soft object regions.
-                False is the paper's ablation: a second branch of the same form predicts them without a
-                loss, and the coarse loss is an auxiliary loss.
-            scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
-                channels of the augmented representations; None for no attention.
+    Args:
+        input_shape: shapes of the backbone's features.
+        in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
+        coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
+            coarse prediction is made from the pixel representations.
+        num_classes: K.
+        context, refinement: see :class:`.RefinedHead`.
+        ocr_channels: channels of the pixel representations.
+        ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
+        coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
+            for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
+            the paper's linear classifier.
+        coarse_channels: output channels of this convolution.
+        coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
+        region_supervision: use the coarse prediction, which has a loss, as soft object regions.
+            False is the paper's ablation: a second branch of the same form predicts them without a
+            loss, and the coarse loss is an auxiliary loss.
+        scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
+            channels of the augmented representations; None for no attention.
     """
 
     @configurable
