@@ -15,6 +15,7 @@ has torch torchvision || {
     exit 1
 }
 has detectron2 || "$root/tools/install_detectron2.sh" "$python"
+rm -rf "$root/build/lib"  # of an earlier version, whose files setuptools would install as well
 "$python" -m pip install --disable-pip-version-check 'setuptools<82' "$root[export,finetune]"
 "$python" -c 'import detectron2, ocr_panoptic, torch
 print(f"installed: torch {torch.__version__}, detectron2 {detectron2.__version__}")'

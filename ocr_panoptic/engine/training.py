@@ -34,7 +34,7 @@ from .hooks import (
     Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
-from .loggers import build_loggers
+from .loggers import RunLogger
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Position,
@@ -82,7 +82,7 @@ class ResumableTrainer(DefaultTrainer):
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.stopping = Stopping()
-        self.loggers = build_loggers(cfg) if comm.is_main_process() else []
+        self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
