@@ -26,7 +26,7 @@ fi
 mkdir -p "$(dirname "$venv")"
 free_mb=$(df --output=avail --block-size=1M "$(dirname "$venv")" | tail -1)
 [ -e "$venv" ] && free_mb=$((free_mb + $(du -sm "$venv" | cut -f1)))
-case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.6 and 6.2 when complete
+case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.7 and 6.7 when complete
 if [ "$free_mb" -lt "${needed_gb}000" ]; then
     echo "$venv needs $needed_gb GB, and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
          "free some, or choose another disk with make VENV=/path/to/venv" >&2
