@@ -35,11 +35,11 @@ from ocr_panoptic.data.data_file import (
     datasets_root,
     write_data_file,
 )
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
+from ocr_panoptic.progress import imap_with_progress
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
 CATEGORIES = [

@@ -22,7 +22,6 @@ from ocr_panoptic.data.data_check import check_sources
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, datasets_root, write_data_file
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.panoptic.annotations import Category
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.data.semantic.source import SemanticSource
@@ -32,6 +31,7 @@ from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
+from ocr_panoptic.progress import imap_with_progress
 
 # In the order of the labels; 11 is void.
 _CLASSES = (

@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of t
 
 from ocr_panoptic.data.data_file import datasets_root
 from ocr_panoptic.data.faults import faults_listed, raise_if_any
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.published import tables
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import apply_label_map, write_label_png
 from ocr_panoptic.formats.matlab import read_variable, require_scipy
 from ocr_panoptic.formats.pictures import header_size
+from ocr_panoptic.progress import imap_with_progress
 
 
 @dataclass(frozen=True)

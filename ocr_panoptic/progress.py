@@ -1,34 +1,72 @@
-"""How far a long loop is: a bar on a terminal, a line a minute in a log."""
+"""Long loops: on several cores, with a bar on a terminal or a line each minute in a log."""
 
 import logging
+import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from operator import length_hint
 from typing import TypeVar
 
 from tqdm import tqdm
 
-_Item = TypeVar("_Item")
+from .errors import UserError
 
-SECONDS = 60.0  # between two lines of a log
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+MAX_WORKERS = 8  # more only wait for the disk
+SECONDS = 60.0  # between two lines in a log
 
 
 def with_progress(
     items: Iterable[_Item], description: str, total: int | None = None
 ) -> Iterator[_Item]:
-    """Yield the items, and show how many are done.
+    """
+    Yield the items, and show how many are done.
 
     Args:
         description: text before the bar.
-        total: number of the items, if they have no length.
+        total: number of items, if ``items`` has no length.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, description, total=total, unit="image")
         return
-    # A bar would stay in the log as one long line, to which the next one is glued.
-    total, said = len(items) if total is None else total, time.monotonic()
+    # A log would keep a bar as one long line, to which the next line is glued.
+    total, said = length_hint(items) if total is None else total, time.monotonic()
     for done, item in enumerate(items, 1):
         yield item
         if time.monotonic() - said > SECONDS and done < total:
             said = time.monotonic()
             logging.getLogger(__name__).info("%s: %d of %d images", description, done, total)
+
+
+def imap_with_progress(
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
+    description: str,
+    workers: int | None = None,
+) -> Iterator[_Result]:
+    """
+    Yield ``function(item)`` for the items in their order, computed by several processes.
+
+    Args:
+        function: a function that can be pickled.
+        description: text before the bar.
+        workers: number of processes, by default the machine's cores, at most 8. With 1, this
+            process computes everything.
+    """
+    if workers is not None and workers < 1:
+        raise UserError(f"--workers is {workers}, it must be at least 1.")
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    workers = min(workers or min(cores, MAX_WORKERS), len(items))
+    if workers <= 1:
+        yield from map(function, with_progress(items, description))
+        return
+    # multiprocessing.Pool would wait for ever for a worker that the system has killed.
+    with ProcessPoolExecutor(workers) as pool:
+        chunk = max(1, min(32, len(items) // (4 * workers)))
+        results = pool.map(function, items, chunksize=chunk)
+        yield from with_progress(results, description, len(items))

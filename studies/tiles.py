@@ -29,10 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "datasets"))
 
 from generate_scenes import Canvas, check_splits
 from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.progress import imap_with_progress
 
 # Of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13

@@ -6,8 +6,8 @@ from detectron2.data import Metadata
 from panopticapi import utils
 from PIL import Image
 
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.formats.coco_panoptic import (
-    PanopticTruth,
     id2rgb,
     read_panoptic_png,
     rgb2id,

@@ -19,7 +19,7 @@ from detectron2.config import get_cfg
 
 from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
 from ocr_panoptic.config_rules import value_of
-from ocr_panoptic.engine.config_checks import conditions
+from ocr_panoptic.engine.config_files import conditions
 
 HEADING = """\
 # The keys of a config

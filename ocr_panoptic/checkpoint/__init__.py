@@ -1,8 +1,7 @@
 # Importing the first two lets weights have other addresses, and other names.
 from . import addresses, imagenet  # noqa: F401
-from .checkpointer import SafeCheckpointer, not_finite
+from .checkpointer import SafeCheckpointer, last_checkpoint, newest_whole, not_finite
 from .convert_file import convert_file
-from .last import last_checkpoint, newest_whole
 from .published import LAYOUTS
 from .reading import fetch_weights
 from .settings import check_settings, differing_values, settings_of

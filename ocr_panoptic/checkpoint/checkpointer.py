@@ -1,8 +1,10 @@
 """Detectron2's checkpointer for files of any origin."""
 
 import logging
+import os
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,17 +17,17 @@ from torch import nn
 from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
-from .class_rows import Rows, rows_by_name
+from .class_rows import Rows, rows_by_name, zoo_classes
 from .fit import Fit
-from .last import NO_CHECKPOINT, last_checkpoint
 from .reading import fetch_weights, read_checkpoint
 from .settings import IDENTITY, RECORD
-from .zoo import zoo_classes
 
 logger = logging.getLogger(__name__)
 
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
+RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
+NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, until there is one
 
 # (weights, model, file) -> the weights under the model's names, and the record of their settings or
 # None. Weights that have the model's names are returned unchanged. :mod:`.imagenet` adds itself.
@@ -145,7 +147,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the checkpoint to resume from, see :func:`.last.last_checkpoint`."""
+        """Return the checkpoint to resume from, see :func:`last_checkpoint`."""
         return last_checkpoint(self.save_dir)
 
     def begin_anew(self) -> None:
@@ -250,3 +252,38 @@ def not_finite(model: nn.Module) -> str:
     name, count = next(iter(found.items()))
     others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
     return f"{count:,} values of {name} are NaN or infinite{others}"
+
+
+def last_checkpoint(folder: str | os.PathLike) -> str:
+    """
+    Return the checkpoint named in the folder's ``last_checkpoint``, or the newest whole one.
+
+    The latter comes with a warning. "" means that there is no checkpoint, or that a new training
+    has begun and has not written any.
+    """
+    folder = Path(folder)
+    tag = folder / "last_checkpoint"
+    named = tag.read_text() if tag.is_file() else ""
+    if named == NO_CHECKPOINT:
+        return ""
+    if RESUMABLE.fullmatch(named) and _is_whole(folder / named):
+        return str(folder / named)
+    newest = newest_whole(folder)
+    if named or newest:
+        logger.warning(
+            "%s names %r, which is not a whole checkpoint; the newest whole one is %s",
+            *(tag, named, newest or "none"),
+        )
+    return newest
+
+
+def newest_whole(folder: str | os.PathLike) -> str:
+    """Return the newest whole checkpoint of a folder, from any run; "" without any."""
+    files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
+    newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
+    return next((str(path) for path in newest_first if _is_whole(path)), "")
+
+
+def _is_whole(path: Path) -> bool:
+    """Return whether a file of ``torch.save`` has its end, which holds its table of contents."""
+    return path.is_file() and zipfile.is_zipfile(path)

@@ -97,10 +97,24 @@ def recognise_layout(
     if inplace_abn and layout.has_inplace_abn is None:
         raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
     names = {str(name): tensor for name, tensor in weights.items()}
+    if inplace_abn is not None and layout.has_inplace_abn is not None:
+        _check_one_kind_of_norm(names, inplace_abn)
     if inplace_abn is None:
         inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(names)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in names)
     return Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
+
+
+def _check_one_kind_of_norm(names: Mapping[str, Any], inplace_abn: bool) -> None:
+    """Refuse one answer for all norms of a file that has both kinds."""
+    norms = [name.removesuffix("running_mean") for name in names if name.endswith("running_mean")]
+    counted = sum(norm + COUNTER in names for norm in norms)
+    if 0 < counted < len(norms):
+        raise UserError(
+            f"--inplace-abn {'yes' if inplace_abn else 'no'}: {counted} of the file's {len(norms)} "
+            "norms are PyTorch's, which count batches, and the others InPlaceABN's. Leave the flag "
+            "out: each norm is then converted as its kind."
+        )
 
 
 def convert_weights(

@@ -1,8 +1,10 @@
 """
-Compare heads on your data. Train a config as it is ("ours"), and with the plain head, PPM and OCR
-as published in its place, several times each, and say which wins, with confidence intervals.
-Finished runs are kept: repeat the command after a stop, or with more seeds. Several processes may
-run it at the same time.
+Compare heads on your data.
+
+Train a config as it is ("ours"), and with three other heads: the plain head, and PPM and OCR as
+published. Each is trained several times. Say which wins, with confidence intervals. Finished runs
+are kept: repeat the command after a stop, or with more seeds. Several processes may run it at the
+same time.
 
     ocr-panoptic compare --config-file CONFIG [--data FILE ...] --output FOLDER [--seeds N]
         [KEY VALUE ...]

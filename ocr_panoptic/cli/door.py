@@ -9,8 +9,9 @@ if TYPE_CHECKING:
 
 def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
-    Refuse an unusable config, data file, weights, key or value, as far as it can be found without
-    PyTorch. The command itself checks again.
+    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+
+    Some faults cannot be found without PyTorch; the command itself checks again.
 
     Args:
         args: arguments of a command that takes KEY VALUE ...
@@ -21,14 +22,14 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.formats.config_files import (
-        WEIGHTS,
+        are_weights,
         default_config,
         merge_file,
         merge_options,
     )
 
     cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
-    if not weights and hasattr(args, "weights") and config.endswith(WEIGHTS):
+    if not weights and hasattr(args, "weights") and are_weights(config):
         config, weights = "", config  # the weights hold the settings
     merge_file(cfg, config)
     merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
@@ -39,7 +40,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
 
 def check_weights(weights: str) -> None:
-    """Refuse weights that are neither an address nor a file; "" passes."""
+    """Refuse weights that are neither an address nor an existing file; "" passes."""
     from ocr_panoptic.formats.config_files import check_weights_file
 
     if weights and "://" not in weights:

@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
-    from ocr_panoptic.engine.trained_model import named_model
+    from ocr_panoptic.engine.trained_model import resolve_model
 
     if args.weights or args.config_file:
-        named = named_model(args.config_file, args.weights, args.opts)
+        named = resolve_model(args.config_file, args.weights, args.opts)
         args.config_file, args.settings = named.config, named.settings
         args.opts = named.opts + args.opts
     return args
@@ -59,9 +59,9 @@ def evaluate(
         task -> metric -> value; with several data sets, name -> task -> metric -> value
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
-        SystemExit: the results are not TEST.EXPECTED_RESULTS.
+        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
+        SystemExit: the results differ from TEST.EXPECTED_RESULTS.
     """
-    args = function_arguments(argument_parser(), config, data, output, keys)
-    args.num_gpus, args.weights = num_gpus, weights
+    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)
+    args.weights = weights
     return launched(_with_weights(args)) or {}

@@ -78,8 +78,9 @@ def export(
     **keys: Any,
 ) -> Path:
     """
-    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does. The file is written only
-    if it gives the model's results.
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does.
+
+    The file is written only if it gives the model's results.
 
     Args:
         run, weights, keys: see :func:`.load`.
@@ -87,16 +88,17 @@ def export(
         precision: type of the network's weights, "float32" or "int8".
 
     Returns:
-        the file
+        path of the file
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
     from ocr_panoptic.formats.config_files import options_of
+    from ocr_panoptic.formats.files import path_argument
 
     try:
-        path = onnx_file(output)
+        path = onnx_file(path_argument("output", output))
     except argparse.ArgumentTypeError as e:
         raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:

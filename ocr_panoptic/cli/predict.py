@@ -1,6 +1,8 @@
 """
-Predict every image of a folder, a list or a video, and write panoptic and label PNGs, confidences,
-COCO's JSON files and pictures. docs/prediction.md describes the files.
+Predict every image of a folder, a list or a video.
+
+This writes panoptic and label PNGs, confidences, COCO's JSON files and pictures.
+docs/prediction.md describes the files.
 
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from ocr_panoptic.formats.files import as_list
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import as_list, path_argument
 
 from .arguments import TrainingArguments
 from .door import check_arguments, check_weights
@@ -29,8 +30,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Run :func:`run_here` in the processes that the arguments ask for; return its metrics if it
-    ran in this process."""
+    """
+    Run :func:`run_here` in the processes that the arguments ask for.
+
+    Returns:
+        the metrics if it ran in this process
+    """
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
@@ -38,14 +43,19 @@ def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
 
 def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in a process of :func:`.launch`; return the metrics in the main process."""
+    from ocr_panoptic.data.data_file import cache_folder
+    from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.setup import alone, claimed
+    from ocr_panoptic.engine.run_check import check_run_data
+    from ocr_panoptic.engine.setup import locked_folder, sole_run
 
-    with alone():
-        cfg, written = setup(args)
+    with sole_run():
+        with faults_listed(cache_folder() / "faults.txt"):
+            cfg, written = setup(args)
+            check_run_data(cfg, training=not args.eval_only)
         if args.eval_only:
             return Trainer.evaluate(cfg)
-        with claimed(cfg.OUTPUT_DIR):
+        with locked_folder(cfg.OUTPUT_DIR):
             trainer = Trainer(cfg, written)
             trainer.resume_or_load(resume=args.resume)
             return trainer.train()
@@ -63,8 +73,9 @@ def train(
     **keys: Any,
 ) -> dict[str, dict[str, float]]:
     """
-    Train a model, as ``ocr-panoptic train`` does: with its messages and files, seeded random
-    generators and logging.
+    Train a model, as ``ocr-panoptic train`` does.
+
+    This includes the command's messages and files, seeded random generators and logging.
 
     Args:
         config: file, or name of a config of the package.
@@ -72,11 +83,11 @@ def train(
         output: folder of the run; by default the config's OUTPUT_DIR.
         resume: whether to go on after the last checkpoint; with "auto", a training starts if there
             is no checkpoint.
-        overwrite: whether to start a new training in a folder that has another's checkpoints.
+        overwrite: whether to start a new training in a folder with another training's checkpoints.
         num_gpus: processes on this machine. If there are several, new processes import the caller's
             program, which then needs ``if __name__ == "__main__":``.
         deterministic: whether equal SEEDs give equal results on this machine.
-        keys: keys of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+        **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
         metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
@@ -84,12 +95,12 @@ def train(
         other processes trained
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
+        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
-    args = function_arguments(argument_parser(), config, data, output, keys)
-    args.resume, args.overwrite = resume, overwrite
-    args.num_gpus, args.deterministic = num_gpus, deterministic
+    config = path_argument("config", config)
+    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys, resume)
+    args.overwrite, args.deterministic = overwrite, deterministic
     return launched(args) or {}
 
 
@@ -98,13 +109,21 @@ def function_arguments(
     config: str | PathLike,
     data: str | PathLike | Sequence[str | PathLike],
     output: str | PathLike | None,
+    num_gpus: int,
     keys: Mapping[str, Any],
+    resume: bool | Literal["auto"] = False,
 ) -> argparse.Namespace:
     """Return a command's arguments from the arguments of its Python function."""
     from ocr_panoptic.formats.config_files import options_of
 
+    if not isinstance(num_gpus, int) or num_gpus < 1:
+        raise UserError(f"num_gpus is {num_gpus!r}; expected a number of at least 1.")
+    if resume not in (True, False, "auto"):
+        raise UserError(f'resume is {resume!r}; expected True, False or "auto".')
     args = parser.parse_args([])
-    args.config_file = str(config)
+    args.config_file = path_argument("config", config) if str(config) else ""
     args.data = list(map(str, as_list(data)))
-    args.opts = options_of({**({"OUTPUT_DIR": str(output)} if output else {}), **keys})
+    if output is not None:
+        keys = {"OUTPUT_DIR": path_argument("output", output), **keys}
+    args.opts, args.num_gpus, args.resume = options_of(keys), num_gpus, resume
     return args

@@ -2,8 +2,8 @@
 The check of data sets before a training, and a summary of their content.
 
 Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``): a small file for each split, with a digest of the names, sizes
-and times of its files, and the summary. The cache may be removed at any time.
+default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the
+names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
 import heapq
@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,19 +24,21 @@ from tabulate import tabulate
 
 from ocr_panoptic.formats.files import as_list, digest, write_json
 from ocr_panoptic.formats.pictures import thin_fault
+from ocr_panoptic.progress import imap_with_progress
 
 from .data_file import DataFiles, cache_folder
 from .described import read_described
 from .faults import faults_listed, gathering, raise_if_any
 from .findings import photo_warnings
+from .panoptic import check as panoptic_check
 from .panoptic.source import PanopticSource
-from .parallel import imap_with_progress
+from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files
-# Largest split of which a training's start looks at every file; larger ones need ``check``.
+# Largest number of images at which the start of a training checks every file; above, use ``check``.
 MANY = 20_000
-THINNEST = 20  # number of images whose size is remembered
+THINNEST = 20  # number of images in SplitSummary.thinnest
 
 # Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
 DETECTIONS = 100
@@ -92,14 +94,16 @@ class SplitSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
+        shown: list[tuple] = [
+            (c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes
+        ]
         if none := self.pixels - sum(c.pixels for c in self.classes):
             shown.append(("(none)", "", None, None, none))
         names, kinds, images, segments, pixels = zip(*shown, strict=True)
         columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
         if not any(segments):  # semantic data
             del columns["segments"]
-        columns["% of pixels"] = [100 * number / self.pixels for number in pixels]
+        columns["% of pixels"] = tuple(100 * number / self.pixels for number in pixels)
         table = tabulate(columns, "keys", floatfmt=".2f")
         return f"{self.name}: {self.images:,} images\n{table}"
 
@@ -125,7 +129,7 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, of which a model finds at most {detections}: set "
+                f"{file} has {things} things, but a model finds at most {detections}: set "
                 "TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):
@@ -180,11 +184,11 @@ def check_sources(
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check those sources that belong to this package.
+    Check the sources that belong to this package.
 
     Args:
-        wholly: also check sources of more than MANY images, and panoptic images for Detectron2's
-            sizes.
+        wholly: whether to also check sources of more than MANY images, and panoptic images for
+            Detectron2's sizes.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -206,31 +210,54 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the summary of a split, remembered or made by looking at every image."""
+    """Return a split's summary, either remembered or made by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
-    file = cache_folder() / f"{name}-{digest(place)}.json"
+    files = [path for image in images for path in source.files(image)]
+    if isinstance(source, PanopticSource):
+        files.append(source.split.annotations)
+    known = remembered(
+        f"{name}-{digest(place)}",
+        [VERSION, source.recipe()],
+        files,
+        lambda: asdict(_check_images(source, images, workers)),
+    )
+    return SplitSummary(**known | {"classes": tuple(ClassSummary(**c) for c in known["classes"])})
+
+
+def remembered(
+    name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
+) -> dict:
+    """
+    Return a result from the user's cache, or compute it and keep it there.
+
+    Args:
+        name: name of the cache's file.
+        recipe: everything that the result depends on, except the files.
+        files: files that the result depends on, by their sizes and times.
+        compute: function that returns the result, which JSON can hold.
+    """
+    file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
-        stated = [str(path) for image in images for path in source.files(image)]
-        if isinstance(source, PanopticSource):
-            stated.append(str(source.split.annotations))
-        state = digest([VERSION, source.recipe(), [[path, *state_of(path)] for path in stated]])
+        state = digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             if known.pop("state") == state:
-                classes = tuple(ClassSummary(**entry) for entry in known.pop("classes"))
-                return SplitSummary(**known, classes=classes)
-        raise_if_any(list(source.general_faults(images)))
-        summary = _check_images(source, images, workers)
-        write_json(file, {"state": state, **asdict(summary)})
-        return summary
+                return known
+        result = compute()
+        write_json(file, {"state": state, **result})
+    return result
 
 
 def _check_images(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    shown_in, segments, pixels = Counter(), Counter(), Counter()
-    looks = list(imap_with_progress(source.checker(), images, f"check {source.name}", workers))
+    kind: Any = panoptic_check if isinstance(source, PanopticSource) else semantic_check
+    raise_if_any(list(kind.general_faults(source, images)))
+    shown_in: Counter[int] = Counter()
+    segments: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
+    looks = list(imap_with_progress(kind.checker(source), images, f"check {source.name}", workers))
     raise_if_any([fault for look in looks for fault in look.faults])
     files = [str(source.files(image)[0]) for image in images]
     for look in looks:
@@ -255,12 +282,12 @@ def _check_images(
         classes=tuple(listed),
         thinnest=tuple(thinnest),
         most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
-        warnings=(*source.warnings(looks), *photo_warnings(files, looks, source.channels)),
+        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
     )
 
 
-def state_of(path: str) -> tuple[int, int]:
-    """Return the size and the time of the last change; (-1, -1) without a file."""
+def _state_of(path: str | Path) -> tuple[int, int]:
+    """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

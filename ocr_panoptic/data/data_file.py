@@ -38,8 +38,7 @@ from ocr_panoptic.formats.files import (
 )
 from ocr_panoptic.formats.pictures import CHANNELS
 
-from .faults import DataFaults, raise_if_any
-from .other_formats import check_is_no_annotation, only_data_file
+from .faults import DataFaults, first_few, raise_if_any
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
@@ -106,16 +105,16 @@ class DataFile:
         return f"{self.name}_{split}"
 
 
-def read_data_file(path: Path | str) -> DataFile:
-    if not os.fspath(path):  # which is the current folder to Python
+def read_data_file(path: str | os.PathLike) -> DataFile:
+    if not os.fspath(path):  # Python takes it for the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if path.is_dir():
-        path = only_data_file(path)
+        path = _only_data_file(path)
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
     content = _content(path)
-    check_is_no_annotation(path, content)
+    _check_is_no_annotation(path, content)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
@@ -141,6 +140,58 @@ def _content(path: Path) -> Any:
             raise
         hint = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
         raise UserError(f"{error} {hint}") from error
+
+
+def _only_data_file(folder: Path) -> Path:
+    """Return the single YAML file of a folder, or else its single JSON file."""
+    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".yaml", ".yml"))
+    found = found or sorted(folder.glob("*.json"))
+    if len(found) != 1:
+        names = f" ({first_few([path.name for path in found])})" if found else ""
+        raise UserError(
+            f"{printable(folder)}: is a folder with {len(found)} files{names} that could describe "
+            "data. Name one; annotations of other formats are imported first (ocr-panoptic import "
+            "--help)."
+        )
+    return found[0]
+
+
+def _check_is_no_annotation(path: Path, content: object) -> None:
+    """Refuse a file with annotations of another format, and name the import to type."""
+    entry = content[0] if isinstance(content, list) and content else content
+    known = entry if isinstance(entry, dict) else {}
+    keys, images = {*known}, known.get("_via_img_metadata", known)
+    values = [*images.values()] if isinstance(images, dict) else []
+    things = "--things things.yaml --split 0.8"
+    if path.suffix.lower() == ".xml":
+        found = ("an XML file", "cvat", path, f"IMAGES {things}")
+    elif entry is not content and {"data", "annotations"} <= keys:
+        found = ("an export of Label Studio", "label-studio", path, f"IMAGES {things}")
+    elif isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
+        found = ("a COCO JSON", "coco", path, "IMAGES --rest background --split 0.8")
+        listed = content["annotations"]
+        first = listed[0] if isinstance(listed, list) and listed else None
+        if isinstance(first, dict) and "segments_info" in first:
+            raise UserError(
+                f"{printable(path)}: is a panoptic JSON. A data file names it, as "
+                "datasets/README.md shows: panoptic: {train: {images: FOLDER, annotations: "
+                f"{path.name}, segments: FOLDER}}}}"
+            )
+    elif "names" in keys and {"train", "val", "nc", "path"} & keys:
+        split = "" if "val" in keys else " --split 0.8"
+        found = ("a data.yaml of YOLO", "yolo-seg", path, f"--rest background{split}")
+    elif {"shapes", "imagePath"} <= keys:
+        found = ("a file of LabelMe", "labelme", path.parent, things)
+    elif values and all(isinstance(v, dict) and {"filename", "regions"} <= {*v} for v in values):
+        found = ("a JSON of VIA", "via", path, f"IMAGES {things}")
+    else:
+        return
+    what, format, source, rest = found
+    raise UserError(
+        f"{printable(path)}: is {what}, and describes no data. Import it, and give what that "
+        f"writes: ocr-panoptic import --from {format} --name NAME --train {printable(source)} "
+        f"{rest}"
+    )
 
 
 def _path(text: str) -> Path:
@@ -213,7 +264,7 @@ def datasets_root() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which the check of data remembers results, after a test of writing."""
+    """Return the folder in which the data check remembers results, after a test of writing."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."
@@ -232,7 +283,7 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return the names that data sets below ``$DETECTRON2_DATASETS`` have by their data files."""
+    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` define."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 

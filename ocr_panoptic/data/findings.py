@@ -1,16 +1,15 @@
-"""What the check of data finds in each image, and its warnings about data without faults."""
+"""Findings of the data check: facts about each image, and warnings about the image files."""
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ocr_panoptic.formats.labels import label_text
 from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# The largest share of white in a 12-bit photo stored in 16 bits, or read from that as 8 bits.
+# Largest share of white in a 12-bit photo that is stored in 16 bits, or read as 8 bits from there.
 DARK = 1 / 16
 
 
@@ -26,7 +25,7 @@ class Look(NamedTuple):
         things: number of things, without crowds.
         crowds: category of things -> number of its crowds.
         ignored: raw label -> number of ignored pixels.
-        is_near: the labels are only the nearest to the values of their file.
+        is_near: whether the file's values are not labels, so that the nearest labels are taken.
     """
 
     faults: list[str]
@@ -69,76 +68,4 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
             f"EXIF data turn {len(turned)} images without a change of their size "
             f"({first_few(turned)}), and their labels are expected to fit the turned image. If a "
             "tool drew them on the stored pixels, remove the EXIF data."
-        )
-
-
-def label_warnings(
-    looks: Sequence[Look], classes: Mapping[int, str], default_ignore: bool
-) -> Iterator[str]:
-    """
-    Yield warnings about the labels of a semantic split.
-
-    Args:
-        classes: training label -> name.
-        default_ignore: the data do not say which raw label is ignored.
-    """
-    ignored, pixels = Counter(), Counter()
-    for look in looks:
-        ignored.update(look.ignored)
-        pixels.update({label: area for label, (_, area) in look.shown.items()})
-    lost = {label: name for label, name in classes.items() if not pixels[label]}
-    if lost:
-        total = sum(height * width for height, width in (look.size for look in looks))
-        shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
-        what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
-        if default_ignore and shares:
-            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}"
-            if len(lost) == len(ignored) == 1:
-                raw = {**{label: label for label in classes}, next(iter(lost)): next(iter(ignored))}
-                listed = (
-                    f"{{name: {name}, labels: {raw[label]}}}" for label, name in classes.items()
-                )
-                what += f"? Then write classes: [{', '.join(listed)}]"
-            else:
-                what += "? Then give each class its labels, such as {name: a, labels: 255}"
-        alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
-        yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
-    if near := sum(look.is_near for look in looks):
-        yield (
-            f"{near} label images hold other values than labels, as JPEG files and smoothed "
-            "borders do. The nearest labels are taken: borders may be off by a pixel. Export PNGs "
-            "that hold labels only."
-        )
-
-
-def panoptic_warnings(
-    looks: Sequence[Look], classes: Mapping[int, tuple[str, str]], left_out: int
-) -> Iterator[str]:
-    """
-    Yield warnings about the segments of a panoptic split.
-
-    Args:
-        classes: category id -> name and kind, "thing" or "stuff".
-        left_out: number of images that hold only void.
-    """
-    shown = {key for look in looks for key in look.shown}
-    if lost := [name for key, (name, _) in classes.items() if key not in shown]:
-        yield f"no segment is {first_few(lost)}."
-    segments, crowds = Counter(), Counter()
-    for look in looks:
-        segments.update({key: number for key, (number, _) in look.shown.items()})
-        crowds.update(look.crowds)
-    if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
-        yield (
-            f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
-            "objects that are not told apart, and not trained on."
-        )
-    if all(kind == "thing" for _, kind in classes.values()):
-        total = sum(height * width for height, width in (look.size for look in looks))
-        void = total - sum(area for look in looks for _, area in look.shown.values())
-        yield (
-            f"there is no class of stuff, and {void / total:.0%} of the pixels are void: the "
-            "semantic head (OCR) has nothing to tell apart, false alarms in the void are not "
-            f"counted, and images without things are left out ({left_out} here). If these pixels "
-            "are a background, make them stuff: ocr-panoptic import ... --rest background."
         )

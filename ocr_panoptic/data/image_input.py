@@ -1,14 +1,16 @@
 """
-Images on their way to a network: checked for size, resized in any number of channels, cropped.
+Images on their way to a network: size check, resizing in any number of channels, cropping.
 
-Detectron2 gives whole images to Pillow. In a resize of four channels, Pillow takes the last one for
-opacity and weights the others by it; it does not know five channels. Detectron2 resizes floats
+Detectron2 gives whole images to Pillow. If an image has four channels, Pillow takes the last for
+opacity and weights the others by it. It does not know five channels. Detectron2 resizes floats
 without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from detectron2.data import detection_utils as utils
@@ -60,6 +62,9 @@ class ChannelInput(T.AugInput):
     Each channel is resized on its own, in Pillow's arithmetic.
     """
 
+    image: np.ndarray
+    sem_seg: Any  # [H, W], [H, W, C] or None
+
     def transform(self, tfm: Transform) -> None:
         if isinstance(tfm, T.ResizeTransform):
             self.image = resized(self.image, tfm.new_h, tfm.new_w, tfm.interp)
@@ -91,7 +96,9 @@ def resized(
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
         order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which needs no copy
         colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
-        channels = colours.resize((width, height), interpolation, box).split()
+        channels: Sequence[Image.Image] = colours.resize(
+            (width, height), interpolation, box
+        ).split()
     else:
         channels = [
             Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
@@ -107,9 +114,9 @@ SUPPORT = 2  # pixels that the widest filter, the bicubic, reads on each side of
 
 class ResizedCrop(T.Augmentation):
     """
-    A resize and a crop in one step, with the random numbers and the result of one after the other.
+    A resize and a crop in one step, equal to one after the other.
 
-    Labels are equal; an image's values differ by at most 2, through rounding.
+    Random numbers and labels are the same; an image's values differ by at most 2, through rounding.
     """
 
     def __init__(
@@ -141,14 +148,11 @@ class ResizedCropTransform(Transform):
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
         """Return the crop of an image, uint8 or float32 [H, W, C], reading only what it shows."""
-        spans, inner = zip(
-            _crop_span(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
-            _crop_span(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
-            strict=True,
-        )
-        (top, bottom), (left, right) = inner
+        resize, crop = self.resize, self.crop
+        rows, (top, bottom) = _crop_span(resize.h, resize.new_h, crop.y0, crop.h)
+        columns, (left, right) = _crop_span(resize.w, resize.new_w, crop.x0, crop.w)
         box = left, top, right, bottom
-        return resized(img[spans], self.crop.h, self.crop.w, self.resize.interp, box)
+        return resized(img[rows, columns], crop.h, crop.w, resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
         """Return the crop of integers [H, W] or [H, W, C], resized by nearest neighbour."""
@@ -165,10 +169,10 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the pixels of a side that a crop reads, and where the crop begins and ends within them.
+    Return the pixels of a side that a crop reads, and the crop's begin and end within them.
 
     The side has ``old`` pixels, and ``new`` pixels after the resize. The crop is
-    ``start``..``start + length`` of these.
+    ``start``..``start + length`` of the new pixels.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -178,6 +182,6 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return for each of ``new`` pixels the one of ``old`` pixels that Pillow takes."""
+    """Return the old pixel that Pillow takes for each of the new pixels."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]

@@ -53,7 +53,8 @@ class RandomTurn(T.Augmentation):
 
     def get_transform(self, image: np.ndarray) -> Transform:
         quarters = np.random.randint(4)  # noqa: NPY002, Detectron2 seeds it
-        return TurnTransform(*image.shape[:2], quarters)
+        height, width = image.shape[:2]
+        return TurnTransform(height, width, quarters)
 
 
 class TurnTransform(Transform):

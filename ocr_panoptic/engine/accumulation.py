@@ -19,8 +19,9 @@ from .optimizer import build_clipping, prepare_state
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
     """
-    Return the type of SOLVER.AMP.PRECISION on "cuda" or "cpu": "auto" is float16 on a GPU, and
-    bfloat16 on a CPU, where float16 is not supported.
+    Return the number type of SOLVER.AMP.PRECISION on "cuda" or "cpu".
+
+    "auto" is float16 on a GPU, and bfloat16 on a CPU, which does not support float16.
     """
     names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
     if precision not in names:
@@ -33,19 +34,20 @@ def autocast_dtype(precision: str, device: str) -> torch.dtype:
 
 class AccumulatingTrainer(SimpleTrainer):
     """
-    Detectron2's ``SimpleTrainer`` (or, with ``amp``, ``AMPTrainer``) that runs a batch in several
-    parts and steps once, with the mean of the parts' gradients. Iterations, schedule and batch size
-    keep their meaning.
+    Detectron2's trainer that runs a batch in several parts and then makes one step.
+
+    The step takes the mean of the parts' gradients, so iterations, schedule and batch size keep
+    their meaning. With ``amp`` it replaces ``AMPTrainer``, without it ``SimpleTrainer``.
 
     If losses are means over images, this equals a step on the whole batch. Batch norms, and losses
     that are means over pixels or boxes, see each part separately.
 
     Args:
-        steps: number of parts; must divide the number of images that this process loads.
+        steps: number of parts, a divisor of the number of images that this process loads.
         amp: whether to use autocast. The loss is scaled for float16; bfloat16 has float32's range.
-        precision: type of autocast, see :func:`autocast_dtype`.
-        gather_period: iterations between two exchanges of the losses. If their sum is not finite,
-            the run ends.
+        precision: number type of autocast, see :func:`autocast_dtype`.
+        gather_period: number of iterations after which processes exchange their losses. The run
+            ends if the sum of the losses is not finite.
         clip: function called before each step, see :func:`.build_clipping`.
     """
 
@@ -114,9 +116,9 @@ def build_steps(
     optimizer: torch.optim.Optimizer,
     gather_period: int = 1,
 ) -> AccumulatingTrainer:
-    """Build the trainer that steps a model in all processes together, as the config says."""
+    """Build the trainer that steps the model by SOLVER.AMP and SOLVER.ACCUMULATION_STEPS."""
     amp = cfg.SOLVER.AMP
-    if amp.ENABLED:  # faster in half precision, also on a CPU
+    if amp.ENABLED:  # half precision is also faster on a CPU
         model.to(memory_format=torch.channels_last)
     on_gpu = cfg.MODEL.DEVICE.startswith("cuda")
     together = create_ddp_model(

@@ -21,9 +21,9 @@ class Classes:
         names, colors: names and colours of the K semantic classes.
         labels: value of each class in label PNGs, uint8 or uint16 [K].
         categories: categories in COCO panoptic format; empty for a semantic model.
-        thing_ids, stuff_ids: category ids by the model's class; stuff begins with "things", which
-            has no category.
-        thing_colors: colours by the model's class.
+        thing_ids, stuff_ids: category id of each class of the model; the first stuff class is
+            "things", which has no category.
+        thing_colors: colour of each thing class of the model.
     """
 
     names: list[str]
@@ -36,7 +36,7 @@ class Classes:
 
     @property
     def thing_names(self) -> list[str]:
-        """Return the names of the things by the model's class."""
+        """Return the names of the thing classes, in the model's order."""
         names = {category["id"]: category["name"] for category in self.categories}
         return [names[number] for number in self.thing_ids]
 
@@ -47,9 +47,10 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
 
     Args:
         metadata: metadata of a semantic data set, or of a panoptic data set for Panoptic-FPN.
-        kind: value of LABELS: "train" for labels 0..K-1, "dataset" for labels of the data set's
-            files (in a panoptic data set category ids of stuff, and 0 for things).
+        kind: labels in result files, a value of LABELS. "train" means 0..K-1, "dataset" the labels
+            in the data set's files (in a panoptic data set: category ids of stuff, 0 for things).
     """
+    labels: np.ndarray
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
     if not things:

@@ -1,5 +1,4 @@
-"""Completing a config: it is checked, and values that depend on the data and the machine are
-filled in, before anything is built."""
+"""Completion of a config: check it, and fill in what depends on the data and the machine."""
 
 import math
 from typing import NamedTuple
@@ -12,9 +11,7 @@ from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
 from ocr_panoptic.config import check_values
-from ocr_panoptic.data.data_check import DataSummary, check_data_sets
-from ocr_panoptic.data.data_file import cache_folder, names_below_root
-from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.data_file import names_below_root
 from ocr_panoptic.data.register import (
     check_files,
     check_same_classes,
@@ -25,7 +22,7 @@ from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
 
-from .config_checks import check_unread_keys, unread_keys
+from .config_files import check_unread_keys, unread_keys
 from .identity import read_identity
 from .task import task_of
 
@@ -37,8 +34,8 @@ class Completed(NamedTuple):
     The result of completing a config.
 
     Attributes:
-        written: YAML of the config without device and norm of this machine (unless they were
-            given), for use on every machine.
+        written: YAML of the config for use on every machine: without this machine's device and
+            norm, unless the user has set them.
         warnings: sentences about settings that are allowed but seldom intended.
     """
 
@@ -46,27 +43,22 @@ class Completed(NamedTuple):
     warnings: list[str]
 
 
-def complete_config(
-    cfg: CfgNode, *, training: bool = False, checks_data: bool = False
-) -> Completed:
+def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = False) -> Completed:
     """
-    Check ``cfg``, and fill in the values that depend on the data and the machine. Data for a
-    trained model take over the order of its classes.
+    Check ``cfg``, and fill in the values that depend on the data and the machine.
+
+    For a trained model, the data take over the order of the model's classes.
 
     Args:
-        training: whether DATASETS.TRAIN are used; otherwise nothing about them is checked.
-        checks_data: whether data sets are required, and their files checked.
+        training: whether DATASETS.TRAIN are used; otherwise they are not checked.
+        needs_data: whether data sets must be named, and their files exist.
     """
-    warnings = []
-    if checks_data:
+    if needs_data:
         _check_data_named(cfg, training)
-    with faults_listed(cache_folder() / "faults.txt"):
-        names = _complete_from_data(cfg, training)
-        if checks_data:
-            check_files(names)
-            warnings += data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT))
-    if training:
-        warnings += complete_schedule(cfg)
+    names = _complete_from_data(cfg, training)
+    if needs_data:
+        check_files(names)
+    warnings = complete_schedule(cfg) if training else []
     written = cfg.dump()
     _fit_to_machine(cfg)
     return Completed(written, warnings)
@@ -84,15 +76,8 @@ def _check_data_named(cfg: CfgNode, training: bool) -> None:
         )
 
 
-def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    """Return warnings about data sets without faults."""
-    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
-
-
 def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
-    """Check the config and take the class counts from the data sets that are used; return their
-    names."""
+    """Check the config, take class counts from the data sets, and return the data sets' names."""
     check_values(cfg)
     check_unread_keys(cfg)
     is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
@@ -100,7 +85,8 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     if not (training or is_segfix):
         identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
+    classes = identity.classes if identity else None
+    described = register_in_use(cfg.DATASETS.FILES, names, classes)
     for name in names:
         if name not in DatasetCatalog.list():
             known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
@@ -124,9 +110,11 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
 
 def complete_schedule(cfg: CfgNode) -> list[str]:
     """
-    Fill in the schedule of ``cfg``, whose data are registered: MAX_ITER 0 from SOLVER.EPOCHS (the
-    warm-up is then at most a tenth of it), iterations for SOLVER.STEPS that are shares, and
-    TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS.
+    Fill in the schedule of ``cfg``, whose data are registered.
+
+    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth of them.
+    - SOLVER.STEPS that are shares become iterations.
+    - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
 
     Returns:
         sentences about settings that are allowed but seldom intended
@@ -136,7 +124,7 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
     if given == 0 or solver.EPOCHS:
         if not solver.EPOCHS:
             raise UserError(
-                "SOLVER.MAX_ITER and SOLVER.EPOCHS, from which it would be derived, are both 0: "
+                "SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0, so the training has no length: "
                 "set either."
             )
         images = len(training_records(cfg))
@@ -171,7 +159,7 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
 
 
 def _fit_to_machine(cfg: CfgNode) -> None:
-    """Set the device of this machine, and norms that it can train, in a config."""
+    """Set the device of this machine, and norms that can be trained on it."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
@@ -194,8 +182,11 @@ def _fit_to_machine(cfg: CfgNode) -> None:
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
-    """Replace SyncBN in all keys that are read; other keys must keep their defaults, or
-    :func:`.check_unread_keys` refuses them."""
+    """
+    Replace SyncBN in the keys that are read.
+
+    Other keys must keep their defaults, or :func:`.check_unread_keys` refuses them.
+    """
     for key, value in node.items():
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")
@@ -229,7 +220,7 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a TEST.BEST_CHECKPOINT that no evaluation has, or for which lower is better."""
+    """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that improves downwards."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
@@ -244,9 +235,8 @@ def _check_best_metric(cfg: CfgNode) -> None:
         )
 
 
-def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """Return the config with batch and schedule scaled from SOLVER.REFERENCE_WORLD_SIZE to a number
-    of processes."""
+def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
+    """Return the config with batch and schedule scaled to a number of processes."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

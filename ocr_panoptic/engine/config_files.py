@@ -1,4 +1,4 @@
-"""The config of a run, from a config file, data files and the command line."""
+"""The config of a run, from a config file, data files and the command line, and its unread keys."""
 
 import argparse
 import logging
@@ -7,9 +7,12 @@ from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
 
-from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.config import KEYS, SCHEME, Key, add_ocr_config
+from ocr_panoptic.config_rules import Condition, value_of, when
 from ocr_panoptic.data.data_file import data_options
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import merge_file, merge_options
+from ocr_panoptic.modeling.context import schemes_reading
 
 logger = logging.getLogger(__name__)
 
@@ -21,8 +24,10 @@ def load_config(
     settings: Mapping[str, Any] | None = None,
 ) -> CfgNode:
     """
-    Read a config file, data files, and the overrides of the command line. MODEL.TRUST_PICKLE counts
-    only among the overrides: a stranger's config must not run code in a stranger's weights.
+    Read a config file, data files, and the overrides of the command line.
+
+    MODEL.TRUST_PICKLE counts only among the overrides: a stranger's config must not allow the
+    code in a stranger's weights.
 
     Args:
         config_file: file, folder of a run, name of a config of the package, or "" for the defaults.
@@ -34,11 +39,13 @@ def load_config(
         the config, not frozen and not completed (see :func:`.complete_config`). If the command line
         gives only SOLVER.EPOCHS or only SOLVER.MAX_ITER, the other is set to 0.
     """
-    cfg = get_cfg()
-    add_ocr_config(cfg)
+    cfg = _defaults()
     merge_file(cfg, config_file, settings)
     if cfg.MODEL.TRUST_PICKLE:
-        logger.warning("MODEL.TRUST_PICKLE counts only on the command line; the config's does not")
+        logger.warning(
+            "MODEL.TRUST_PICKLE counts only on the command line or as an argument; the config's "
+            "does not"
+        )
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)
@@ -58,3 +65,70 @@ def load_arguments(args: argparse.Namespace) -> CfgNode:
     """Load the config that a command's arguments name."""
     data, settings = getattr(args, "data", None) or [], getattr(args, "settings", None)
     return load_config(args.config_file, args.opts or [], data, settings)
+
+
+def conditions(key: Key) -> list[Condition]:
+    """Return the conditions for a key to be read; SCHEME is replaced by the schemes' names."""
+    return [
+        when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
+        for condition in key.read_by
+    ]
+
+
+def unread_keys(cfg: CfgNode) -> set[str]:
+    """Return the names of the keys that the chosen model does not read."""
+    return {key.name for key in KEYS if not all(c.holds(cfg) for c in conditions(key))}
+
+
+def defaults_of_unread(cfg: CfgNode) -> list[str]:
+    """
+    Return the KEY VALUE overrides that reset each key that the chosen model does not read.
+
+    :func:`check_unread_keys` refuses other values of these keys.
+    """
+    default = _defaults()
+    names = sorted(unread_keys(cfg))
+    names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
+    return [word for name in names for word in (name, str(value_of(default, name)))]
+
+
+def _defaults() -> CfgNode:
+    default = get_cfg()
+    add_ocr_config(default)
+    return default
+
+
+def check_unread_keys(cfg: CfgNode) -> None:
+    """
+    Refuse keys that differ from their default although the chosen model does not read them.
+
+    Keys without effect on a plain baseline only give a warning.
+
+    Args:
+        cfg: config before norms and device of this machine are set.
+    """
+    default = _defaults()
+    faults, idle = [], []
+    for key in KEYS:
+        value, usual = value_of(cfg, key.name), value_of(default, key.name)
+        if [*value] == [*usual] if isinstance(usual, list | tuple) else value == usual:
+            continue
+        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
+        if any(condition.refuses for condition in unmet):
+            faults.append(
+                f"{key.name} is {value!r} (default {usual!r}); it is read only with {unmet[0].text}"
+            )
+        elif unmet:
+            idle.append(key.name)
+    if idle:
+        logger.warning(
+            "%s: set, but %s has no refined prediction",
+            ", ".join(idle),
+            cfg.MODEL.SEM_SEG_HEAD.NAME,
+        )
+    if faults:
+        raise UserError(
+            "The config sets keys that nothing reads:\n  "
+            + "\n  ".join(faults)
+            + "\nLeave them out, set their defaults, or choose a model that reads them."
+        )

@@ -24,12 +24,15 @@ from ocr_panoptic.errors import MissingFileError
 
 logger = logging.getLogger(__name__)
 
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
 
 class Averaging(HookBase):
     """
-    An exponential moving average of the weights, which is evaluated and saved in their place. After
-    each step, average = decay * average + (1 - decay) * model, for weights and buffers. Integers
-    (batch counts of norms) are copied.
+    An exponential moving average of the weights, which is evaluated and saved in their place.
+
+    After each step, average = decay * average + (1 - decay) * model, for weights and buffers.
+    Integers (batch counts of norms) are copied.
 
     Args:
         model: model without DistributedDataParallel. Every process has the same average.
@@ -40,7 +43,7 @@ class Averaging(HookBase):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: list[Tensor], values: list[Tensor], _: int) -> None:  # of one type
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # of one type
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them
@@ -62,11 +65,12 @@ class Averaging(HookBase):
 
 class Checkpoints(HookBase):
     """
-    Saves ``model_<iteration>.pth`` periodically and before each evaluation, which may be long, and
-    ``model_final.pth`` after the last iteration.
+    Saves ``model_<iteration>.pth`` periodically, and ``model_final.pth`` at the end.
+
+    It also saves before each evaluation, because evaluations may be long.
 
     Args:
-        model: model to save. Weights that are NaN or infinite are refused.
+        model: model to save. Weights with NaN or infinity are refused.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
@@ -91,7 +95,7 @@ class Checkpoints(HookBase):
 
     def save(self) -> None:
         """
-        Save the iteration that has just ended, unless it is saved already.
+        Save the iteration that has just ended, unless it is already saved.
 
         Raises:
             FloatingPointError: a weight is infinite or NaN.
@@ -108,8 +112,11 @@ class Checkpoints(HookBase):
         self._saved, self._time = iteration, time.monotonic()
 
     def check_folder(self) -> None:
-        """Refuse to go on if the run's folder was replaced since the start: log, metrics and config
-        would not lie beside the checkpoint."""
+        """
+        Refuse to go on if the run's folder was replaced since the start.
+
+        Otherwise log, metrics and config would not lie beside the checkpoint.
+        """
         folder = self._checkpointer.save_dir
         if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
             raise MissingFileError(
@@ -118,7 +125,7 @@ class Checkpoints(HookBase):
 
 
 class Stopped(SystemExit):
-    """The joint end of all processes after their work was saved."""
+    """Ends all processes together, after their work is saved."""
 
 
 class Stopping:
@@ -134,7 +141,7 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread can set handlers
             return
-        former = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
@@ -150,30 +157,33 @@ class Stopping:
         finally:
             self._at_once = False
 
-    def agreed(self) -> int:
-        """Return the signal that any process has received, or 0. All processes must call this in
-        the same iterations; they get the same value."""
+    def agreed_signal(self) -> int:
+        """
+        Return the signal that any process has received, or 0.
+
+        All processes must call this in the same iterations; they get the same value.
+        """
         if comm.get_world_size() == 1:
             return self._signal
         found = torch.tensor(self._signal)
         dist.all_reduce(found, dist.ReduceOp.MAX, comm._get_global_gloo_group())
         return int(found)
 
-    def _note(self, number: int, frame: object) -> None:
+    def _store(self, number: int, frame: object) -> None:
         if self._at_once:
             raise SystemExit(128 + number)
         self._signal = number
 
 
 class StopOnSignal(HookBase):
-    """Saves and ends all processes after the iteration in which any was asked to stop."""
+    """Saves and ends all processes after an iteration in which a process was asked to stop."""
 
     def __init__(self, stopping: Stopping, checkpoints: Checkpoints | None):
         self._stopping = stopping
         self._checkpoints = checkpoints
 
     def after_step(self) -> None:
-        number = self._stopping.agreed()
+        number = self._stopping.agreed_signal()
         if number:
             if self._checkpoints:
                 self._checkpoints.save()
@@ -183,8 +193,12 @@ class StopOnSignal(HookBase):
 
 
 class Evaluation(hooks.EvalHook):
-    """Detectron2's hook, which also evaluates a resumed run that had ended between checkpoint and
-    evaluation, and does not evaluate a training that failed in its last iteration."""
+    """
+    Detectron2's evaluation hook, adapted to resumed and to failed trainings.
+
+    A resumed run evaluates first if it was stopped between checkpoint and evaluation. A training
+    that fails in its last iteration is not evaluated.
+    """
 
     def before_train(self) -> None:
         start = self.trainer.start_iter
@@ -200,13 +214,15 @@ class Evaluation(hooks.EvalHook):
 
 class EarlyEnd(HookBase):
     """
-    Ends all processes if the best evaluation is too long ago. This is checked after each evaluation
-    and at the start of a resumed run; the hook must follow the hook that evaluates.
+    Ends all processes if the metric has not risen for ``patience`` evaluations.
+
+    This is checked after each evaluation and at the start of a resumed run. The hook must follow
+    the hook that evaluates.
 
     Args:
         best: tracker of the best model (updated only in the main process).
         period: iterations between two evaluations.
-        patience: number of evaluations without a higher value.
+        patience: number of evaluations that may pass without a higher value.
     """
 
     def __init__(self, best: "BestModel", period: int, patience: int):
@@ -234,11 +250,11 @@ class EarlyEnd(HookBase):
 
 
 class EndedEarly(BaseException):
-    """A training needs no more iterations."""
+    """Signals that the training needs no more iterations."""
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's hook, with the same images at each call, so that a resumed run is equal."""
+    """Detectron2's hook with the same images at each call, so that a resumed run is equal."""
 
     def update_stats(self) -> None:
         self._data_iter = None
@@ -247,11 +263,14 @@ class PreciseBN(hooks.PreciseBN):
 
 class BestModel:
     """
-    Keeps the model with the highest value of a metric as ``model_best.pth``. The file holds the
-    value for a resumed training, unlike the file of Detectron2's ``BestCheckpointer``.
+    Keeps the model with the highest value of a metric as ``model_best.pth``.
+
+    The file also holds the value for a resumed training, unlike the file that Detectron2's
+    ``BestCheckpointer`` writes.
 
     Args:
-        metric: task/metric, such as panoptic_seg/PQ; with several test sets, data set/task/metric.
+        metric: "task/metric", such as panoptic_seg/PQ; "data set/task/metric" for several test
+            sets.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, metric: str):
@@ -262,14 +281,14 @@ class BestModel:
         self.iteration = -1  # iteration with this value
 
     def resume(self) -> None:
-        """Read the best value from the file, if the file has this metric."""
+        """Read the best value from the file if it has one for this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Save the model if an evaluation after an iteration is the best (main process only)."""
+        """Save the model if its evaluation is the best so far (main process only)."""
         metrics = flatten_results_dict(results)
         if self.metric not in metrics:
             logger.warning(

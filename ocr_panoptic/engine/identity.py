@@ -17,7 +17,7 @@ from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
-from .config_checks import unread_keys
+from .config_files import unread_keys
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ CLASSES = (
     "channels",
 )
 # Keys of MODEL that have no effect on a trained model's output, or that may be chosen anew.
-FREE = (
+CHANGEABLE = (
     *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
     *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
     *("*.IOU_THRESHOLDS", "*.IOU_LABELS", "*.BOUNDARY_THRESH", "*.PROPOSAL_APPEND_GT"),
@@ -56,8 +56,8 @@ class Identity:
 
     Attributes:
         file: checkpoint file.
-        settings: key -> value of the config.
-        classes: CLASSES -> value in the training data's metadata; None if unknown, as in
+        settings: key of the config -> value.
+        classes: key in CLASSES -> value in the training data's metadata; None if unknown, as in
             checkpoints of earlier versions.
     """
 
@@ -81,10 +81,10 @@ def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
 
 def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
     """
-    Return the identity of a checkpoint, or None if it has none, such as weights of other code.
+    Return the identity of a checkpoint, or None if it has none (weights of other code).
 
     Args:
-        weights: file, or address (which is not read and gives None).
+        weights: file or address; an address is not read and gives None.
     """
     file = Path(weights.partition("?")[0])
     if file.suffix != ".pth" or not file.is_file():
@@ -117,8 +117,7 @@ def _check_lists(classes: Mapping[str, Any]) -> None:
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Compare a config with the settings that weights were trained with, for keys that affect the
-    output.
+    Compare the config with the weights' settings, for all keys that affect the output.
 
     Args:
         cfg: completed config.
@@ -148,7 +147,7 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
 def _differs(key: str, before: Any, now: Any) -> bool:
     if not (key.startswith("MODEL.") or key in ("INPUT.FORMAT", "INPUT.CHANNELS")):
         return False
-    if any(fnmatch(key, pattern) for pattern in FREE):
+    if any(fnmatch(key, pattern) for pattern in CHANGEABLE):
         return False
     if key.endswith(".NUM_CLASSES") and 0 in (before, now):  # taken from the data
         return False
@@ -161,7 +160,7 @@ def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
     """
-    Compare the classes of registered data sets with those that weights were trained on.
+    Compare the classes of registered data sets with the classes of the weights.
 
     Args:
         names: names of the data sets.
@@ -178,7 +177,8 @@ def check_classes_of(
         ours = [list(found.get(key, [])) for key in NAMES]
         if ours == theirs:
             continue
-        (known, own), changed = (sum(kinds, []) for kinds in (theirs, ours)), []
+        known, own = ([n for names in kinds for n in names] for kinds in (theirs, ours))
+        changed = []
         for title, some, others in (("new", own, known), ("gone", known, own)):
             if one_sided := [n for n in some if n not in others]:
                 changed.append(
@@ -206,7 +206,7 @@ def register_classes(identity: Identity) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of metadata in types that ``torch.load`` reads with ``weights_only``."""
+    """Return a metadata value in types that ``torch.load`` accepts with ``weights_only``."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

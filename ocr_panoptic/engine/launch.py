@@ -21,8 +21,10 @@ from .hooks import Stopped
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
     """
-    Run ``main(args)`` in every process that the arguments ask for: in torchrun's processes, in
-    ``args.num_gpus`` processes that Detectron2 starts, or in this process.
+    Run ``main(args)`` in every process that the arguments ask for.
+
+    These are torchrun's processes, ``args.num_gpus`` processes that Detectron2 starts, or this
+    process.
 
     Returns:
         result of ``main`` if it ran in this process, else None
@@ -50,8 +52,9 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
         return main(args)
     if not 1 <= args.num_gpus <= gpus:
         raise UserError(
-            f"--num-gpus is {args.num_gpus}, but torch sees {gpus} GPU(s) on this machine. Several "
-            "processes on a CPU are torchrun's: torchrun --nproc-per-node N -m ocr_panoptic ..."
+            f"--num-gpus is {args.num_gpus}, but torch sees {gpus} GPU(s) on this machine. "
+            "torchrun can start several processes on a CPU: torchrun --nproc-per-node N -m "
+            "ocr_panoptic ..."
         )
     try:
         return detectron2_launch(

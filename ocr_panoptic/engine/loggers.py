@@ -1,6 +1,10 @@
-"""LOGGERS: Detectron2's event writer for Weights & Biases and MLflow, which are imported only when
-they are asked for. Their own variables (WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI,
-MLFLOW_EXPERIMENT_NAME ...) say where a run goes."""
+"""
+LOGGERS: Detectron2's event writer for Weights & Biases and MLflow.
+
+A service's package is imported only if LOGGERS names it. The service's own variables
+(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose the place of
+the run.
+"""
 
 import importlib
 import json
@@ -21,9 +25,9 @@ from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.files import write_text
 
 RUNS = "loggers.json"  # in OUTPUT_DIR: name of a logger -> id of the run there
-WINDOW = 20  # values of which a loss is the median, as in metrics.json
+WINDOW = 20  # number of values whose median is logged for a loss, as in metrics.json
 
-# Id of a run, what logs the values of an iteration, and what ends the run.
+# Id of a run, function that logs the values of an iteration, function that ends the run.
 Begun = tuple[str, Callable[..., Any], Callable[[bool], Any]]
 
 logger = logging.getLogger(__name__)
@@ -37,7 +41,7 @@ def begin_wandb(wandb: Any, run: str | None, folder: Path, keys: dict[str, Any])
 
 def begin_mlflow(mlflow: Any, run: str | None, folder: Path, keys: dict[str, Any]) -> Begun:
     def log(values: dict[str, float], step: int) -> None:
-        # It refuses other characters, which names of classes have.
+        # MLflow refuses other characters, which names of classes have.
         named = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in values.items()}
         mlflow.log_metrics(named, step=step)
 
@@ -48,14 +52,20 @@ def begin_mlflow(mlflow: Any, run: str | None, folder: Path, keys: dict[str, Any
     return begun.info.run_id, log, lambda failed: mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
-# Each begins a run whose config is ``keys``, or goes on with ``run``.
+# Each begins a run with the config ``keys``, or goes on with the run of the id ``run``.
 SERVICES = {"wandb": begin_wandb, "mlflow": begin_mlflow}
 
 
 class RunLogger(EventWriter):
     """
-    Sends the scalars of metrics.json to a service. A resumed training goes on with the run there.
-    A service that fails during the training is a warning, because metrics.json has the values.
+    Sends the scalars of metrics.json to a service.
+
+    A resumed training goes on with the same run there. If the service fails during the training,
+    this only warns, because metrics.json has the values.
+
+    Args:
+        name: name of the service.
+        cfg: config of the training.
     """
 
     def __init__(self, name: str, cfg: CfgNode):
@@ -69,13 +79,13 @@ class RunLogger(EventWriter):
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run of the service, or go on with the one of OUTPUT_DIR."""
+        """Begin a run of the service, or go on with the run that OUTPUT_DIR names."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
         runs = json.loads(path.read_text()) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)
         try:
             begun = SERVICES[self._name](self._service, run, path.parent, keys)
-        except Exception as error:  # which of them, only the service knows
+        except Exception as error:  # each service has its own exceptions
             raise UserError(
                 f"LOGGERS: {self._name} cannot begin a run: {error}. Log in, set it to work "
                 f"offline, or leave it out of LOGGERS {list(self._cfg.LOGGERS)}."

@@ -28,7 +28,6 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
-from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .class_names import LABELS, classes_of
 from .result import Result
@@ -53,13 +52,13 @@ def load(
             (a file or a name in the package).
         weights: trained weights; by default the folder's last checkpoint or the config's weights.
         data: data files, whose classes must be the weights' classes.
-        keys: keys of the config, ``**{"MODEL.DEVICE": "cpu"}``.
+        **keys: keys of the config, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are missing or, for weights of an earlier version, the
-            data that name their classes.
-        ValueError: config or data contradict the training, the weights do not fit, or a key or
-            value is wrong.
+        FileNotFoundError: config or weights are missing; or the weights are of an earlier version
+            and the data that name their classes are missing.
+        ValueError: config or data contradict the training, the weights do not fit the model, or a
+            key or value is wrong.
     """
     cfg = predicting_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():
@@ -102,10 +101,11 @@ class Model:
                     f"{list(inputs.FIXED_SIZE)}; set them to 0 and [] if the model was trained at "
                     "such a scale, or SIZE and STRIDE to []."
                 )
-        self._model = refined_by_segfix(config, build_trained_model(config))
+        trained = build_trained_model(config)
+        self._model = refined_by_segfix(config, trained)
         # If images are resized, averaged over scales or refined, the model needs the whole image.
-        whole = is_resized or tuple(test.SCALES) != (1.0,) or isinstance(self._model, RefinedModel)
-        self._in_windows = has_windows and not self._in_tiles and not whole
+        whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
+        self._windowed = trained if has_windows and not self._in_tiles and not whole else None
 
     def __str__(self) -> str:
         cfg, task = self.config, task_of(self.config)
@@ -122,9 +122,10 @@ class Model:
         Predict an image, or many one after the other.
 
         Args:
-            source: image file; array [H,W,C], uint8, RGB first, or [H,W] in grey; tensor [C,H,W] of
-                the same; Pillow image, which is turned by its EXIF data; or several images: a
-                folder with its subfolders, a list of files (``.txt``), a video, or an iterable of
+            source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
+                the same values; Pillow image, which is turned by its EXIF data; or several
+                images: a folder with its subfolders, a list of files (``.txt``), a video, or an
+                iterable of
                 images.
 
         Returns:
@@ -133,24 +134,26 @@ class Model:
 
         Raises:
             FileNotFoundError: the file does not exist.
-            ValueError: an image is broken, or has another shape than the model needs. With several
-                images, the others' results come first; then all such images are named.
+            ValueError: an image is broken or has a shape that the model does not take. With several
+                images, the results of the others come first; the error names all such images.
         """
         if isinstance(source, str | PathLike):
             inputs = find_inputs(source)
             results = (result for _, result in self.results(inputs.items))
             if inputs.items[0].source == inputs.entry and inputs.items[0].frame is None:
-                return next(_each(results))
-            return _each(results)
+                return next(_raise_faults_last(results))
+            return _raise_faults_last(results)
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
-            return self._of_image("image", source)
+            return self._result_of_image("image", source)
         if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
             raise UserError(
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."
             )
         names = (f"{number:06d}" for number in itertools.count())
-        return _each(_caught(self._of_source, *named) for named in zip(names, source))
+        return _raise_faults_last(
+            _result_or_error(self._result_of_source, *named) for named in zip(names, source)
+        )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
         """
@@ -164,19 +167,22 @@ class Model:
         """
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
-            if not isinstance(image, Exception):
-                image = _caught(self._result, item, image)
-            yield item, image
+            if isinstance(image, Exception):
+                yield item, image
+            else:
+                yield item, _result_or_error(self._result, item, image)
 
-    def _of_source(self, name: str, source: Source) -> Result:
+    def _result_of_source(self, name: str, source: Source) -> Result:
         if not isinstance(source, str | PathLike):
-            return self._of_image(name, source)
+            return self._result_of_image(name, source)
         result = self.predict(source)
         if not isinstance(result, Result):
             raise UserError(f"{source}: is not an image; a list may contain only images")
         return result
 
-    def _of_image(self, name: str, source: np.ndarray | torch.Tensor | Image.Image) -> Result:
+    def _result_of_image(
+        self, name: str, source: np.ndarray | torch.Tensor | Image.Image
+    ) -> Result:
         cfg = self.config.INPUT
         kind, shape = getattr(source, "dtype", type(source).__name__), getattr(source, "shape", ())
         if isinstance(source, torch.Tensor) and source.dtype == torch.uint8:
@@ -192,11 +198,15 @@ class Model:
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
         else:
-            usable = isinstance(source, np.ndarray) and source.dtype == np.uint8 and source.size
-            if not usable or source.shape[2:] != (cfg.CHANNELS,):
+            if (
+                not isinstance(source, np.ndarray)
+                or source.dtype != np.uint8
+                or source.size == 0
+                or source.shape[2:] != (cfg.CHANNELS,)
+            ):
                 raise UserError(
-                    f"{name}: is {kind} {list(shape)}; expected an array [H,W,"
-                    f"{cfg.CHANNELS}] of uint8, RGB first, a tensor [{cfg.CHANNELS},H,W] of it, an "
+                    f"{name}: is {kind} {list(shape)}; expected a uint8 array "
+                    f"[H,W,{cfg.CHANNELS}], RGB first, a uint8 tensor [{cfg.CHANNELS},H,W], an "
                     "image of Pillow or a path"
                 )
             image = reordered(source, cfg.FORMAT)
@@ -205,17 +215,17 @@ class Model:
     def _result(self, item: Item, image: np.ndarray) -> Result:
         """Return the result for an image [H,W,C] in the channel order INPUT.FORMAT."""
         try:
-            found = self._see_all(item, image)
+            found = self._predictions(item, image)
         except (TooThin, FloatingPointError) as error:
             raise UserError(f"{item.source}: {error}.") from error
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
-    def _see_all(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs for :class:`.Result`, from labels on."""
+    def _predictions(self, item: Item, image: np.ndarray) -> tuple:
+        """Return the model's outputs as arguments of :class:`.Result`, from labels on."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas
-            *found, cut = see_in_tiles(self._see, image, window, step, areas)
+            *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
                 logger.warning(
                     "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
@@ -225,10 +235,10 @@ class Model:
                     cut,
                 )
             return tuple(found)
-        if self._in_windows:
+        if self._windowed:
             tensor = model_input(self.config, image)["image"]
-            return tuple(part.numpy() for part in self._model.window_labels(tensor))
-        output = self._see(image)
+            return tuple(part.numpy() for part in self._windowed.window_labels(tensor))
+        output = self._model_output(image)
         confidence, labels = (output[key].cpu().numpy() for key in ("confidence", "labels"))
         if "panoptic_seg" not in output:
             return labels, confidence
@@ -236,14 +246,14 @@ class Model:
         return labels, confidence, ids.cpu().numpy(), segments, output["instances"].to("cpu")
 
     @torch.inference_mode()
-    def _see(self, image: np.ndarray) -> InferenceOutput:
+    def _model_output(self, image: np.ndarray) -> InferenceOutput:
         """Return the model's output for an image [H,W,C]."""
         (output,) = self._model([model_input(self.config, image)])
         output["confidence"]  # computing the confidence first also gives the labels
         return output
 
 
-def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
+def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
     """Return a result, or the error about the image."""
     try:
         return predict(*arguments)
@@ -251,7 +261,7 @@ def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Excepti
         return error
 
 
-def _each(results: Iterable[Result | Exception]) -> Iterator[Result]:
+def _raise_faults_last(results: Iterable[Result | Exception]) -> Iterator[Result]:
     """Yield the results of images, then raise an error that names the images without results."""
     faults, done = [], 0
     for result in results:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from detectron2.config import CfgNode
@@ -10,20 +11,23 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
+from ocr_panoptic.modeling.timm_network import Training
+
 # SOLVER.OPTIMIZER -> names of the state tensors that have the shape of their parameter.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Build SOLVER.OPTIMIZER with the learning rates of SOLVER.HEAD_LR_FACTOR (parameters outside
-    ``backbone.``) and SOLVER.LAYER_DECAY (layers of a timm network). AdamW has no weight decay on
-    parameters that timm exempts (docs/keys.md); SGD has Detectron2's weight decay. Gradients are
-    not clipped here, see :func:`build_clipping`.
+    Build SOLVER.OPTIMIZER with learning rates by head and layer.
+
+    SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
+    layers of a timm network. AdamW has no weight decay on parameters that timm exempts
+    (docs/keys.md); SGD has Detectron2's weight decay. :func:`build_clipping` clips the gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = {}  # name of a parameter -> TimmBackbone's learning rate factor and weight decay
+    of_timm: dict[str, Training] = {}  # by the parameter's name, from a TimmBackbone
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -44,7 +48,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         lr_factor_func=factor,
     )
     # On a CPU a fused step gains little and would change the last bits of a run.
-    way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
+    way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
             parameter
@@ -73,11 +77,12 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS (each parameter's by its norm,
-    or each value), or None if this is disabled.
+    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS, or None if this is disabled.
 
-    Call it between backward pass and step, with unscaled gradients. Detectron2 clips inside the
-    optimizer's step, where a fused optimizer still has the scaled gradients of float16.
+    It clips each parameter's gradient by its norm, or each value.
+
+    Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
+    the optimizer's step, where a fused optimizer still has float16's scaled gradients.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:

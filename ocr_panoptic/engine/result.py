@@ -1,5 +1,8 @@
-"""The result of a prediction for one image. Shape letters: H, W size of the image, C channels, K
-semantic classes, M instances."""
+"""
+The result of a prediction for one image.
+
+Shape letters: H, W size of the image, C channels, K semantic classes, M instances.
+"""
 
 import io
 import math
@@ -38,15 +41,15 @@ class Result:
     The prediction for an image.
 
     Attributes:
-        name: name of the files, without suffix; the path below the folder if the input is a folder.
-        image: image that the model has seen, RGB uint8 [H,W,3], or [H,W,C] like the data.
+        name: name of the files, without suffix; for an input folder the path below the folder.
+        image: the model's input image, RGB uint8 [H,W,3], or [H,W,C] with the data's channels.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
         confidence: probability of each pixel's label or score of its instance, float32 [H,W] in
             0..1; 0 for void in a panoptic map.
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
         instances: all detections as Detectron2's Instances on the CPU: ``pred_boxes`` float32 [M,4]
             as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and ``pred_masks``
-            bool [M,H,W]; None for a semantic model, and if the image was seen in tiles (then use
+            bool [M,H,W]; None for a semantic model, and for an image in tiles (then use
             :meth:`to_coco`).
         classes: names of the K semantic classes.
         things: names of the thing classes.
@@ -93,12 +96,15 @@ class Result:
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
         """
-        Return a dict for each segment, with "name", "area" (pixels) and "confidence" (mean over the
-        pixels). Segments of a panoptic model have "id" (in ``ids``), "isthing", "category_id" (the
-        data set's), "iscrowd", "bbox" (x, y, width, height) and, for things, "score". Segments of a
-        semantic model are its classes and have "label".
+        Return a dict for each segment.
+
+        Each has "name", "area" (pixels) and "confidence" (mean over the pixels). Segments of a
+        panoptic model also have "id" (in ``ids``), "isthing", "category_id" (the data set's),
+        "iscrowd", "bbox" (x, y, width, height) and, for things, "score". Segments of a semantic
+        model are its classes; they also have "label".
         """
-        return list(self._label_segments() if self.ids is None else self._panoptic_segments())
+        ids = self.ids
+        return list(self._label_segments() if ids is None else self._panoptic_segments(ids))
 
     def _label_segments(self) -> Iterator[dict[str, Any]]:
         areas, sums = self._totals(self.labels)
@@ -107,9 +113,9 @@ class Result:
             confidence = round(float(sums[k] / areas[k]), 4)
             yield {**known, "area": int(areas[k]), "confidence": confidence}
 
-    def _panoptic_segments(self) -> Iterator[dict[str, Any]]:
+    def _panoptic_segments(self, panoptic_ids: np.ndarray) -> Iterator[dict[str, Any]]:
         names = {category["id"]: category["name"] for category in self._known.categories}
-        _, sums = self._totals(self.ids)
+        _, sums = self._totals(panoptic_ids)
         for segment in self._segments:
             # Segments without visible pixels are left out; panopticapi refuses them.
             if found := self._runs.statistics.get(segment["id"]):
@@ -122,12 +128,13 @@ class Result:
                 yield {**known, "confidence": round(float(sums[segment["id"]]) / found.area, 4)}
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the number of pixels with each number, and the sum of their confidence."""
+        """Return how many pixels have each number, and their summed confidence."""
         flat = numbers.reshape(-1)
         return np.bincount(flat), np.bincount(flat, weights=self.confidence.reshape(-1))
 
     @cached_property
     def _runs(self) -> SegmentRuns:
+        assert self.ids is not None
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
@@ -158,10 +165,10 @@ class Result:
             image_id: number of the image.
 
         Returns:
-            "images", "annotations" and "categories". For a panoptic model they have COCO panoptic
-            format, plus run lengths of each segment ("segmentation"), and there are "instances" in
-            COCO's results format. For a semantic model there is an annotation with run lengths for
-            each class, as in COCO-Stuff (category ids are labels).
+            "images", "annotations" and "categories". A panoptic model gives COCO panoptic format,
+            with each segment's run lengths ("segmentation"), and "instances" in COCO's results
+            format. A semantic model gives an annotation with run lengths for each class, as in
+            COCO-Stuff; category ids are labels.
         """
         height, width = self.labels.shape
         size = {"height": height, "width": width}
@@ -179,7 +186,7 @@ class Result:
             for segment in self.segments
         ]
         annotation = {"image_id": image_id, "file_name": f"{self.name}.png", "segments_info": info}
-        results, ids = self._instances, self._known.thing_ids
+        results, ids = self._instances or [], self._known.thing_ids
         if isinstance(results, Instances):
             results = coco_results(results)
         results = [
@@ -205,11 +212,11 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the same files as ``ocr-panoptic predict``, each whole or not at all.
+        Write the files of ``ocr-panoptic predict``, each file whole or not at all.
 
         Args:
             folder: folder of results, which is made if needed and may hold other images' results.
-            overlays: whether to draw the segments over the image, too.
+            overlays: whether to also draw the segments over the image.
 
         Returns:
             kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" holds
@@ -232,6 +239,6 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return kind -> file, for the files of :meth:`Result.save`."""
+    """Return kind -> path, for the files of :meth:`Result.save`."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     return {kind: folder / kind / f"{name}{SUFFIXES[kind]}" for kind in (*kinds, "coco")}

@@ -1,4 +1,4 @@
-"""Resuming: the position at which a training goes on, and the saved state that it takes over."""
+"""Resuming a training: where it goes on, and the saved state that it takes over."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -9,12 +9,12 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
-from .complete_config import scaled
+from .complete_config import scaled_to_processes
 from .identity import check_classes_of, check_settings_of, read_identity
 
 Resume = bool | Literal["auto"]
@@ -50,14 +50,14 @@ def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
         check_settings_of(identity, cfg)
         check_classes_of(identity, cfg.DATASETS.TRAIN)
         state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        position_after(scaled(cfg, comm.get_world_size()), state)
+        position_after(scaled_to_processes(cfg, comm.get_world_size()), state)
     else:
         fetch_weights(cfg.MODEL.WEIGHTS)
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
     """
-    Return the last whole checkpoint of OUTPUT_DIR, or "" for a new run.
+    Return the last whole checkpoint of OUTPUT_DIR, or "" if a new run starts.
 
     Args:
         resume: True, False, or "auto" (resume if there is a checkpoint).
@@ -89,7 +89,7 @@ def check_unused(folder: str) -> None:
 
 
 def check_trained_weights(weights: str) -> None:
-    """Refuse weights that are not named or do not exist."""
+    """Refuse weights that have no name or do not exist."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -101,6 +101,7 @@ def check_trained_weights(weights: str) -> None:
 def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
     Return the saved result of :meth:`.Trainer.state_dict`, with "config" as nested mappings.
+
     Tensors stay in the file until they are used.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
@@ -157,7 +158,7 @@ def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
 
 
 def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """List the parameters in the order in which the optimizer's state counts them."""
+    """List the parameters' names in the order of the optimizer's state."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [names[p] for group in optimizer.param_groups for p in group["params"]]
 
@@ -169,16 +170,16 @@ def continued_optimizer(
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Any]:
     """
-    Return the saved momentum with the present hyperparameters, for the optimizer to load.
+    Return the state for the optimizer to load: saved momenta, present hyperparameters.
 
     Args:
         saved: state of the saved optimizer.
-        saved_names, names: :func:`parameter_names` of the saved and the present run. Parameters are
-            grouped by equal settings, so changed settings change their order.
+        saved_names, names: :func:`parameter_names` of the saved and the present run. Changed
+            settings change their order, because equal settings form a group.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
-    state = {i: state.get(name) for i, name in enumerate(names)}
+    ordered = {i: state.get(name) for i, name in enumerate(names)}
     return {
         **optimizer.state_dict(),
-        "state": {i: values for i, values in state.items() if values is not None},
+        "state": {i: values for i, values in ordered.items() if values is not None},
     }

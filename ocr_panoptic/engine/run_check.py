@@ -1,9 +1,12 @@
-"""A check of a training without running it: its data, learning rates and start."""
+"""Checks of a training: of its data before it starts, and of all without running it."""
 
 import copy
+import logging
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from detectron2.config import CfgNode
@@ -11,12 +14,11 @@ from detectron2.data import DatasetCatalog
 from tabulate import tabulate
 from torch import nn
 
-from ocr_panoptic.checkpoint.last import last_checkpoint
-from ocr_panoptic.data.data_check import check_data_sets, joined_summaries
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
+from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_summaries
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
-from .complete_config import data_warnings
 from .resume import Resume, check_start, find_checkpoint
 from .task import task_of
 from .trainer import Trainer
@@ -32,7 +34,7 @@ class RunCheck:
 
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
-        faults: sentences about everything that would stop the run.
+        faults: sentences about everything that would stop the training.
         warnings: sentences about settings that are allowed but seldom intended.
     """
 
@@ -79,8 +81,28 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     return check
 
 
+def check_run_data(cfg: CfgNode, *, training: bool) -> None:
+    """
+    Check the files of a run's data sets, and log warnings about them.
+
+    Args:
+        cfg: completed config.
+        training: whether DATASETS.TRAIN are used.
+    """
+    names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
+    for text in data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+        logging.getLogger(__name__).warning(text)
+
+
+def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
+    """Return warnings about data sets without faults."""
+    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
+
+
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
-    rows, found = [["", "data", "images", ""]], []
+    rows: list[list] = [["", "data", "images", ""]]
+    found: list[DataSummary] = []
 
     def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
         count = 0
@@ -101,7 +123,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
 
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:
-        add((name,), lambda name=name: DatasetCatalog.get(name), False)
+        add((name,), partial(DatasetCatalog.get, name), False)
     check.warnings += data_warnings(cfg, joined_summaries(found))
     return rows
 
@@ -118,7 +140,8 @@ def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
         rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
         for p in group["params"]:
             part = names[id(p)].partition(".")[0]
-            counts[(part, *rates, group["weight_decay"])] += p.numel()
+            row = part, *rates, group["weight_decay"]
+            counts[row] += p.numel()
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     return [
         ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],

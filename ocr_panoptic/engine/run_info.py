@@ -3,9 +3,8 @@
 import functools
 import hashlib
 import platform
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import detectron2
 import numpy as np
@@ -16,11 +15,12 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.fit import OPTIONAL
-from ocr_panoptic.data.training_stream import TrainingStream
 
 from .task import task_of
+
+if TYPE_CHECKING:
+    from .training import ResumableTrainer
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
@@ -61,9 +61,12 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 
 def weights_sha256(model: nn.Module) -> str:
-    """Return the hash of names, types, shapes and values of a model's tensors, without batch
-    counters and the config's pixel statistics. It is equal for every file and process. An
-    :class:`.InferenceModel` has the hash of its original model."""
+    """
+    Return the hash of names, types, shapes and values of a model's tensors.
+
+    Batch counters and the config's pixel statistics are left out, so the hash is equal for every
+    file and process. An :class:`.InferenceModel` has the hash of its original model.
+    """
     if made_of := getattr(model, "made_of", ""):
         return made_of
     digest = hashlib.sha256()
@@ -76,7 +79,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return the config of an evaluation of these weights for use on every machine."""
+    """Return an evaluation's config with these weights, for use on every machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -97,8 +100,12 @@ def machine_name(device: str) -> str:
 
 
 def inference_precision(cfg: CfgNode) -> str:
-    """Return what TEST.PRECISION is on this machine: "auto" is bfloat16 on a CPU that has
-    instructions for it, and float32 elsewhere, because no GPU has been measured."""
+    """
+    Return TEST.PRECISION on this machine.
+
+    "auto" is bfloat16 on a CPU that has instructions for it, else float32, because no GPU has been
+    measured.
+    """
     if cfg.TEST.PRECISION != "auto":
         return cfg.TEST.PRECISION
     is_fast = cfg.TEST.OPTIMIZED and cfg.MODEL.DEVICE == "cpu" and cpu_computes_bfloat16()
@@ -107,24 +114,18 @@ def inference_precision(cfg: CfgNode) -> str:
 
 @functools.cache
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the processor has AVX512-BF16 or AMX. Without them bfloat16 is slower."""
+    """Return whether the CPU has AVX512-BF16 or AMX; without them, bfloat16 is slower."""
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
-def start_summary(
-    cfg: CfgNode, checkpointer: SafeCheckpointer, data_loader: Iterable[Any], start: int
-) -> str:
-    """
-    Return the first lines of a training: data, model, weights, schedule and device.
-
-    Args:
-        cfg: config of the run, scaled to its processes.
-        start: first iteration.
-    """
+def start_summary(trainer: "ResumableTrainer") -> str:
+    """Return the first lines of a training: data, model, weights, schedule and device."""
+    cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
-    images = len(data_loader.examples.records) if isinstance(data_loader, TrainingStream) else 0
+    examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
+    images = len(examples.records) if examples else 0
     epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
     context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,4 +1,4 @@
-"""The task of SegFix, and TEST.SEGFIX, a trained SegFix that refines another model's results."""
+"""The task of SegFix, and TEST.SEGFIX: a trained SegFix that refines another model's results."""
 
 import functools
 from pathlib import Path
@@ -30,8 +30,11 @@ ARCHITECTURE = "SegFix"
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """Return the completed config of the SegFix that a model's config names, for the same device,
-    or None if it names no SegFix."""
+    """
+    Return the completed config of the SegFix that TEST.SEGFIX of a model's config names, or None.
+
+    It has the device of the model's config.
+    """
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
@@ -58,8 +61,11 @@ def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> 
 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
-    """Return a completed and frozen config of SegFix with KEY VALUE ... applied. Its data sets need
-    not exist."""
+    """
+    Return a completed and frozen config of SegFix with KEY VALUE ... applied.
+
+    Its data sets need not exist.
+    """
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
         raise UserError(
@@ -73,8 +79,13 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """Return a :class:`.RefinedModel` of an :class:`.InferenceModel` if TEST.SEGFIX.WEIGHTS of its
-    completed config names a SegFix, else the model."""
+    """
+    Return the model, or a :class:`.RefinedModel` of it if TEST.SEGFIX.WEIGHTS is set.
+
+    Args:
+        cfg: completed config of the model.
+        model: an :class:`.InferenceModel`.
+    """
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model
@@ -82,7 +93,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """Refuse data without regions; the classes may be any."""
+    """Refuse data without regions; any classes will do."""
     kind = MetadataCatalog.get(dataset).get("evaluator_type")
     if kind not in ("sem_seg", "coco_panoptic_seg"):
         raise UserError(
@@ -96,8 +107,11 @@ def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return the mapper of SegFix, which computes offset labels from the classes or segments of a
-    record. So data sets with different classes can be trained on together."""
+    """
+    Return the mapper of SegFix, which computes offset labels from a record's classes or segments.
+
+    Offsets do not depend on the classes, so data sets with different classes can be mixed.
+    """
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}

@@ -21,7 +21,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .complete_config import check_solver, complete_config, scaled
+from .complete_config import check_solver, complete_config, scaled_to_processes
 from .config_files import load_arguments
 from .resume import check_start, check_unused, find_checkpoint
 
@@ -34,8 +34,8 @@ class Run(NamedTuple):
 
     Attributes:
         cfg: frozen config for this machine.
-        written: YAML of config.yaml for use on every machine, without device and norm unless they
-            were given.
+        written: YAML of config.yaml for use on every machine: without this machine's device and
+            norm, unless the user has set them.
     """
 
     cfg: CfgNode
@@ -44,9 +44,10 @@ class Run(NamedTuple):
 
 def setup(args: argparse.Namespace) -> Run:
     """
-    Resolve a run, as Detectron2's ``default_setup`` does: check config, data and weights, and set
-    up log and seed, before anything is built. The log is the only file in OUTPUT_DIR that changes.
-    In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
+    Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
+
+    Check config and weights, and set up log and seed. The log is the only file in OUTPUT_DIR that
+    changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
         args: arguments of :class:`.TrainingArguments`.
@@ -63,7 +64,7 @@ def setup(args: argparse.Namespace) -> Run:
         # Detectron2 parses the text after a ? in the name of weights as options.
         raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
-    for name in ("log.txt", "metrics.json", "training.lock"):  # opened, all others are replaced
+    for name in ("log.txt", "metrics.json", "training.lock"):  # other files are replaced
         if os.path.islink(path := os.path.join(cfg.OUTPUT_DIR, name)):
             raise UserError(
                 f"{path} is a link to {os.readlink(path)}, into which this run would write. Remove "
@@ -79,11 +80,11 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif not (args.resume or args.overwrite):
         check_unused(cfg.OUTPUT_DIR)
-    written, warnings = complete_config(cfg, training=training, checks_data=True)
+    written, warnings = complete_config(cfg, training=training, needs_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
     if training:
-        check_solver(scaled(cfg, comm.get_world_size()), comm.get_world_size())
+        check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
     for text in warnings:
         logger.warning(text)
@@ -99,11 +100,17 @@ _RUNNING = threading.Lock()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Refuse other runs of this process until the end of the block: the :func:`setup` of a second
-    run would replace the log and the state of the random generators of the first."""
+def sole_run() -> Iterator[None]:
+    """
+    Refuse other runs of this process until the end of the block.
+
+    The :func:`setup` of a second run would replace the log and the random state of the first.
+    """
     if not _RUNNING.acquire(blocking=False):
-        raise UserError("This process trains or evaluates in another thread: use a process each.")
+        raise UserError(
+            "This process trains or evaluates in another thread: use a separate process for each "
+            "run."
+        )
     try:
         yield
     finally:
@@ -111,7 +118,7 @@ def alone() -> Iterator[None]:
 
 
 @contextmanager
-def claimed(folder: str) -> Iterator[None]:
+def locked_folder(folder: str) -> Iterator[None]:
     """Refuse other trainings in this OUTPUT_DIR until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
@@ -120,15 +127,18 @@ def claimed(folder: str) -> Iterator[None]:
                 stack.enter_context(lock.acquire(blocking=False))
             except Timeout as e:
                 raise UserError(
-                    f"OUTPUT_DIR {folder} is that of another training: set another."
+                    f"OUTPUT_DIR {folder} belongs to another training: set another."
                 ) from e
         yield
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:
-    """Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU. It samples as
-    many points in each bin as the map has pixels: 512 boxes on 256 channels of 200 x 336 need a
-    tensor of 1608 GiB."""
+    """
+    Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU.
+
+    It samples as many points in each bin as the map has pixels: 512 boxes on 256 channels of
+    200 x 336 need a tensor of 1608 GiB.
+    """
     if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" and cfg.MODEL.DEVICE.startswith("cuda"):
         heads = ["ROI_BOX_HEAD", *(["ROI_MASK_HEAD"] if cfg.MODEL.MASK_ON else [])]
         heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]

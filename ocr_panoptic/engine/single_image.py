@@ -39,8 +39,9 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, resized as in tests. If TEST.SEGFIX.WEIGHTS names a
-    SegFix, "segfix" is its input.
+    Return the model's input for an image, resized as in tests.
+
+    If TEST.SEGFIX.WEIGHTS names a SegFix, "segfix" is the SegFix's input.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
@@ -53,12 +54,13 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
             f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
             "the model was trained on images of another kind."
         )
-    if fault := size_fault(*image.shape[:2], cfg.INPUT, "TEST"):
+    height, width = image.shape[:2]
+    if fault := size_fault(height, width, cfg.INPUT, "TEST"):
         raise TooThin(fault)
     inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
-    found = {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
+    found = {"image": tensor, "height": height, "width": width}
     if segfix := segfix_config(cfg):
         same_order = segfix.INPUT.FORMAT == cfg.INPUT.FORMAT
         found["segfix"] = model_input(segfix, image if same_order else reordered(image, "BGR"))
@@ -66,8 +68,13 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
-    """Return the output of an :class:`.InferenceModel` or a :class:`.RefinedModel` for an image
-    [H,W,C], in BGR if it has colours."""
+    """
+    Return a model's output for an image.
+
+    Args:
+        model: an :class:`.InferenceModel` or a :class:`.RefinedModel`.
+        image: image [H,W,C], in BGR if it has colours.
+    """
     if cfg.INPUT.FORMAT == "RGB":
         image = reordered(image, "BGR")
     with torch.inference_mode():

@@ -1,14 +1,18 @@
-"""The differences of the architectures outside the model: a record for each, added by
-:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix`."""
+"""
+The differences between the architectures outside the model.
+
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a record.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
@@ -23,15 +27,15 @@ class Task:
 
     Attributes:
         title: name for people.
-        mapper: (config, is it for training?) -> function from a record to the model's input.
-        complete_classes: (config, data set) -> None. It sets class counts that are 0 in the config
-            from the data set, and raises UserError if counts differ or the data are unsuitable.
+        mapper: (config, is it for training?) -> function that maps a record to the model's input.
+        complete_classes: (config, data set) -> None. Sets the config's class counts of 0 from the
+            data set, and raises UserError if counts differ or the data are unsuitable.
         classes: completed config -> text with the numbers of classes.
-        test_augmentation: config -> resizing of test images.
-        semantic_logits: (model, inputs) -> result of the semantic head's ``layers`` for a batch, by
+        test_augmentation: config -> transform that resizes test images.
+        semantic_logits: (model, inputs) -> logits of the semantic head for a batch, computed by
             the semantic network only, with each image seen once.
         evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
-            evaluators of the data set's kind.
+            usual evaluators of the data set's kind.
     """
 
     title: str
@@ -39,8 +43,8 @@ class Task:
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
-    semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
-    evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] | None = None
+    semantic_logits: Callable[[Any, list[dict]], Tensor | tuple[Tensor, Tensor]]
+    evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator] | None = None
 
 
 TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task
@@ -66,7 +70,7 @@ def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     Args:
         head: section of MODEL.
         count: number of the data set's classes.
-        found: text with the data set and its number, for the message.
+        found: text that names the data set and its number of classes, for the message.
     """
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:

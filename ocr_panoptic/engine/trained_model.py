@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
-from ocr_panoptic.checkpoint.last import last_checkpoint
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
+from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.settings import check_settings
-from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS
 from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.config_files import WEIGHTS, options_of
+from ocr_panoptic.formats.config_files import are_weights, options_of
+from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
@@ -71,14 +71,14 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     return deployed(cfg, model.eval(), made_of=weights_sha256(model))
 
 
-class Named(NamedTuple):
+class ResolvedModel(NamedTuple):
     """
-    The name of a trained model, resolved.
+    A trained model, resolved from its name.
 
     Attributes:
         config: folder of a run, config, or "".
         opts: KEY VALUE ... for MODEL.WEIGHTS and, if the name is a folder, OUTPUT_DIR.
-        settings: settings held by the weights, if no config is named.
+        settings: settings in the weights' file, used if no config is named.
     """
 
     config: str
@@ -86,31 +86,27 @@ class Named(NamedTuple):
     settings: Mapping[str, Any] | None
 
 
-def named_model(
+def resolve_model(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
-) -> Named:
+) -> ResolvedModel:
     """
-    Resolve the name of a trained model to config, overrides and settings.
+    Resolve the name of a trained model to a config, overrides and settings.
 
     Args:
         run: folder of a run, config, trained weights, or "" if ``weights`` are named.
-        weights: trained weights; None for the folder's last checkpoint, the config's weights in
-            Detectron2's model zoo, or the weights in the config.
+        weights: trained weights; None for the folder's last checkpoint, or the weights of the
+            config (in Detectron2's model zoo, or as it names them).
         opts: KEY VALUE ... of the command line, read for MODEL.TRUST_PICKLE.
     """
-    if weights is not None and not str(weights):
-        raise UserError("The name of the weights is empty; leave it out for the last checkpoint.")
-    run, keys, words = str(run), {}, list(map(str, opts))
+    if weights is not None:
+        weights = path_argument("weights", weights)
+    run = path_argument("run", run) if str(run) or not weights else ""
+    keys, words = {}, list(map(str, opts))
     trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
-    if not weights and run.endswith(WEIGHTS):
+    if not weights and are_weights(run):
         run, weights = "", run
     if not weights and "MODEL.WEIGHTS" not in words[::2]:
         weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
-    if not run and not weights:
-        raise UserError(
-            "Name a trained model: the folder of its run (--config-file), or its weights "
-            "(--weights)."
-        )
     if run and Path(run).is_dir():
         keys["OUTPUT_DIR"] = run
         if not (weights := weights or last_checkpoint(run)):
@@ -130,7 +126,7 @@ def named_model(
             )
         # The training's device and OUTPUT_DIR may not exist on this machine.
         settings = {**identity.settings, "MODEL.DEVICE": "auto", "OUTPUT_DIR": "output"}
-    return Named(run, options_of(keys), settings)
+    return ResolvedModel(run, options_of(keys), settings)
 
 
 def trained_config(
@@ -144,12 +140,12 @@ def trained_config(
     Return the completed config of a trained model.
 
     Args:
-        run, weights: see :func:`named_model`.
+        run, weights: see :func:`resolve_model`.
         opts: KEY VALUE ... of the command line.
-        needs_data: whether DATASETS.TEST are read. If not, and ``opts`` name no data, the classes
-            come from the weights, and no data need exist.
+        needs_data: whether DATASETS.TEST are read. If not, and if ``opts`` name no data, the
+            classes come from the weights, and no data need exist.
     """
-    named = named_model(run, weights, opts)
+    named = resolve_model(run, weights, opts)
     cfg = load_config(named.config, [*named.opts, *opts], settings=named.settings)
     identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     needs_data |= any(str(key).startswith("DATASETS.") for key in opts[::2])
@@ -163,8 +159,11 @@ def trained_config(
 def predicting_config(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> CfgNode:
-    """Return :func:`trained_config` for predictions, in which a TEST.PRECISION that nobody has set
-    is "auto"."""
+    """
+    Return :func:`trained_config` for predictions.
+
+    A TEST.PRECISION that nobody has set becomes "auto".
+    """
     cfg = trained_config(run, weights, opts)
     if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
         cfg.TEST.PRECISION = "auto"

@@ -1,5 +1,6 @@
 """The trainer: it trains and evaluates a model, or evaluates a trained model."""
 
+import logging
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader
 from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.utils import comm
+from detectron2.utils.events import EventWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -17,27 +19,48 @@ from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
 
-from .run_info import portable, run_info
+from .loggers import RunLogger
+from .resume import Resume
+from .run_info import portable, run_info, start_summary
 from .segfix import refined_by_segfix, segfix_config
 from .single_image import SegFixMapper
 from .task import task_of
 from .trained_model import build_trained_model, check_inference_keys, deployed
 from .training import ResumableTrainer
 
+logger = logging.getLogger(__name__)
+
 
 class Trainer(ResumableTrainer):
-    """A trainer that evaluates the deployed model as ``DefaultTrainer`` does, with this package's
-    evaluators, and writes the result files."""
+    """
+    A trainer that evaluates the model for inference and writes the result files.
+
+    It evaluates as ``DefaultTrainer`` does, with this package's evaluators, and also writes to the
+    services of LOGGERS.
+    """
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         check_inference_keys(cfg)
         segfix_config(cfg)  # raises early; otherwise the first evaluation would fail
+        self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         super().__init__(cfg, written)
+
+    def build_writers(self) -> list[EventWriter]:
+        return [*super().build_writers(), *self.loggers]
+
+    def resume_or_load(self, resume: Resume = True) -> None:
+        super().resume_or_load(resume)
+        for service in self.loggers:
+            service.open(resumed=self.start_iter > 0)
+        logger.info("%s", start_summary(self))
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """Evaluate the weights that the config names, and return the results of :meth:`test`. End
-        the program if they are not TEST.EXPECTED_RESULTS."""
+        """
+        Evaluate the config's weights, and return the results of :meth:`test`.
+
+        The program ends if the results differ from TEST.EXPECTED_RESULTS.
+        """
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
@@ -63,8 +86,9 @@ class Trainer(ResumableTrainer):
         cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
     ) -> dict:
         """
-        Evaluate the main process's model as Detectron2's ``test`` does, and write the result files
-        of every data set.
+        Evaluate the main process's model as Detectron2's ``test`` does.
+
+        The result files of every data set are written.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.

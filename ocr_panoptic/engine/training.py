@@ -11,8 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
-from ocr_panoptic.checkpoint.last import newest_whole
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -21,7 +20,7 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import build_steps
-from .complete_config import scaled
+from .complete_config import scaled_to_processes
 from .hooks import (
     Averaging,
     BestModel,
@@ -34,7 +33,6 @@ from .hooks import (
     Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
-from .loggers import RunLogger
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Position,
@@ -46,7 +44,6 @@ from .resume import (
     position_after,
     saved_state,
 )
-from .run_info import start_summary
 from .task import training_loader
 
 logger = logging.getLogger(__name__)
@@ -54,13 +51,14 @@ logger = logging.getLogger(__name__)
 
 class ResumableTrainer(DefaultTrainer):
     """
-    ``DefaultTrainer`` that also trains in CPU processes, accumulates gradients, has learning rates
-    by layer (:mod:`.accumulation`, :mod:`.optimizer`), averages weights (:class:`.Averaging`),
-    resumes exactly (:mod:`.resume`), writes whole checkpoints, and loses nothing when a signal ends
-    it (:mod:`.hooks`). :class:`.Trainer` adds evaluation.
+    ``DefaultTrainer`` that loses nothing when a signal ends it, and resumes exactly.
+
+    It writes whole checkpoints (:mod:`.resume`, :mod:`.hooks`). It also trains in CPU processes,
+    accumulates gradients (:mod:`.accumulation`), has learning rates by layer (:mod:`.optimizer`)
+    and averages weights (:class:`.Averaging`). :class:`.Trainer` adds evaluation.
 
     Attributes:
-        seed: seed of random numbers and images; after a resume the saved run's seed.
+        seed: seed of random numbers and images; after a resume, the saved run's seed.
         start: position at which this process began.
     """
 
@@ -78,11 +76,10 @@ class ResumableTrainer(DefaultTrainer):
             written: YAML of OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
         TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
-        self.cfg = cfg = scaled(cfg, comm.get_world_size())
+        self.cfg = cfg = scaled_to_processes(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.stopping = Stopping()
-        self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
@@ -91,7 +88,8 @@ class ResumableTrainer(DefaultTrainer):
         gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
         self._trainer = build_steps(cfg, model, loader, optimizer, gather)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
-        # The average starts at the present weights, which are equal in all processes.
+        self._identity = identity_of_run(cfg, self._written)
+        # The average starts at the present weights, which all processes share.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
         self.checkpointer = SafeCheckpointer(
@@ -100,7 +98,7 @@ class ResumableTrainer(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
-            identity=identity_of_run(cfg, self._written),
+            identity=self._identity,
             by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
@@ -110,9 +108,10 @@ class ResumableTrainer(DefaultTrainer):
 
     def resume_or_load(self, resume: Resume = True) -> None:
         """
-        Load the last checkpoint of OUTPUT_DIR and go on after its iteration, or load the weights
-        that the config names. Then prepare the folder for this run; if loading fails, the folder is
-        unchanged.
+        Load the last checkpoint of OUTPUT_DIR, or the weights that the config names.
+
+        A checkpoint's training goes on after its iteration. Then the folder is prepared for this
+        run; if loading fails, it stays unchanged.
 
         Args:
             resume: True, False, or "auto" (resume if there is a checkpoint).
@@ -143,16 +142,16 @@ class ResumableTrainer(DefaultTrainer):
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-            write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
+            write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
-        for service in self.loggers:
-            service.open(resumed=bool(file))
-        logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that a resumed run needs besides the weights. Seed and position
-        determine its random numbers and images."""
+        """
+        Return the state that a resumed run needs besides the weights.
+
+        Seed and position determine the random numbers and images.
+        """
         iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
         done = iteration + 1 - self.start.iteration
         state = {
@@ -169,10 +168,14 @@ class ResumableTrainer(DefaultTrainer):
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load the state of a file whose weights are loaded. Only momenta, loss scale, seed and
-        weights are taken from it; everything else follows the present config."""
+        """
+        Load the state of a file whose weights are already loaded.
+
+        Only momenta, loss scale, seed and weights come from the file; everything else follows the
+        present config.
+        """
         fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit.faults or fit.unused:
+        if fit and (fit.faults or fit.unused):
             raise UserError(
                 "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
@@ -201,7 +204,7 @@ class ResumableTrainer(DefaultTrainer):
             self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
 
     def build_hooks(self) -> list[hooks.HookBase | None]:
-        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
+        cfg, period, patience = self.cfg, self.cfg.TEST.EVAL_PERIOD, self.cfg.TEST.PATIENCE
         precise_bn = checkpoints = writer = None
         if cfg.TEST.PRECISE_BN.ENABLED:
             own = _seeded(cfg, self.seed)
@@ -210,17 +213,16 @@ class ResumableTrainer(DefaultTrainer):
             precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
         if comm.is_main_process():
             checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
-            writers = [*self.build_writers(), *self.loggers]
-            writer = hooks.PeriodicWriter(writers, log_period(self.max_iter))
+            writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
-            self.averaging,  # before what reads the average
+            self.averaging,  # before the hooks that read the average
             precise_bn,  # before the checkpoints, as it changes the model
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            EarlyEnd(self.best, period, patience) if self.best and patience else None,
             writer,
         ]
 
@@ -267,8 +269,7 @@ class ResumableTrainer(DefaultTrainer):
 
 
 def log_period(max_iter: int) -> int:
-    """Return the iterations between two lines of progress: Detectron2's 20, or a twentieth of a
-    short run."""
+    """Return the iterations between two progress lines: 20, or a twentieth of a short run."""
     return max(1, min(20, max_iter // 20))
 
 

@@ -9,8 +9,9 @@ from detectron2.utils import comm
 from pycocotools.coco import COCO
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 from ocr_panoptic.formats.segment_runs import SegmentRuns
+
+from .panoptic_truth import PanopticTruth
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from detectron2.utils import comm
 from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
 from .panoptic_dump import DatasetCategories
 from .panoptic_quality import PanopticQuality
+from .panoptic_truth import PanopticTruth
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@ from .aspp import ASPOCR, ASPP
 from .bands import band_bytes
 from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from .context_scheme import ContextScheme, NoContext
-from .conv import ConvNormReLU
+from .conv import ConvNormReLU, CPUSyncBatchNorm
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
@@ -24,7 +24,6 @@ from .rmi import region_mutual_information
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
-from .sync_batch_norm import CPUSyncBatchNorm
 
 __all__ = [
     "ACFOCR",

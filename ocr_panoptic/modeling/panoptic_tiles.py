@@ -4,8 +4,7 @@ A panoptic map of a large image, seen in overlapping tiles whose segments are jo
 Two overlapping tiles share the overlap at its middle, the seam: each tile gives the pixels on its
 own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
 :data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
-where
-no tile shows it. Stuff of a class is one segment everywhere.
+where no tile shows it. Stuff of a class is one segment everywhere.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
 sightings, the things of all tiles.
@@ -129,7 +128,8 @@ def see_in_tiles(
             )
             found = {key: output[key].cpu().numpy() for key in ("confidence", "labels")}
             is_inside = row.start > 0, row.end < size[0], column.start > 0, column.end < size[1]
-            own = joiner.add(*output["panoptic_seg"], found["labels"], is_inside)
+            panoptic, listed = output["panoptic_seg"]
+            own = joiner.add(panoptic, listed, found["labels"], is_inside)
             tile = _Tile(row.start, column.start, own)
             for other in (*above, *tiles):
                 joiner.join(tile, other)

@@ -13,8 +13,8 @@ from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.layers.conv import CPUSyncBatchNorm
 from ocr_panoptic.layers.folding import fold_into
-from ocr_panoptic.layers.sync_batch_norm import CPUSyncBatchNorm
 
 from .timm_parts import replace
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
-from ocr_panoptic.checkpoint.class_rows import rows_by_name
-from ocr_panoptic.checkpoint.zoo import ZOO_WEIGHTS, zoo_classes
+from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS, rows_by_name, zoo_classes
 
 THEIRS = {"thing_classes": ["cat", "dog"], "stuff_classes": ["things", "sky", "sea"]}
 OURS = {"thing_classes": ["cow", "Dog", "hen"], "stuff_classes": ["things", "grass", "sky"]}

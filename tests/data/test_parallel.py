@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.progress import imap_with_progress
 
 
 def end(number: int) -> None:

@@ -15,7 +15,7 @@ import ocr_panoptic
 from ocr_panoptic.cli import call
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.identity import FREE
+from ocr_panoptic.engine.identity import CHANGEABLE
 from ocr_panoptic.formats.config_files import values_by_key
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
 from train_net import main
@@ -216,13 +216,13 @@ def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypa
 
 def test_weights_are_no_config(tmp_path):
     (tmp_path / "model.pth").touch()
-    with pytest.raises(ValueError, match="model.pth are weights, not a config. Name them with"):
+    with pytest.raises(ValueError, match="model.pth is a file of weights. Name the config"):
         load_config(str(tmp_path / "model.pth"), [])
 
 
 def test_every_pattern_of_free_keys_is_of_some_key():
     keys = values_by_key(load_config("", []))
-    assert [p for p in FREE if not any(fnmatch(key, p) for key in keys)] == []
+    assert [p for p in CHANGEABLE if not any(fnmatch(key, p) for key in keys)] == []
 
 
 @pytest.mark.slow

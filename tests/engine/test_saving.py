@@ -22,7 +22,7 @@ from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import Trainer, hooks, setup
 from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, Stopping
 from ocr_panoptic.engine.run_info import weights_sha256
-from ocr_panoptic.engine.setup import alone, claimed
+from ocr_panoptic.engine.setup import locked_folder, sole_run
 from ocr_panoptic.engine.trained_model import build_trained_model
 from support.forked import Forked
 from support.tiny_runs import ROOT
@@ -233,23 +233,23 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
     with pytest.raises(ValueError, match="is that of another training"):
-        claimed(str(tmp_path / "run")).__enter__()
+        locked_folder(str(tmp_path / "run")).__enter__()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT
     (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
     assert torch.load(checkpoint, weights_only=True)["iteration"] + 1 >= 20
     log = (tmp_path / "run/log.txt").read_text()
     assert "Stopped by signal 2" in log and "Traceback" not in log
-    with claimed(str(tmp_path / "run")):  # it is free again
+    with locked_folder(str(tmp_path / "run")):  # it is free again
         setup(short_args(flags=("--overwrite",)))
 
 
 def test_a_second_run_of_a_process_does_not_disturb_the_first(tiny_data, short_args, tmp_path):
     state = torch.get_rng_state()
-    with alone(), pytest.raises(ValueError, match="or evaluates in another thread"):
+    with sole_run(), pytest.raises(ValueError, match="or evaluates in another thread"):
         run_here(short_args())
     assert torch.equal(torch.get_rng_state(), state) and not (tmp_path / "run/log.txt").exists()
-    with alone():  # it is free again
+    with sole_run():  # it is free again
         pass
 
 
@@ -259,10 +259,10 @@ def test_a_signal_during_an_evaluation_ends_it():
     with stopping.listening():
         with pytest.raises(SystemExit) as end, stopping.at_once():
             signal.raise_signal(signal.SIGTERM)
-        assert end.value.code == 143 and stopping.agreed() == 0
+        assert end.value.code == 143 and stopping.agreed_signal() == 0
         for _ in range(2):  # sent to the group, and passed on by torchrun
             signal.raise_signal(signal.SIGINT)
-        assert stopping.agreed() == signal.SIGINT
+        assert stopping.agreed_signal() == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.complete_config import check_solver, scaled
+from ocr_panoptic.engine.complete_config import check_solver, scaled_to_processes
 from ocr_panoptic.engine.run_info import portable
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
@@ -33,7 +33,8 @@ def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, mon
     for path in list((tmp_path / "mine/raw").glob("*/images/*_00001.jpg")):
         path.unlink()
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "nowhere"))
-    args = make_args("DATASETS.FILES", f"('{tmp_path}/mine/tiny.yaml',)")
+    data = ["DATASETS.FILES", f"('{tmp_path}/mine/tiny.yaml',)"]
+    args = make_args(*data, "OUTPUT_DIR", str(tmp_path / "run"))
     with pytest.raises(DataFaults, match="2 faults in the data") as error:
         setup(args)
     assert ["train_00001" in error.value.faults[0], "val_00001" in error.value.faults[1]] == [1, 1]
@@ -45,6 +46,7 @@ def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, mon
     )
     for flags, split in (([], "train"), (["--eval-only"], "val")):
         words = ["--config-file", str(OCR_CONFIG), "--data", str(tmp_path / "city.yaml"), *flags]
+        words += ["OUTPUT_DIR", str(tmp_path / "run")]
         with pytest.raises(ValueError, match=rf"city.yaml: describes no split called {split}, and"):
             setup(argument_parser().parse_args(words))
 
@@ -176,4 +178,4 @@ def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(scaled(cfg, 2), 2)
+        check_solver(scaled_to_processes(cfg, 2), 2)

@@ -1,41 +1,76 @@
 """The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.findings import Look
-from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import MAX_ID
-from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import PictureSize, read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
 
-from .annotations import PanopticImage, PanopticJson, read_panoptic_json
+from .annotations import PanopticImage
+from .source import PanopticSource
 
 
-def read_split(split: PanopticSplit) -> PanopticJson:
-    """Return the JSON of a split, after checking that its folders exist."""
-    for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
-        if not folder.is_dir():
-            raise MissingFileError(
-                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths of a data "
-                "file are relative to it."
+def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
+    """Yield one fault, instead of one for each image, if a folder has no image's file."""
+    for k, key in enumerate(("images", "segments")):
+        files = [source.files(image)[k] for image in images]
+        if len(files) > 1 and not any(map(os.path.exists, files)):
+            last = files[0].replace("\\", "/").rpartition("/")[2]
+            alike = [
+                path.name
+                for path in getattr(source.split, key).rglob("*")
+                if path.stem.casefold() == os.path.splitext(last)[0].casefold()
+            ]
+            hint = f" There is {first_few(alike)}: correct file_name." if alike else ""
+            yield (
+                f"{source.split.annotations}: of its {len(files)} images none has a file in "
+                f"{getattr(source.split, key)}, such as {files[0]}. Give {source.name} annotations "
+                f"and {key} of the same split, with file names relative to that folder.{hint}"
             )
-    return read_panoptic_json(split.annotations)
 
 
-def check_image(
-    split: PanopticSplit,
-    channels: int,
-    hides: bool,
-    read_segments: Callable[[str | Path], np.ndarray],
-    things: frozenset[int],
-    image: PanopticImage,
-) -> Look:
+def checker(source: PanopticSource) -> Callable[[PanopticImage], Look]:
+    """Return :func:`check_image` for a source, to be called in other processes."""
+    things = frozenset(c.id for c in source.categories() if c.isthing)
+    return partial(check_image, replace(source), things)  # a copy without the JSON's content
+
+
+def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
+    """Yield warnings about the segments."""
+    classes = source.classes()
+    shown = {key for look in looks for key in look.shown}
+    if lost := [name for key, (name, _) in classes.items() if key not in shown]:
+        yield f"no segment is {first_few(lost)}."
+    segments: Counter[int] = Counter()
+    crowds: Counter[int] = Counter()
+    for look in looks:
+        segments.update({key: number for key, (number, _) in look.shown.items()})
+        crowds.update(look.crowds)
+    if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
+        yield (
+            f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
+            "objects that are not told apart, and not trained on."
+        )
+    if all(kind == "thing" for _, kind in classes.values()):
+        total = sum(height * width for height, width in (look.size for look in looks))
+        left_out = len(source.content.images) - len(looks)
+        void = total - sum(area for look in looks for _, area in look.shown.values())
+        yield (
+            f"there is no class of stuff, and {void / total:.0%} of the pixels are void: the "
+            "semantic head (OCR) has nothing to tell apart, false alarms in the void are not "
+            f"counted, and images without things are left out ({left_out} here). If these pixels "
+            "are a background, make them stuff: ocr-panoptic import ... --rest background."
+        )
+
+
+def check_image(source: PanopticSource, things: frozenset[int], image: PanopticImage) -> Look:
     """
     Check an image and its panoptic PNG against the JSON; both are decoded wholly.
 
@@ -43,15 +78,15 @@ def check_image(
     missing, broken or truncated files.
 
     Args:
-        split, channels, hides, read_segments: see :class:`.PanopticSource`.
         things: ids of the categories that are things.
     """
-    picture, png = split.images / image.file_name, split.segments / image.png_name
-    size, shown = (image.height, image.width), {}
+    picture, png = source.split.images / image.file_name, source.split.segments / image.png_name
+    size = image.height, image.width
+    shown: dict[int, tuple[int, int]] = {}
     faults: list[str] = []
-    photo = _photo(image, picture, channels, faults)
+    photo = _photo(image, picture, source.channels, faults)
     try:
-        ids = read_segments(png)
+        ids = source.read_segments(png)
     except (FileNotFoundError, ValueError) as error:
         return Look([*faults, str(error)], size, shown, photo)
     if ids.shape != size:
@@ -67,7 +102,7 @@ def check_image(
             shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
     objects = [s for s in image.segments if s["category_id"] in things and s["id"] in found]
     crowds = Counter(s["category_id"] for s in objects if s.get("iscrowd"))
-    faults += _segment_faults(image, png, found, hides)
+    faults += _segment_faults(image, png, found, source.hides)
     return Look(faults, size, shown, photo, len(objects) - crowds.total(), crowds=crowds)
 
 

@@ -2,9 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,18 @@ import numpy as np
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
-from ocr_panoptic.data.findings import Look, panoptic_warnings
+from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.labels import THINGS_LABEL
 
-from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata
-from .check import check_image, read_split
+from .annotations import (
+    Category,
+    PanopticImage,
+    PanopticJson,
+    panoptic_metadata,
+    read_panoptic_json,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +31,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PanopticSource:
     """
-    The records of a split; a call returns them in Detectron2's form.
+    The records of a split; calling it returns them in Detectron2's form.
 
     A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
     category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with
@@ -35,8 +41,8 @@ class PanopticSource:
     Attributes:
         name: name of the data set.
         channels: number of channels of the images.
-        hides: accept segments without a pixel in their PNG, since others hide them.
-        read_segments: reads the segment ids of a file of ``split.segments``.
+        hides: whether segments may have no pixel in their PNG, because others hide them.
+        read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the things and of the stuff in a trained model's order; None for the order
             of the categories' ids.
     """
@@ -137,14 +143,14 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # Methods for the check of data, which each kind of source has.
+    # The check of data (check.py beside this file) calls these methods of each kind of source.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by category id."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return all that the result of a check depends on, except the files."""
+        """Return everything that the result of a check depends on, except the files."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
@@ -154,34 +160,16 @@ class PanopticSource:
             os.path.join(self.split.segments, image.png_name),
         )
 
-    def general_faults(self, images: list[PanopticImage]) -> Iterator[str]:
-        """Yield one fault, instead of one for each image, if a folder has no image's file."""
-        for k, key in enumerate(("images", "segments")):
-            files = [self.files(image)[k] for image in images]
-            if len(files) > 1 and not any(map(os.path.exists, files)):
-                last = files[0].replace("\\", "/").rpartition("/")[2]
-                alike = [
-                    path.name
-                    for path in getattr(self.split, key).rglob("*")
-                    if path.stem.casefold() == os.path.splitext(last)[0].casefold()
-                ]
-                hint = f" There is {first_few(alike)}: correct file_name." if alike else ""
-                yield (
-                    f"{self.split.annotations}: of its {len(files)} images none has a file in "
-                    f"{getattr(self.split, key)}, such as {files[0]}. Give {self.name} annotations "
-                    f"and {key} of the same split, with file names relative to that folder.{hint}"
-                )
 
-    def checker(self) -> Callable[[PanopticImage], Look]:
-        """Return :func:`.check_image` of this source, for other processes."""
-        things = frozenset(c.id for c in self.categories() if c.isthing)
-        reading = self.channels, self.hides, self.read_segments, things
-        return partial(check_image, self.split, *reading)
-
-    def warnings(self, looks: Sequence[Look]) -> Iterator[str]:
-        """Yield warnings about the segments."""
-        left_out = len(self.content.images) - len(looks)
-        return panoptic_warnings(looks, self.classes(), left_out)
+def read_split(split: PanopticSplit) -> PanopticJson:
+    """Return the JSON of a split, after checking that its folders exist."""
+    for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
+        if not folder.is_dir():
+            raise MissingFileError(
+                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths of a data "
+                "file are relative to it."
+            )
+    return read_panoptic_json(split.annotations)
 
 
 def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:

@@ -4,26 +4,25 @@ Cityscapes and ADE20K as panoptic data sets, read from their downloads.
 Neither has a panoptic JSON: segments and classes are read from the ids in the PNGs.
 
 - Cityscapes: in ``*_instanceIds.png``, an object has label id * 1000 + a number, other pixels have
-  their label id. A label id of a thing class means objects that nobody told apart: a crowd. Labels
-  that are not evaluated are void. ``cityscapesscripts.preparation.createPanopticImgs`` agrees.
+  their label id. A label id of a thing class means a crowd, objects without separate outlines.
+  Labels that are not evaluated are void, as in
+  ``cityscapesscripts.preparation.createPanopticImgs``.
 - ADE20K: in ``annotations_instance``, red is a pixel's category (1..100), green its object in any
   category. Objects cover the stuff of ``annotations``, 50 of 150 labels; all other pixels are void.
   Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
 """
 
-import json
 import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.data_check import state_of
-from ocr_panoptic.data.data_file import PanopticSplit, cache_folder
+from ocr_panoptic.data.data_check import remembered
+from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import (
     Category,
@@ -31,13 +30,12 @@ from ocr_panoptic.data.panoptic.annotations import (
     PanopticJson,
 )
 from ocr_panoptic.data.panoptic.source import PanopticSource
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import digest, write_json
 from ocr_panoptic.formats.labels import read_label_image, read_labels
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.progress import imap_with_progress
 
 from .tables import (
     ADE20K_STUFF,
@@ -68,7 +66,7 @@ CITYSCAPES_IDS = _cityscapes_ids()
 
 def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     """
-    Read the segment ids of ``*_instanceIds.png``: its values, 0 for labels that are not evaluated.
+    Read the segment ids of ``*_instanceIds.png``; labels that are not evaluated become 0.
 
     Returns:
         int32 [H, W]; 0 is void.
@@ -215,26 +213,24 @@ class ReleaseSource(PanopticSource):
                 f"{self.release.num_images}. Is it unpacked completely?"
             )
         files = [file for _, png in names for file in self._pngs(png)]
-        state = [str(self.split.segments), [[file, *state_of(file)] for file in files]]
-        kept = cache_folder() / f"{self.name}_segments.json"
-        with suppress(OSError, ValueError, TypeError):
-            known = json.loads(kept.read_text())
-            if known["state"] == digest(state):
-                images = [PanopticImage(*entry) for entry in known["images"]]
-                return PanopticJson(self.split.segments, self.release.categories, images)
+        recipe = [str(self.split.segments)]
+        found = remembered(f"{self.name}_segments", recipe, files, lambda: self._segments(names))
+        images = [PanopticImage(*entry) for entry in found["images"]]
+        return PanopticJson(self.split.segments, self.release.categories, images)
+
+    def _segments(self, names: list[tuple[str, str]]) -> dict[str, list]:
+        """Return the values of each :class:`.PanopticImage`, for JSON."""
         found = list(imap_with_progress(self._image, names, f"read {self.name}"))
         raise_if_any([fault for fault in found if isinstance(fault, str)])
-        entries = [list(vars(image).values()) for image in found]
-        write_json(kept, {"state": digest(state), "images": entries})
-        return PanopticJson(self.split.segments, self.release.categories, found)
+        return {"images": [list(vars(image).values()) for image in found]}
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
         """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
-        folders = self.split.segments, self.split.annotations
-        return tuple(os.path.join(folder, name) for folder in folders)
+        split = self.split
+        return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
     def categories(self) -> list[Category]:
         return self.release.categories

@@ -11,7 +11,7 @@ from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 
 from .merge_replay import KeptImage, keep_image
 
@@ -24,8 +24,8 @@ class KeptPredictions(NamedTuple):
         images: images in the order of the data set.
         categories: position among the C categories for each thing class, then for each semantic
             label, int64 [T + L]; -1 for the label that stands for things.
-        things: T.
-        num_categories: C.
+        things: number T of thing classes.
+        num_categories: number C of categories.
     """
 
     images: list[KeptImage]
@@ -35,7 +35,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Predict DATASETS.TEST[0] with the model of a completed config with trained MODEL.WEIGHTS."""
+    """Predict DATASETS.TEST[0] by a completed config's model with its trained MODEL.WEIGHTS."""
     name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(

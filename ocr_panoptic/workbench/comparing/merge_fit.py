@@ -1,4 +1,5 @@
-"""A fit of the panoptic merge's constants: which values give the highest PQ?
+"""
+A fit of the panoptic merge's constants: which values give the highest PQ?
 
 Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
 split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
@@ -47,8 +48,8 @@ class MergeFit(NamedTuple):
     interval: tuple[float, float]
 
     @property
-    def is_carried(self) -> bool:
-        """Return whether the whole interval of the gain lies above 0."""
+    def is_improvement(self) -> bool:
+        """Return whether the gain's whole interval lies above 0."""
         return self.interval[0] > 0
 
 
@@ -56,8 +57,9 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
 ) -> tuple[float, list[MergeFit]]:
     """
-    Return PQ of the present rules in percent, and two fits: with the same constants for all
-    classes, and with constants for each class.
+    Return the PQ of the present rules in percent, and two fits.
+
+    The first has the same constants for all classes, the second has constants for each class.
     """
     if not 2 <= folds <= len(kept.images):
         raise UserError(
@@ -70,7 +72,7 @@ def fit_merge(
     # These candidates are the same in every fold, so they are replayed only once.
     alike = search.alike()
     by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
-    every = sum(by_fold)
+    every = np.sum(by_fold, axis=0)
 
     def best_of(totals: np.ndarray) -> Rules:
         i = int(np.argmax(_pq(totals)))
@@ -136,15 +138,19 @@ class _Search:
         return Rules(*map(np.concatenate, zip(self.present, all_classes, strict=True)))
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
-        """Return rules that improve on ``start``. Each sweep tries every constant of every class
-        separately and takes the best values together, if that raises PQ."""
+        """
+        Return rules that improve on ``start``.
+
+        Each sweep tries every constant of every class separately. It takes the best values together
+        if that raises PQ.
+        """
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]
         kept = [self._kept.images[i] for i in images]
         true = np.concatenate([image.categories[~image.is_crowd] for image in kept])
         fitted = np.isin(self._kept.categories, true)
         things = self._kept.things
-        # (field, class, values): the overlap has no classes, and label 0 stands for things.
+        # (field, class, values): the overlap is for all classes; label 0 stands for things.
         places = [
             (0, None, self._overlaps),
             *((1, c, self._scores) for c in range(things) if fitted[c]),
@@ -170,20 +176,23 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of panoptic quality [S, C, 4], summed over the images."""
+        """Return the counts for panoptic quality [S, C, 4], summed over the images."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of each image [N, C, 4] under a single setting."""
+        """Return each image's counts [N, C, 4] under a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
 def _pq(counts: np.ndarray) -> np.ndarray:
-    """Return :func:`.mean_pq` over the categories in the truth. Without this restriction, a wrong
-    segment of an absent category would enter the mean as a 0."""
+    """
+    Return :func:`.mean_pq` over the categories that occur in the truth.
+
+    Otherwise, a wrong segment of an absent category would enter the mean as a 0.
+    """
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))
 
@@ -195,6 +204,7 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        alike = len(set(values)) == 1
-        keys |= {common_key: values[0], class_key: []} if alike else {class_key: values}
+        if alike := len(set(values)) == 1:
+            keys[common_key] = values[0]
+        keys[class_key] = [] if alike else values
     return keys

@@ -1,4 +1,5 @@
-"""A page about a data set: faults found by the check, classes, and images with the truth drawn.
+"""
+A page about a data set: faults found by the check, classes, and images with the truth drawn.
 
 Shape letters: H, W size of an image.
 """
@@ -14,13 +15,13 @@ from detectron2.data import DatasetCatalog, Metadata
 
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.faults import gathering
-from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.labels import has_labels, read_labels
 from ocr_panoptic.formats.pictures import Color, read_picture
+from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.visualization.overlays import draw_segments, resize_picture, segment_colors
 
 from .figures import css_color, jpeg_source

@@ -41,7 +41,9 @@ class RankedImage:
 
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
-    Return the worst images, then the best of the others, by rising score. Images without a score
+    Return the worst images, then the best of the other images, by rising score.
+
+    Images without a score are left out.
     are left out.
 
     Args:

@@ -100,8 +100,10 @@ def class_table(
     per_class: Sequence[Mapping[str, Any]], metadata: Metadata
 ) -> tuple[list[Metric], list[ScoredClass]]:
     """
-    Return the metrics with a value for some class, and the rows: things, stuff, then classes
-    without a kind. Classes that neither occur nor are predicted are left out.
+    Return the metrics that some class has a value for, and the rows of the table.
+
+    Rows are things, stuff, then classes without a kind. Classes that neither occur nor are
+    predicted are left out.
 
     Args:
         per_class: result of :func:`ocr_panoptic.metrics.per_class_rows`.

@@ -18,7 +18,7 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
@@ -119,8 +119,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
 
 def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
-    """Refuse an evaluation of other weights: the page would mix metrics and pictures of two
-    models."""
+    """
+    Refuse an evaluation of other weights.
+
+    Otherwise the page would mix metrics and pictures of two models.
+    """
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
         return

@@ -1,4 +1,5 @@
-"""Sources of an image's offsets: its truth, stored files, or a trained SegFix.
+"""
+Sources of an image's offsets: its truth, stored files, or a trained SegFix.
 
 An image's *name* is the path of its file below its folder, without suffix; the last part of the
 path is enough if it is unique.

@@ -3,21 +3,21 @@
 import json
 import os
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
-from ocr_panoptic.data.panoptic.check import check_image, read_split
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.data.panoptic.check import checker
+from ocr_panoptic.data.panoptic.source import PanopticSource, read_split
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from support.faults import faults_of
 
 
 def check_split(split):
     content = read_split(split)
-    check = partial(check_image, split, 3, False, read_panoptic_png, frozenset())
+    check = checker(PanopticSource("raw", split))
     raise_if_any([fault for image in content.images for fault in check(image)[0]])
     return content
 

@@ -1,9 +1,11 @@
 """The file of classes: allowed contents and faults."""
 
+from dataclasses import replace
+
 import pytest
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.semantic.label_space import parse_label_space, read_class_file
+from ocr_panoptic.data.semantic.label_space import LabelSpace, parse_label_space, read_class_file
 from support.faults import faults_of
 
 FULL = """
@@ -31,6 +33,19 @@ def test_everything(tmp_path):
         "stuff_colors": [list(color) for color in space.colors],
         **{"label_map": space.label_map, "flip_pairs": [(1, 2)]},
     }
+
+
+def test_the_order_of_a_trained_model():
+    space = parse_label_space({"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"]]}, "")
+    space = replace(space, class_categories=("x", "y", "z"))
+    assert space.ordered_as(["c", "a", "b"]) == LabelSpace(
+        classes=("c", "a", "b"),
+        label_map={0: 1, 1: 2, 2: 0, 255: 255},
+        colors=(space.colors[2], *space.colors[:2]),
+        flip_pairs=((1, 2),),
+        default_ignore=True,
+        class_categories=("z", "x", "y"),
+    )
 
 
 @pytest.mark.parametrize(

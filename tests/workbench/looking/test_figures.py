@@ -9,7 +9,7 @@ import pytest
 from detectron2.data import Metadata
 from PIL import Image
 
-from ocr_panoptic.formats.coco_panoptic import TrueSegments
+from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
 from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
 from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, panoptic_truth
 

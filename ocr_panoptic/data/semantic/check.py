@@ -1,0 +1,123 @@
+"""The check of a semantic data set: images and labels must agree, and all labels be known."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.faults import first_few
+from ocr_panoptic.data.findings import Look
+from ocr_panoptic.formats.labels import (
+    COLOURED,
+    check_known,
+    color_label,
+    colours_of,
+    decoded_labels,
+    label_areas,
+    label_text,
+)
+from ocr_panoptic.formats.pictures import load_labels, read_size
+
+from .source import SemanticSource
+
+FIRST, MOST = 20, 40  # label images that are searched for foreign labels; labels in a message
+
+
+def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
+    """Yield one fault, instead of one for each image, if most have labels that no class has."""
+    foreign: Counter[int] = Counter()
+    for _, label_file in pairs[:FIRST]:
+        with suppress(FileNotFoundError, ValueError):  # reported with the image
+            foreign.update(_foreign(source.space.label_map, label_file))
+    if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
+        return
+    shown = ", ".join(map(label_text, sorted(foreign)))
+    form = "[R, G, B]" if max(foreign) >= COLOURED else "NUMBER"
+    key = "color" if max(foreign) >= COLOURED else "labels"
+    yield (
+        f"{source.split.labels}: has labels that no class has: {shown}. Write each class as "
+        f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
+        "they other files: photos, panoptic PNGs, masks by their opacity?"
+    )
+
+
+def _foreign(known: Mapping[int, int], label_file: Path) -> set[int]:
+    if colours := colours_of(label_file) if max(known) < COLOURED else ():
+        return set(map(color_label, colours))
+    file = load_labels(label_file, "label image", allow_jpeg=True)
+    return label_areas(decoded_labels(file, label_file, known)[0]).keys() - known.keys()
+
+
+def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
+    """Return :func:`check_labelled_image` for a source, to be called in other processes."""
+    return partial(check_labelled_image, source)
+
+
+def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
+    """Yield warnings about the labels."""
+    classes = dict(enumerate(source.space.classes))
+    ignored: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
+    for look in looks:
+        ignored.update(look.ignored)
+        pixels.update({label: area for label, (_, area) in look.shown.items()})
+    lost = {label: name for label, name in classes.items() if not pixels[label]}
+    if lost:
+        total = sum(height * width for height, width in (look.size for look in looks))
+        shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
+        what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
+        if source.space.default_ignore and shares:
+            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}"
+            if len(lost) == len(ignored) == 1:
+                raw = {**{label: label for label in classes}, next(iter(lost)): next(iter(ignored))}
+                listed = (
+                    f"{{name: {name}, labels: {raw[label]}}}" for label, name in classes.items()
+                )
+                what += f"? Then write classes: [{', '.join(listed)}]"
+            else:
+                what += "? Then give each class its labels, such as {name: a, labels: 255}"
+        alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
+        yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
+    if near := sum(look.is_near for look in looks):
+        yield (
+            f"{near} label images hold other values than labels, as JPEG files and smoothed "
+            "borders do. The nearest labels are taken: borders may be off by a pixel. Export PNGs "
+            "that hold labels only."
+        )
+
+
+def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
+    """Check an image and its labels; both are decoded wholly."""
+    (image, label_file), known = pair, source.space.label_map
+    faults, photo = [], None
+    try:
+        photo = read_size(image, source.channels)
+    except ValueError as error:
+        faults.append(f"{image}: the image {error}.")
+    try:
+        file = load_labels(label_file, "label image", allow_jpeg=True)
+        raw, is_near = decoded_labels(file, label_file, known)
+    except (FileNotFoundError, ValueError) as error:
+        return Look([*faults, str(error)], (0, 0), {}, photo)
+    height, width = raw.shape
+    if photo and (width, height) != (photo.width, photo.height):
+        faults.append(
+            f"{label_file}: the labels have {width}x{height} pixels, the image {image} "
+            f"{photo.width}x{photo.height}{photo.note} (width x height)."
+        )
+    areas = label_areas(raw)
+    pixels: Counter[int] = Counter()
+    ignored: Counter[int] = Counter()
+    try:
+        check_known(areas, known)
+        for label, area in areas.items():
+            if (trained := known[label]) == VOID_LABEL:
+                ignored[label] = area
+            else:
+                pixels[trained] += area
+    except ValueError as error:
+        faults.append(f"{label_file}: {error}")
+    shown = {label: (0, area) for label, area in pixels.items()}
+    return Look(faults, (height, width), shown, photo, 0, ignored, is_near)
