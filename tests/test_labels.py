@@ -1,4 +1,4 @@
-"""Label PNGs hold indices, not colours; labels of files become training labels."""
+"""Label PNGs hold indices, not colours, and file labels become training labels."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ WIDE = np.array([[0, 300], [459, 65535]], np.uint16)
 
 
 @pytest.mark.parametrize("labels", [LABELS, WIDE, np.array([[True, False]]), "palette"])
-def test_what_others_write(tmp_path, labels):
+def test_pngs_of_other_programs(tmp_path, labels):
     """Converted to grey, a palette would turn every label into its colour's brightness."""
     image = Image.fromarray(LABELS if isinstance(labels, str) else labels)
     if isinstance(labels, str):
@@ -72,7 +72,7 @@ def palette_image(colours: np.ndarray) -> Image.Image:
         *((f"a.{end}", Image.fromarray(COLOURS[SHAPE]), [ROAD, TREE]) for end in ("png", "bmp")),
         ("a.png", Image.fromarray(COLOURS[SHAPE]).convert("RGBA"), [ROAD, TREE]),
         ("a.gif", palette_image(COLOURS), [ROAD, TREE]),
-        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # indices, as ever
+        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # a palette's indices count
         ("a.png", Image.fromarray(SHAPE), [ROAD, TREE]),
         ("a.png", Image.fromarray(SHAPE).convert("RGB"), [ROAD, TREE]),
         (
@@ -88,7 +88,7 @@ def palette_image(colours: np.ndarray) -> Image.Image:
     ],
     ids=lambda value: getattr(value, "mode", None),
 )
-def test_labels_as_people_save_them(tmp_path, file, image, classes):
+def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     image.save(tmp_path / file)
     space = parse_label_space({"classes": classes}, "c")
     assert np.array_equal(read_labels(tmp_path / file, space.label_map), SHAPE)
@@ -107,8 +107,8 @@ GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
         ("a.bmp", SMOOTH, NUMBERED),
     ],
 )
-def test_values_that_are_near_to_labels(tmp_path, file, pixels, classes):
-    """Borders may be off by a pixel."""
+def test_values_near_labels(tmp_path, file, pixels, classes):
+    """Borders may be wrong by a pixel."""
     Image.fromarray(pixels).save(tmp_path / file)
     space = parse_label_space({"classes": classes}, "c")
     found = read_labels(tmp_path / file, space.label_map)
@@ -145,7 +145,7 @@ def test_values_that_are_near_to_labels(tmp_path, file, pixels, classes):
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
     ],
 )
-def test_labels_that_cannot_be_told(tmp_path, file, pixels, classes, message):
+def test_unclear_labels(tmp_path, file, pixels, classes, message):
     Image.fromarray(pixels).save(tmp_path / file)
     label_map = parse_label_space({"classes": [*classes, "c"] if "a" in classes else classes}, "c")
     with pytest.raises(ValueError, match=message):
@@ -153,8 +153,8 @@ def test_labels_that_cannot_be_told(tmp_path, file, pixels, classes, message):
 
 
 @pytest.mark.parametrize("labels", [np.full((2, 3), 70000), np.zeros((2, 3, 3), np.uint8)])
-def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
-    """Pillow would write 65535 for 70000, and colours."""
+def test_values_outside_label_pngs_are_not_written(tmp_path, labels):
+    """Pillow would write 65535 for 70000, and would write colours."""
     file = tmp_path / "a.png"
     with pytest.raises(ValueError, match=r"expected labels uint8 or uint16 \[H, W\], found "):
         write_label_png(file, labels)
@@ -162,7 +162,7 @@ def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
 
 
 @pytest.mark.parametrize("labels", [LABELS, WIDE])
-def test_what_is_written_is_read(tmp_path, labels):
+def test_written_labels_are_read_back(tmp_path, labels):
     path = tmp_path / "folder" / "a.png"
     write_label_png(path, labels)
     found = np.asarray(Image.open(path))
@@ -203,7 +203,7 @@ def test_label_map_by_hand():
 
 
 @pytest.mark.parametrize("values", [1, 11, 256, 300])
-def test_bytes_and_others_alike(values):
+def test_bytes_and_larger_integers(values):
     labels = np.random.default_rng(0).integers(0, values, (5, 7))
     labels = labels.astype(np.uint8 if values <= 256 else np.uint16)
     table = np.random.default_rng(1).integers(0, 256, values).astype(np.uint8)
@@ -221,10 +221,10 @@ LARGE = np.zeros((60, 90), np.uint8)
     [
         ({0: 100, 30: 101, 60: 102, 75: 103}, [0, 100, 200]),  # forgotten classes
         ({0: 0, 30: 1, 60: 2, 75: 3}, [0, 255]),
-        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin
+        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin regions
     ],
 )
-def test_forgotten_classes_are_no_noise(tmp_path, areas, known):
+def test_forgotten_classes_are_not_taken_for_noise(tmp_path, areas, known):
     labels = LARGE.copy()
     for left, value in areas.items():
         labels[:, left:] = value
