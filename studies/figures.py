@@ -58,7 +58,8 @@ def gain_figure(
 
     The field, of the features that the scheme gets, is a share of the image. Each scheme has a
     panel with confidence intervals, and the means of the others in grey. A scheme that gains more
-    than twice as much as all others, such as one that sees the truth, comes last with its own scale.
+    than twice as much as all others, such as one that sees the truth, comes last with its own
+    scale.
 
     Args:
         fields: place -> row of .fields.measurement.measure_fields.
