@@ -10,15 +10,25 @@ from dataclasses import dataclass, field
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
+from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
+from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_summaries
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
-from .resume import Resume, check_start, find_checkpoint
+from .complete_config import scaled_to_processes
+from .identity import check_classes_of, check_settings_of, read_identity
+from .resume import (
+    Resume,
+    check_trained_weights,
+    find_checkpoint,
+    position_after,
+    saved_state,
+)
 from .task import task_of
 from .trainer import Trainer
 
@@ -68,7 +78,7 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)
         if file or "://" not in weights:
-            check_start(cfg, file, training=True)
+            _check_weights(cfg, file, training=True)
     except ERRORS as e:
         check.faults.append(str(e))
     found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
@@ -80,17 +90,32 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     return check
 
 
-def check_run_data(cfg: CfgNode, *, training: bool) -> None:
+def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     """
-    Check the files of a run's data sets, and log warnings about them.
+    Check a run's weights and data before anything is built, and log warnings about the data.
 
     Args:
-        cfg: completed config.
+        cfg: completed config, not scaled to the number of processes.
+        resume: value of ``--resume``.
         training: whether DATASETS.TRAIN are used.
     """
+    _check_weights(cfg, find_checkpoint(cfg.OUTPUT_DIR, resume), training=training)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
     for text in data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
         logging.getLogger(__name__).warning(text)
+
+
+def _check_weights(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
+    if not training:
+        check_trained_weights(cfg.MODEL.WEIGHTS)
+    elif checkpoint:
+        identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+        check_settings_of(identity, cfg)
+        check_classes_of(identity, cfg.DATASETS.TRAIN)
+        state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+        position_after(scaled_to_processes(cfg, comm.get_world_size()), state)
+    else:
+        fetch_weights(cfg.MODEL.WEIGHTS)
 
 
 def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:

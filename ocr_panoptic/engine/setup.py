@@ -23,7 +23,7 @@ from ocr_panoptic.program import log_run
 
 from .complete_config import check_solver, complete_config, scaled_to_processes
 from .config_files import load_arguments
-from .resume import check_start, check_unused, find_checkpoint
+from .resume import check_unused, find_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def setup(args: argparse.Namespace) -> Run:
     """
     Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
 
-    Check config and weights, and set up log and seed. The log is the only file in OUTPUT_DIR that
+    Check the config, and set up log and seed. The log is the only file in OUTPUT_DIR that
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
@@ -91,7 +91,6 @@ def setup(args: argparse.Namespace) -> Run:
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
-    check_start(cfg, checkpoint, training=training)
     cfg.freeze()
     return Run(cfg, written)
 
