@@ -1,11 +1,13 @@
 """The one way in which feature maps, logits, images and labels are resized."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def resize(x: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
+def resize(x: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """
     Resize maps bilinearly, without antialiasing.
 
@@ -24,7 +26,7 @@ def resize(x: Tensor, size: tuple[int, ...], align_corners: bool = False) -> Ten
 
 
 def one_hot_labels(
-    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, ...]
+    labels: Tensor, num_classes: int, ignore_value: int, size: Sequence[int]
 ) -> Tensor:
     """
     Return one-hot labels at feature size, for :class:`.GroundTruthOCR`.

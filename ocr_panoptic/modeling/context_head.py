@@ -71,7 +71,6 @@ class ContextSemSegHead(RefinedHead):
                 f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, "
                 "or 0 for no convolution"
             )
-        kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
         in_features = finest_first(in_features, input_shape)
         in_channels = count_channels(input_shape, in_features)
 
@@ -81,7 +80,13 @@ class ContextSemSegHead(RefinedHead):
             branch = nn.Sequential()
             if coarse_kernel:
                 branch.append(
-                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, **kinds)
+                    ConvNormReLU(
+                        channels,
+                        coarse_channels,
+                        kernel_size=coarse_kernel,
+                        norm=ocr_norm,
+                        negative_slope=negative_slope,
+                    )
                 )
                 branch.append(nn.Dropout2d(coarse_dropout))
                 channels = coarse_channels

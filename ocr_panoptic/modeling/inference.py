@@ -130,48 +130,49 @@ class SemanticInference:
             function whose scores lie on the device of the running sum or of the logits
         """
         if len(self.scales) == 1:
-            view = self._view(logits_fn, image, size, self.scales[0], divisor)
-            return partial(resized_classes, *view)
+            return self._view(logits_fn, image, size, self.scales[0], divisor)[1]
         total = self.scores(logits_fn, image, size, divisor)
         return lambda: iter(total.split(classes_at_once(total.device, *size), dim=1))
 
     @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
         """Return the mean logits over scales and flips, float32 [N,K,Ho,Wo]."""
-        total = None
-        for scale in self.scales:
-            logits, *arguments = self._view(logits_fn, image, size, scale, divisor)
-            if total is None:
+        for number, scale in enumerate(self.scales):
+            logits, classes = self._view(logits_fn, image, size, scale, divisor)
+            if number == 0:
                 device = self.accumulator_device or logits.device
                 total = torch.zeros(*logits.shape[:2], *size, device=device)
             first = 0
-            for group in resized_classes(logits, *arguments):
+            for group in classes():
                 total[:, first : first + group.shape[1]] += group.to(total.device)
                 first += group.shape[1]
         return total.div_(len(self.scales))
 
     def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
-    ) -> tuple[Tensor, Size, Size, Size, bool]:
-        """Return the arguments of :func:`resized_classes` for the image at a scale."""
+    ) -> tuple[Tensor, ClassMaps]:
+        """Return the logits of the image at a scale, and the function that yields its scores."""
         if self.flip:
             logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
-        image_size = tuple(max(1, round(scale * side)) for side in image.shape[-2:])
+        image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
-        if not self.window_size:
+        if self.window_size:
+            padded_size = image_size
+            logits = sliding_window_scores(
+                logits_fn,
+                image,
+                self.window_size,
+                self.window_stride,
+                divisor,
+                self.accumulator_device or None,
+                self.align_corners,
+            )
+        else:
             image = pad_to_multiple(image, divisor)
-            padded_size = tuple(image.shape[-2:])
-            return logits_fn(image), size, image_size, padded_size, self.align_corners
-        scores = sliding_window_scores(
-            logits_fn,
-            image,
-            self.window_size,
-            self.window_stride,
-            divisor,
-            self.accumulator_device or None,
-            self.align_corners,
-        )
-        return scores, size, image_size, image_size, self.align_corners
+            padded_size = [*image.shape[-2:]]
+            logits = logits_fn(image)
+        corners = self.align_corners
+        return logits, partial(resized_classes, logits, size, image_size, padded_size, corners)
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -207,8 +208,8 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 def sliding_window_scores(
     logits_fn: LogitsFn,
     image: Tensor,
-    window_size: Size,
-    window_stride: Size,
+    window_size: Sequence[int],
+    window_stride: Sequence[int],
     divisor: int = 1,
     device: torch.device | str | None = None,
     align_corners: bool = False,
@@ -233,7 +234,6 @@ def sliding_window_scores(
     height, width = image.shape[-2:]
     tops = window_starts(height, window_size[0], window_stride[0])
     lefts = window_starts(width, window_size[1], window_stride[1])
-    total = None
     for top in tops:
         for left in lefts:
             rows = slice(top, min(top + window_size[0], height))
@@ -242,7 +242,7 @@ def sliding_window_scores(
             padded = pad_to_multiple(window, divisor)
             logits = resize(logits_fn(padded).float(), padded.shape[-2:], align_corners)
             logits = logits[..., : window.shape[-2], : window.shape[-1]]
-            if total is None:
+            if top == left == 0:
                 device = device or logits.device
                 total = torch.zeros(*logits.shape[:2], height, width, device=device)
                 count = torch.zeros(height, width, device=device)
@@ -260,8 +260,8 @@ def window_starts(side: int, window: int, step: int) -> list[int]:
 def resized_classes(
     logits: Tensor,
     size: Size,
-    image_size: Size | None = None,
-    padded_size: Size | None = None,
+    image_size: Sequence[int] = (),
+    padded_size: Sequence[int] = (),
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
     """
@@ -306,9 +306,9 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
     Returns:
         int64 [N,H,W]; the first class if scores are equal.
     """
-    highest, labels, done = None, None, 0
+    done = 0
     for group in scores:
-        if highest is None:
+        if done == 0:
             highest, labels = group.max(dim=1)
         elif group.shape[1] == 1:
             labels.masked_fill_(group[:, 0] > highest, done)
@@ -333,14 +333,17 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         int64 [N,H,W], the first class if scores are equal, and float32 [N,H,W] in 1/K..1, NaN if a
         pixel has no highest score, see :func:`check_decided`.
     """
-    highest, labels, total, done = None, None, None, 0  # total: the sum of exp(score - highest)
+    done = 0
     for group in scores:
         alone = group.shape[1] == 1
-        found, best = (group[:, 0], 0) if alone and done else group.max(dim=1)
-        share = 1 if alone else (group - found[:, None]).exp_().sum(dim=1)
-        if highest is None:
+        if alone and done:
+            found = group[:, 0]  # without a pass over the pixels
+        else:
+            found, best = group.max(dim=1)
+        share = found.new_ones(()) if alone else (group - found[:, None]).exp_().sum(dim=1)
+        if done == 0:
             highest, labels = found, best
-            total = torch.ones_like(highest) if alone else share
+            total = torch.ones_like(highest) if alone else share  # sum of exp(score - highest)
         else:
             # One of the two factors of a running softmax is always exp(0).
             ratio = (found - highest).abs_().neg_().exp_()

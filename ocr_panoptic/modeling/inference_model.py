@@ -52,7 +52,7 @@ class InferenceModel(nn.Module):
         super().__init__()
         if precision not in PRECISIONS:
             raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
-        self.network = network
+        self.network: Any = network  # Detectron2 has no types
         # Not by isinstance: a user's subclass of Detectron2's class may compute anything.
         self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
         self.precision, self.confident, self.made_of = precision, confident, made_of
@@ -168,12 +168,12 @@ def deploy(
     fold_norms(network)
     to_channels_last(network)
     if dtype := PRECISIONS[precision]:
-        for module in network.modules():
-            if type(module) in CAST:
-                module.weight = nn.Parameter(module.weight.detach().to(dtype), requires_grad=False)
-                # A ConvNormReLU may add its bias itself, in float32.
-                if module.bias is not None and type(module) is not ConvNormReLU:
-                    module.bias = nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
+        layers: list[Any] = [module for module in network.modules() if type(module) in CAST]
+        for layer in layers:
+            layer.weight = nn.Parameter(layer.weight.detach().to(dtype), requires_grad=False)
+            # A ConvNormReLU may add its bias itself, in float32.
+            if layer.bias is not None and type(layer) is not ConvNormReLU:
+                layer.bias = nn.Parameter(layer.bias.detach().to(dtype), requires_grad=False)
     return found
 
 
@@ -196,7 +196,7 @@ def _shared_copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
 
 
-def _pad_evenly(network: nn.Module) -> None:
+def _pad_evenly(network: Any) -> None:
     for module in [m for m in network.modules() if isinstance(m, TimmBackbone)]:
         divisor = getattr(network, "divisor", network.backbone.size_divisibility)
         if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):

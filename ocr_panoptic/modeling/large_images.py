@@ -10,6 +10,7 @@ from torch import Tensor
 from ocr_panoptic.layers.resize import resize
 
 from .inference import (
+    LogitsFn,
     averaged_over_flip,
     check_decided,
     classes_at_once,
@@ -36,7 +37,7 @@ def window_labels(model: OCRSemanticSegmentor, image: Tensor) -> tuple[Tensor, T
         labels int64 [H,W] and their probabilities, float32 [H,W], on the CPU
     """
     inference = model.inference
-    logits_fn = model.logits
+    logits_fn: LogitsFn = model.logits
     if inference.flip:
         logits_fn = averaged_over_flip(logits_fn, inference.flip_pairs)
     height, width = image.shape[1:]
@@ -45,7 +46,6 @@ def window_labels(model: OCRSemanticSegmentor, image: Tensor) -> tuple[Tensor, T
     lefts = window_starts(width, window_width, steps[1])
     labels = torch.empty((height, width), dtype=torch.int64)
     confidence = torch.empty((height, width))
-    sums: Tensor | None = None  # logits of the windows so far, from row `top` on: [K, rows, W]
     counts = torch.zeros((height, width), dtype=torch.int16)
     for top, after in zip(tops, [*tops[1:], height], strict=True):
         bottom = min(top + window_height, height)
@@ -55,8 +55,9 @@ def window_labels(model: OCRSemanticSegmentor, image: Tensor) -> tuple[Tensor, T
             window = pad_to_multiple(model.normalised(rows[..., columns])[None], model.divisor)
             logits = resize(logits_fn(window).float(), window.shape[2:], inference.align_corners)
             logits = logits[0, :, : bottom - top, : columns.stop - left]
-            if sums is None:
+            if top == left == 0:
                 device = inference.accumulator_device or logits.device
+                # Logits of the windows so far, from row `top` on: [K, rows, W].
                 sums = torch.zeros((len(logits), 0, width), device=device)
             if sums.shape[1] < bottom - top:
                 missing = sums.new_zeros((len(sums), bottom - top - sums.shape[1], width))

@@ -15,7 +15,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.pixel_losses import pixel_cross_entropy
 
 # Arguments: logits [N, K, h, w], labels [N, H, W], ignored label, class weights, align_corners.
-Loss = Callable[[Tensor, Tensor, int, Tensor | None, bool], Tensor]
+Loss = Callable[..., Tensor]
 
 
 def cross_entropy(
@@ -79,7 +79,7 @@ def hard_cross_entropy(
     # pixels are the easiest: if fewer than min_kept others exist, the limit is -inf, and all of
     # them are above it.
     ranked = losses.detach().where(targets != ignore_value, -math.inf)
-    limit = -math.log(threshold) if min_kept < ranked.numel() else -math.inf
+    limit: float | Tensor = -math.log(threshold) if min_kept < ranked.numel() else -math.inf
     if 0 < min_kept < ranked.numel():
         limit = ranked.flatten().topk(min_kept + 1).values[-1].clamp(max=limit)
     kept = ranked > limit
@@ -112,6 +112,8 @@ class SemSegCriterion(nn.Module):
             or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
     """
+
+    class_weights: Tensor | None
 
     @configurable
     def __init__(
@@ -197,7 +199,7 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
         try:
             terms.append((float(*weight) if weight else 1.0, name))
         except (TypeError, ValueError):
-            name = None
+            name = ""
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "

@@ -71,15 +71,16 @@ class PanopticAugmentation:
         """
         aug = self._cfg.TEST.AUG
         image = inputs["image"]
-        fault = thin_fault(*image.shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+        height, width = image.shape[1:]
+        fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
         if fault and any(aug.MIN_SIZES):
             name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
             raise TooThin(f"{name}as it is seen, {fault}")
         if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
             image = image.float()
-        size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
+        size = inputs.get("height", height), inputs.get("width", width)
         inputs = {"image": image, "height": size[0], "width": size[1]}
-        is_column = image.shape[2] == 1  # its mirror image would be no tensor in Detectron2
+        is_column = width == 1  # its mirror image would be no tensor in Detectron2
         mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
         tta = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
         views, transforms = tta._get_augmented_inputs(inputs)

@@ -5,8 +5,7 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 ``common_stride``.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from detectron2.config import CfgNode
@@ -18,6 +17,7 @@ from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.recomputation import run_part
 from ocr_panoptic.layers.resize import one_hot_labels, resize
+from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
@@ -63,6 +63,8 @@ class RefinedHead(nn.Module):
             the predictions at larger scales; None in a head for one scale.
     """
 
+    coarse_predictor: Conv2d
+
     def __init__(
         self,
         coarse_predictor: Conv2d,
@@ -84,7 +86,8 @@ class RefinedHead(nn.Module):
         super().__init__()
         check_region_supervision(context, regions is None)
         if coarse_start != "pytorch":
-            mode = {"he": "fan_in", "detectron2": "fan_out"}[coarse_start]
+            fan: dict[str, Literal["fan_in", "fan_out"]] = {"he": "fan_in", "detectron2": "fan_out"}
+            mode = fan[coarse_start]
             nn.init.kaiming_normal_(coarse_predictor.weight, mode=mode, nonlinearity="relu")
             nn.init.zeros_(coarse_predictor.bias)
         self.coarse = coarse or nn.Identity()
@@ -92,14 +95,19 @@ class RefinedHead(nn.Module):
         self.context = context
         self.bottleneck = nn.Identity()
         if not context.takes_features:
-            kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
-            self.bottleneck = ConvNormReLU(in_channels, ocr_channels, kernel_size=3, **kinds)
+            self.bottleneck = ConvNormReLU(
+                in_channels,
+                ocr_channels,
+                kernel_size=3,
+                norm=ocr_norm,
+                negative_slope=negative_slope,
+            )
         classes = coarse_predictor.out_channels
         self.refined_predictor = Conv2d(context.out_channels, classes, kernel_size=1)
         if residual:
             nn.init.zeros_(self.refined_predictor.weight)
             nn.init.zeros_(self.refined_predictor.bias)
-        self.scale_attention = None
+        self.scale_attention: ScaleAttention | None = None
         self.criterion = criterion
         self.common_stride = common_stride
         self.residual = residual
@@ -129,10 +137,12 @@ class RefinedHead(nn.Module):
             logits, at feature size.
         """
         coarse, refined = self.layers(features, targets)
-        if self.training:
-            return None, self.losses((coarse, refined), targets)
-        size = [self.common_stride * n for n in refined.shape[2:]]
-        return resize(refined, size, self.align_corners), {}
+        if not self.training:
+            size = [self.common_stride * n for n in refined.shape[2:]]
+            return resize(refined, size, self.align_corners), {}
+        if targets is None:
+            raise UserError("Training needs the ground truth of every image: sem_seg in its input.")
+        return None, self.losses((coarse, refined), targets)
 
     def layers(
         self, features: dict[str, Tensor], targets: Tensor | None = None
@@ -163,14 +173,6 @@ class RefinedHead(nn.Module):
         if not self.residual:
             return refined
         return refined + resize(coarse, refined.shape[2:], self.align_corners)
-
-    def refine(self, coarse: Tensor, x: Tensor, regions: Tensor, f: Tensor) -> Tensor:
-        """
-        Return refined logits [N, K, h, w] for given region representations f [N, C, K, 1].
-
-        See :meth:`.RegionContext.augment`. The other arguments are the result of :meth:`prepare`.
-        """
-        return self.with_coarse(self._classify(self.context.augment(x, regions, f)), coarse)
 
     def prepare(
         self, features: dict[str, Tensor], truth: Tensor | None = None
@@ -209,14 +211,10 @@ class RefinedHead(nn.Module):
 
     def _refine(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.scale_attention is None:
-            return self._classify(self.context.in_bands(x, regions)), None
+            logits = [self.refined_predictor(z) for z in self.context.in_bands(x, regions)]
+            return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0], None
         z = self.context(x, regions)  # the attention of a row sees rows of neighbouring bands
         return self.refined_predictor(z), self.scale_attention(z)
-
-    def _classify(self, bands: Iterable[Tensor]) -> Tensor:
-        """Return refined logits [N, K, h, w] for augmented representations in bands of rows."""
-        logits = [self.refined_predictor(z) for z in bands]
-        return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0]
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """Return the losses of the predictions of :meth:`layers`, with int64 labels [N, H, W]."""

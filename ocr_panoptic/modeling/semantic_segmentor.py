@@ -100,9 +100,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
-        if not self.hierarchy:
-            return self.sem_seg_head(*self._batch(batched_inputs))[1]
         images, targets = self._images(batched_inputs), self._targets(batched_inputs)
+        if not self.hierarchy or targets is None:  # without targets the head raises the error
+            return self.sem_seg_head(self.backbone(images), targets)[1]
         criterion = self.sem_seg_head.criterion
         return self.hierarchy.losses(self._scale, images, targets, criterion, self.divisor)
 

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
 
 import timm
 import torch
@@ -186,7 +187,7 @@ class TimmBackbone(Backbone):
             return weights  # of another network; comparing the names will show that
 
 
-def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
+def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:
     """Return the arguments of :class:`TimmBackbone` for MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
     return {

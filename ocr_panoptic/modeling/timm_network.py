@@ -1,6 +1,7 @@
 """Creates timm networks for images of any size, and tells how timm trains their parameters."""
 
-from typing import NamedTuple
+from collections.abc import Collection
+from typing import Any, NamedTuple
 
 import timm
 import torch
@@ -59,7 +60,7 @@ def training_of_parameters(
     with torch.device("meta"):
         network = create_network(name, num_classes=1)  # DINOv2's default has no classifier
     names = {parameter: key for key, parameter in network.named_parameters()}
-    exempt = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()
+    exempt: Collection[str] = getattr(network, "no_weight_decay", tuple)()
     groups = param_groups_layer_decay(
         network, weight_decay=1.0, no_weight_decay_list=exempt, layer_decay=layer_decay
     )
@@ -123,8 +124,9 @@ def network_options(
                 "ViT. Set it to 0."
             )
         with torch.device("meta"):
-            grid = create_network(name).patch_embed.grid_size
-        options |= {"patch_size": patch_size, "img_size": tuple(n * patch_size for n in grid)}
+            vit: VisionTransformer | Eva = create_network(name)
+        sides = tuple(n * patch_size for n in vit.patch_embed.grid_size)
+        options |= {"patch_size": patch_size, "img_size": sides}
     return options
 
 
@@ -159,6 +161,7 @@ def create_features(
     )
     if drop_path:
         options["drop_path_rate"] = drop_path
+    network: Any  # timm has no types
     try:
         network = create_network(name, features_only=not is_plain(name), **options)
     except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:

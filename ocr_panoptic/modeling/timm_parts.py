@@ -1,6 +1,7 @@
 """Replacements for parts of timm's networks: HRNet's exchange, Swin's windows, SAME padding."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from timm.layers import Conv2dSame
@@ -70,6 +71,9 @@ class WindowBlock(nn.Module):
         block: timm's block, whose parts and settings are used.
     """
 
+    window_size: tuple[int, int]
+    attend: Callable[[Tensor], Tensor]  # timm's attention in windows
+
     def __init__(self, block: nn.Module):
         nn.Module.__init__(self)  # timm's own constructor would create new parts
         vars(self).update(vars(block))
@@ -78,15 +82,19 @@ class WindowBlock(nn.Module):
         """Return the attention in windows of x [N, h, w, C], in the same shape."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
-        return super()._attn(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
+        return self.attend(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
     """A Swin block with a padded map."""
 
+    attend = SwinTransformerBlock._attn
+
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
     """A Swin V2 block with a padded map."""
+
+    attend = SwinTransformerV2Block._attn
 
 
 class EvenConv2dSame(nn.Module):
@@ -112,9 +120,7 @@ class EvenConv2dSame(nn.Module):
         return F.conv2d(x, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)
 
 
-def replace(
-    network: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module]
-) -> None:
+def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.Module]) -> None:
     """Replace every module of exactly this kind (no subclass) by ``make(module)``."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):

@@ -52,6 +52,15 @@ def test_gt_ocr_without_truth_and_with_scales():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("several_scales", [False, True])
+def test_training_without_truth_is_refused(several_scales):
+    model = build_model(make_cfg("MODEL.HMSA.ENABLED", several_scales)).train()
+    batch = [{"image": inputs["image"]} for inputs in make_batch()]
+    with pytest.raises(ValueError, match="Training needs the ground truth .* sem_seg in its input"):
+        model(batch)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key, value, message",
     [
