@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
+    from ocr_panoptic.evaluation.stored import evaluation_folder, write_region_quality
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)

@@ -21,7 +21,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .complete_config import check_solver, complete_config, scaled_to_processes
+from .complete_config import complete_config
 from .config_files import load_arguments
 from .resume import check_unused, find_checkpoint
 
@@ -83,8 +83,6 @@ def setup(args: argparse.Namespace) -> Run:
     written, warnings = complete_config(cfg, training=training, needs_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
-    if training:
-        check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
     for text in warnings:
         logger.warning(text)

@@ -25,12 +25,10 @@ from .hooks import (
     Averaging,
     BestModel,
     Checkpoints,
-    EarlyEnd,
     EndedEarly,
     Evaluation,
     PreciseBN,
     StopOnSignal,
-    Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
@@ -79,7 +77,6 @@ class ResumableTrainer(DefaultTrainer):
         self.cfg = cfg = scaled_to_processes(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
-        self.stopping = Stopping()
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
@@ -213,15 +210,15 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
             writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+        self.stopping = StopOnSignal(checkpoints)
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
             self.averaging,  # before the hooks that read the average
             precise_bn,  # before the checkpoints, as it changes the model
             checkpoints,
-            StopOnSignal(self.stopping, checkpoints),
-            Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            self.stopping,
+            Evaluation(period, self._evaluate, self.best, cfg.TEST.PATIENCE),
             writer,
         ]
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 
@@ -32,7 +32,7 @@ def render_report(
     Return a self-contained HTML document.
 
     Args:
-        evaluation: result of :func:`ocr_panoptic.formats.run_folder.read_evaluation`.
+        evaluation: result of :func:`ocr_panoptic.evaluation.stored.read_evaluation`.
         training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
             training.
         metadata: names and colours of the classes.
