@@ -101,6 +101,5 @@ def check(
         FileNotFoundError, ValueError: the data have faults (the message lists all), or an argument
             is wrong; the message is the command's.
     """
-    args = function_arguments(argument_parser(), config, data, None, keys)
-    args.num_gpus, args.resume = num_gpus, resume
-    return _checked(args)
+    parser = argument_parser()
+    return _checked(function_arguments(parser, config, data, None, num_gpus, keys, resume))

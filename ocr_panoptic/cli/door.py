@@ -21,14 +21,14 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.formats.config_files import (
-        WEIGHTS,
+        are_weights,
         default_config,
         merge_file,
         merge_options,
     )
 
     cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
-    if not weights and hasattr(args, "weights") and config.endswith(WEIGHTS):
+    if not weights and hasattr(args, "weights") and are_weights(config):
         config, weights = "", config  # the weights hold the settings
     merge_file(cfg, config)
     merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])

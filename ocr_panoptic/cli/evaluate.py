@@ -62,6 +62,6 @@ def evaluate(
         FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
         SystemExit: the results are not TEST.EXPECTED_RESULTS.
     """
-    args = function_arguments(argument_parser(), config, data, output, keys)
-    args.num_gpus, args.weights = num_gpus, weights
+    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)
+    args.weights = weights
     return launched(_with_weights(args)) or {}

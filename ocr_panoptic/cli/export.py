@@ -94,9 +94,10 @@ def export(
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
     from ocr_panoptic.formats.config_files import options_of
+    from ocr_panoptic.formats.files import path_argument
 
     try:
-        path = onnx_file(output)
+        path = onnx_file(path_argument("output", output))
     except argparse.ArgumentTypeError as e:
         raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from ocr_panoptic.formats.files import as_list
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import as_list, path_argument
 
 from .arguments import TrainingArguments
 from .door import check_arguments, check_weights
@@ -92,9 +93,9 @@ def train(
         FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
-    args = function_arguments(argument_parser(), config, data, output, keys)
-    args.resume, args.overwrite = resume, overwrite
-    args.num_gpus, args.deterministic = num_gpus, deterministic
+    config = path_argument("config", config)
+    args = function_arguments(argument_parser(), config, data, output, num_gpus, keys, resume)
+    args.overwrite, args.deterministic = overwrite, deterministic
     return launched(args) or {}
 
 
@@ -103,13 +104,21 @@ def function_arguments(
     config: str | PathLike,
     data: str | PathLike | Sequence[str | PathLike],
     output: str | PathLike | None,
+    num_gpus: int,
     keys: Mapping[str, Any],
+    resume: bool | Literal["auto"] = False,
 ) -> argparse.Namespace:
     """Return a command's arguments from the arguments of its Python function."""
     from ocr_panoptic.formats.config_files import options_of
 
+    if not isinstance(num_gpus, int) or num_gpus < 1:
+        raise UserError(f"num_gpus is {num_gpus!r}; expected a number of at least 1.")
+    if resume not in (True, False, "auto"):
+        raise UserError(f'resume is {resume!r}; expected True, False or "auto".')
     args = parser.parse_args([])
-    args.config_file = str(config)
+    args.config_file = path_argument("config", config) if str(config) else ""
     args.data = list(map(str, as_list(data)))
-    args.opts = options_of({**({"OUTPUT_DIR": str(output)} if output else {}), **keys})
+    if output is not None:
+        keys = {"OUTPUT_DIR": path_argument("output", output), **keys}
+    args.opts, args.num_gpus, args.resume = options_of(keys), num_gpus, resume
     return args

@@ -42,7 +42,10 @@ def load_config(
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
     if cfg.MODEL.TRUST_PICKLE:
-        logger.warning("MODEL.TRUST_PICKLE counts only on the command line; the config's does not")
+        logger.warning(
+            "MODEL.TRUST_PICKLE counts only on the command line or as an argument; the config's "
+            "does not"
+        )
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)

@@ -14,7 +14,8 @@ from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.config_files import WEIGHTS, options_of
+from ocr_panoptic.formats.config_files import are_weights, options_of
+from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
@@ -97,19 +98,15 @@ def resolve_model(
             config (in Detectron2's model zoo, or as it names them).
         opts: KEY VALUE ... of the command line, read for MODEL.TRUST_PICKLE.
     """
-    if weights is not None and not str(weights):
-        raise UserError("The name of the weights is empty; leave it out for the last checkpoint.")
-    run, keys, words = str(run), {}, list(map(str, opts))
+    if weights is not None:
+        weights = path_argument("weights", weights)
+    run = path_argument("run", run) if str(run) or not weights else ""
+    keys, words = {}, list(map(str, opts))
     trusted = dict(zip(words[::2], words[1::2])).get("MODEL.TRUST_PICKLE") == "True"
-    if not weights and run.endswith(WEIGHTS):
+    if not weights and are_weights(run):
         run, weights = "", run
     if not weights and "MODEL.WEIGHTS" not in words[::2]:
         weights = ZOO_WEIGHTS.get(run.removeprefix("configs/").removesuffix(SUFFIX))
-    if not run and not weights:
-        raise UserError(
-            "Name a trained model: the folder of its run (--config-file), or its weights "
-            "(--weights)."
-        )
     if run and Path(run).is_dir():
         keys["OUTPUT_DIR"] = run
         if not (weights := weights or last_checkpoint(run)):

@@ -2,11 +2,12 @@
 
 import importlib.util
 import logging
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from fvcore.common.config import CfgNode
 
@@ -19,6 +20,7 @@ from .run_folder import CONFIG
 
 logger = logging.getLogger(__name__)
 
+_NUMBER = re.compile(r"[+-]?(\d+|inf|infinity|nan)", re.IGNORECASE)
 WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
 
 
@@ -59,7 +61,7 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
             warning.
     """
     if settings:
-        _merge(cfg, _known(settings, cfg), "the checkpoint")
+        _merge(cfg, _known(settings, cfg), " in the checkpoint")
     if config_file:
         file = find_config(config_file)
         try:
@@ -70,19 +72,24 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
             if not isinstance(e.__cause__, RecursionError):
                 raise
             raise UserError(f"{file} is nested too deeply, or its _BASE_ cannot be read") from e
-        _merge(cfg, content, file)
+        _merge(cfg, content, f" in {file}")
 
 
 def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
-    """Merge KEY VALUE KEY VALUE ... of the command line into a config."""
+    """Merge KEY VALUE KEY VALUE ... of a command or a Python function into a config."""
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
         raise UserError(f"{joined[0]:.100}: a KEY and its VALUE are two words, without =")
     if len(opts) % 2:
         raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
-    _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    _merge(cfg, dict(zip(opts[::2], opts[1::2])))
     cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
+
+
+def are_weights(name: str) -> bool:
+    """Return whether a name is that of a file of weights, and not of a config."""
+    return name.partition("?")[0].endswith(WEIGHTS)  # options of Detectron2's checkpointer
 
 
 def check_weights_file(path: str) -> None:
@@ -90,8 +97,8 @@ def check_weights_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
-            f"The weights {path} {what}. Name a checkpoint file (--weights or MODEL.WEIGHTS; a "
-            'training with MODEL.WEIGHTS "" starts from random ones).'
+            f"The weights {path} {what}. Name a checkpoint file; a training with MODEL.WEIGHTS "
+            '"" starts from random ones.'
         )
 
 
@@ -102,27 +109,41 @@ def _known(settings: Mapping[str, Any], cfg: CfgNode) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key in known}
 
 
-def _merge(cfg: CfgNode, values: Mapping[str, Any], source: str) -> None:
+def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
+    """
+    Merge values by their keys into a config.
+
+    Args:
+        place: " in FILE" for messages; "" if the user has just typed the values.
+    """
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):
             continue
         if key not in known:
-            hint = did_you_mean(key, known)
-            raise UserError(f"Unknown config key {key:.200} in {source}.{hint}")
+            _refuse_unknown(key, known, place)
         form, usual = type(known[key]).__name__, known[key]
-        if isinstance(usual, float) and re.fullmatch(r"[+-]?\d+", str(value)):
+        said = f"{key} is {value!s:.100}{place}; it is"
+        if isinstance(usual, float) and _NUMBER.fullmatch(str(value)):
             value = float(value)  # SOLVER.EPOCHS 80
+            if not math.isfinite(value):
+                raise UserError(f"{said} a finite number")
         try:
-            if value is None and usual is not None:
+            if str(value) == "None" and usual is not None:
                 raise UserError("no value")
             cfg.merge_from_list([key, value])
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: many brackets
             if isinstance(usual, list):
-                usual = "\"('a',)\", in quotes on the command line"
-            raise UserError(
-                f"{key} is {value!s:.100} in {source}; it is of the type {form}, such as {usual}"
-            ) from e
+                usual = "('a',), which a shell needs in quotes"
+            raise UserError(f"{said} of the type {form}, such as {usual}") from e
+
+
+def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
+    inside = [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]
+    if inside:
+        names = dict.fromkeys(name.partition(".")[0] for name in inside)
+        raise UserError(f"{key}{place} is a section and needs one of its keys: {', '.join(names)}")
+    raise UserError(f"Unknown config key {key:.200}{place}.{did_you_mean(key, known)}")
 
 
 def find_config(config: str) -> str:
@@ -137,25 +158,27 @@ def find_config(config: str) -> str:
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):
-            raise MissingFileError(f"--config-file {config} is a folder without {CONFIG}")
+            raise MissingFileError(f"The config {config} is a folder without {CONFIG}.")
         return file
     if os.path.isfile(config):
-        if config.endswith(WEIGHTS):
+        if are_weights(config):
             raise UserError(
-                f"--config-file {config} are weights, not a config. Name them with --weights, or "
-                "the folder of their run with --config-file."
+                f"The config {config} is a file of weights. Name the config or the folder of their "
+                "training, and the weights apart."
             )
         return config
     if (known := config_path(config)).is_file():
         return str(known)
     hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
     fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
-    raise MissingFileError(f"--config-file {config} does not exist.{fix}")
+    raise MissingFileError(f"The config {config} does not exist.{fix}")
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
     """Return KEY VALUE ... for a command line; a text that looks like a number stays a text."""
     plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
+    # Numbers and arrays of NumPy and PyTorch become plain numbers and lists.
+    plain = {key: v.tolist() if hasattr(v, "tolist") else v for key, v in plain.items()}
     return [part for key, value in plain.items() for part in (key, repr(value))]
 
 
@@ -168,7 +191,7 @@ def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for key, value in cfg.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             values |= values_by_key(value, f"{prefix}{key}.")
         else:
             values[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value

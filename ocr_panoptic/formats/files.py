@@ -66,9 +66,8 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         os.listdir(folder)
         tempfile.TemporaryFile(dir=os.fsdecode(folder)).close()
     except OSError as error:
-        raise UserError(
-            f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
-        ) from error
+        fault = "is a file" if os.path.isfile(folder) else f"cannot be written ({error.strerror})"
+        raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
 
 
 def digest(value: object) -> str:
@@ -76,9 +75,22 @@ def digest(value: object) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
+def path_argument(name: str, value: Any) -> str:
+    """Return the path that a Python function was given as its argument ``name``."""
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise UserError(f"{name} is {value!r:.100}; expected a path.")
+    return str(value)
+
+
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
-    """Return paths as a list; a single path gives a list of one path, not of its letters."""
-    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    """Return data files as a list; a single path gives a list of one path, not of its letters."""
+    if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
+        paths = [paths]
+    found = list(paths)
+    for path in found:
+        if not isinstance(path, str | os.PathLike):
+            raise UserError(f"data has {path!r:.100}; expected a path, or several.")
+    return found
 
 
 def local_path(path: str | os.PathLike) -> str:

@@ -83,7 +83,7 @@ PLAIN = "quick_schedules/panoptic_fpn_R_18_scenes"
     [
         (OCR_3X.replace("R_50", "R50"), f"does not exist. Did you mean {OCR_3X}?"),
         (f"configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
-        (f"{PLAIN} SOLVER.MAX_ITERS 3", "in the command line. Did you mean SOLVER.MAX_ITER?"),
+        (f"{PLAIN} SOLVER.MAX_ITERS 3", "key SOLVER.MAX_ITERS. Did you mean SOLVER.MAX_ITER?"),
         (f"{PLAIN} DATASETS.TRAIN ('tiny_trian',)", "Data set 'tiny_trian' is not registered"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_mistyped_config_or_key_names_the_nearest(capsys, words, message):
 
 
 MISTAKES = [  # words of a command, part of the message
-    ("train --config-file nope", "--config-file nope does not exist"),
+    ("train --config-file nope", "The config nope does not exist"),
     ("train --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file {own} SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
     ("train --config-file {own} SOLVER.MAX_ITER many", "is of the type int"),
@@ -115,11 +115,11 @@ MISTAKES = [  # words of a command, part of the message
     ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
     ("predict --input . --output o", "name a trained model"),
-    ("export --config-file nope --output a.onnx", "--config-file nope does not exist"),
+    ("export --config-file nope --output a.onnx", "The config nope does not exist"),
     ("report", "name a trained model"),
     ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
-    ("compare --config-file nope --output o", "--config-file nope does not exist"),
+    ("compare --config-file nope --output o", "The config nope does not exist"),
     ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: file not found"),
     ("refine --predictions nope --output o --offsets .", "--predictions nope: folder not found"),
     ("view --dataset a_train --data nope.yaml --output o.html", "nope.yaml: data file not found"),

@@ -2,14 +2,19 @@
 
 import importlib
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
 from detectron2.config import CfgNode
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.formats.config_files import options_of
 from support.interrupted_runs import assert_same
+from support.tiny_runs import OCR_CONFIG
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +62,56 @@ def test_errors_are_raised(tiny, tmp_path):
     with pytest.raises(FileNotFoundError, match="has no whole checkpoint"):
         (tmp_path / "config.yaml").write_text("SEED: 3\n")
         ocr_panoptic.evaluate(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["", None, 5, ["a"], b"a", torch.zeros(2)], ids=str)
+def test_what_is_not_a_path_is_named_with_its_argument(value, tmp_path):
+    calls = [
+        (ocr_panoptic.load, "run"),
+        (ocr_panoptic.train, "config"),
+        (lambda value: ocr_panoptic.export(tmp_path, output=value), "output"),
+    ]
+    if value is not None:  # the default
+        calls += [
+            (lambda value: ocr_panoptic.load(tmp_path, value), "weights"),
+            (lambda value: ocr_panoptic.train(OCR_CONFIG, output=value), "output"),
+        ]
+    for function, name in calls:
+        with pytest.raises(ValueError) as error:
+            function(value)
+        assert str(error.value) == f"{name} is {value!r:.100}; expected a path."
+
+
+@pytest.mark.parametrize(
+    "function, arguments, message",
+    [
+        ("load", {"data": 5}, "data has 5; expected a path, or several."),
+        ("check", {"data": [None]}, "data has None; expected a path, or several."),
+        ("train", {"num_gpus": "2"}, "num_gpus is '2'; expected a number of at least 1."),
+        ("evaluate", {"num_gpus": 0}, "num_gpus is 0; expected a number of at least 1."),
+        ("check", {"resume": "yes"}, "resume is 'yes'; expected True, False or \"auto\"."),
+        ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section and needs one of its keys: CHANNELS, "),
+        ("load", {"MODEL.DEVICES": "cpu"}, "Unknown config key MODEL.DEVICES. Did you mean "),
+        ("train", {"SOLVER.EPOCHS": math.inf}, "SOLVER.EPOCHS is inf; it is a finite number"),
+        ("train", {"OUTPUT_DIR": __file__}, f"OUTPUT_DIR {__file__} is a file. Set"),
+    ],
+)
+def test_messages_are_in_the_words_of_python(function, arguments, message):
+    run = () if function == "check" else (OCR_CONFIG,)
+    named = {"config": OCR_CONFIG} if function == "check" else {}
+    with pytest.raises(ValueError) as error:
+        getattr(ocr_panoptic, function)(*run, **named, **arguments)
+    assert str(error.value).startswith(message) and "--" not in str(error.value)
+
+
+def test_numbers_and_arrays_of_other_packages_are_values_of_keys():
+    words = options_of(
+        {"SOLVER.MAX_ITER": np.int64(7), "SOLVER.BASE_LR": np.float64(0.5)}
+        | {"MODEL.PIXEL_MEAN": np.zeros(3), "MODEL.PIXEL_STD": torch.ones(3)}
+    )
+    cfg = load_config(str(OCR_CONFIG), words)
+    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.BASE_LR) == (7, 0.5)
+    assert (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD) == ([0.0] * 3, [1.0] * 3)
 
 
 def test_results_that_are_not_the_expected_ones(trained, tmp_path):

@@ -216,7 +216,7 @@ def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypa
 
 def test_weights_are_no_config(tmp_path):
     (tmp_path / "model.pth").touch()
-    with pytest.raises(ValueError, match="model.pth are weights, not a config. Name them with"):
+    with pytest.raises(ValueError, match="model.pth is a file of weights. Name the config"):
         load_config(str(tmp_path / "model.pth"), [])
 
 

@@ -24,7 +24,7 @@ def fail(error: Exception) -> None:
 @pytest.mark.parametrize(
     "function, arguments, status, said",
     [
-        (load_config, ("nowhere.yaml", []), 1, "--config-file nowhere.yaml does not exist."),
+        (load_config, ("nowhere.yaml", []), 1, "The config nowhere.yaml does not exist."),
         (fail, (MissingPackageError("pip install x"),), 1, "ERROR: pip install x\n"),
         (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),

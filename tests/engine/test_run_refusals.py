@@ -76,18 +76,22 @@ TEST, TRAIN = "DATASETS.TEST", "DATASETS.TRAIN"
 REFUSED = [  # config, flags and keys, parts of the message
     # unknown keys and wrong values
     (P, "MODEL.OCR.CHANELS 64", "MODEL.OCR.CHANELS ... Did you mean MODEL.OCR.CHANNELS?"),
-    (P, "MODEL.OCR.CHANNELS many", "MODEL.OCR.CHANNELS is many in the command line ... int"),
+    (P, "MODEL.OCR.CHANNELS many", "MODEL.OCR.CHANNELS is many; it is of ... int"),
     (P, "MODEL.OCR.CHANNELS '(1, 2)'", "MODEL.OCR.CHANNELS is ... the type int"),
-    (P, "SOLVER.BASE_LR fast", "SOLVER.BASE_LR is fast in ... the type float, such as 0.0"),
+    (P, "SOLVER.BASE_LR fast", "SOLVER.BASE_LR is fast; it is of the type float, such as 0.0"),
     (P, "SOLVER.MAX_ITER 1.0", "SOLVER.MAX_ITER is 1.0"),
     (P, "SOLVER.GAMMA True", "SOLVER.GAMMA is True"),
     (P, "SOLVER.BASE_LR.X 1", "Unknown config key SOLVER.BASE_LR.X ... mean SOLVER.BASE_LR"),
-    (P, "SOLVER 1", "Unknown config key SOLVER"),
+    (P, "SOLVER 1", "SOLVER is a section and needs one of its keys: "),
+    (P, "MODEL.OCR 5", "MODEL.OCR is a section and needs one of its keys: CHANNELS, KEY_CHANNELS"),
+    (P, "MODEL.OCR.CHANNELS None", "MODEL.OCR.CHANNELS is None; it is of the type int"),
+    *((P, f"SOLVER.EPOCHS {v}", f"SOLVER.EPOCHS is {v}; ... a finite") for v in ("inf", "-NaN")),
+    (P, "SOLVER.EPOCHS 1e400", "SOLVER.EPOCHS is inf; it is a number of at least 0 and at most"),
     (P, "SOLVER.BASE_LR", "KEY VALUE pairs"),
     (P, "SOLVER.BASE_LR=1", "SOLVER.BASE_LR=1: a KEY and its VALUE are two words"),
     (P, f"SOLVER.STEPS {'(' * 100000}", "SOLVER.STEPS"),
     (P, "SOLVER.BASE_LR 1 --resume", "--resume: flags stand before the first KEY"),
-    (P, f"{TRAIN} city_train", "city_train in ... \"('a',)\", in quotes"),
+    (P, f"{TRAIN} city_train", "city_train; it is ... ('a',), which a shell needs in quotes"),
     ("nowhere.yaml", "", "nowhere.yaml"),
     # keys that nothing reads, and values that do not go together
     (P, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
@@ -155,7 +159,7 @@ REFUSED = [  # config, flags and keys, parts of the message
     (P, "OUTPUT_DIR s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder"),
     (P, "OUTPUT_DIR what?", "OUTPUT_DIR is what?. ... no ?"),
     (P, "OUTPUT_DIR linked", "linked/log.txt is a link to ../file, into which this run would"),
-    (P, "OUTPUT_DIR file", "OUTPUT_DIR file cannot be written (File exists). Set"),
+    (P, "OUTPUT_DIR file", "OUTPUT_DIR file is a file. Set"),
     (P, "--eval-only OUTPUT_DIR file/run", "file/run cannot be written (Not a directory). Set"),
     (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run cannot be written ("),
     # weights
@@ -219,8 +223,12 @@ def test_a_file_lies_over_those_that_it_includes(tmp_path):
         ("_BASE_: list.yaml\n", "list.yaml needs lines of the form KEY"),
         ("_BASE_: ../base.yaml\n", "/base.yaml does not exist"),
         ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
-        ("SOLVER: 5\n", "Unknown config key SOLVER"),
-        ("SOLVER: \n", "Unknown config key SOLVER"),
+        *(
+            (f"SOLVER: {nothing}\n", "SOLVER in .*c.yaml is a section .* keys: .*MAX_ITER")
+            for nothing in ("5", "", "{}")
+        ),
+        ("SOLVER: {EPOCHS: .nan}\n", "SOLVER.EPOCHS is nan in .*c.yaml; it is a finite number"),
+        ("MODEL: {OCR: {CHANNELS: {}}}\n", "MODEL.OCR.CHANNELS is {} in .* of the type int"),
         ("SOLVER: {STEPS: }\n", "SOLVER.STEPS is None"),
         ("SOLVER: {BASE_LR: 0.1, BASE_LR: 0.2}\n", "'BASE_LR' is given twice"),
         ("SOLVER: {BASE_LR: 0.1}\nSOLVER: {GAMMA: 0.2}\n", "'SOLVER' is given twice"),
