@@ -95,28 +95,24 @@ class RandomMirror(T.RandomFlip):
         return flip
 
 
-class MirrorTransform(HFlipTransform):
+class _SwapsLabels:
+    """Adds to a flip along a side of the image that the labels of each pair change places."""
+
+    def __init__(self, side: int, flip_pairs: Sequence[tuple[int, int]]):
+        super().__init__(side)
+        self.flip_pairs = flip_pairs
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Return the flipped labels, uint8 [H, W]."""
+        return swapped(self.apply_image(segmentation), self.flip_pairs)
+
+
+class MirrorTransform(_SwapsLabels, HFlipTransform):
     """A horizontal flip that swaps the labels of each pair."""
 
-    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(width)
-        self.flip_pairs = flip_pairs
 
-    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the flipped labels, uint8 [H, W]."""
-        return swapped(self.apply_image(segmentation), self.flip_pairs)
-
-
-class VerticalMirrorTransform(VFlipTransform):
+class VerticalMirrorTransform(_SwapsLabels, VFlipTransform):
     """A vertical flip that swaps the labels of each pair."""
-
-    def __init__(self, height: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(height)
-        self.flip_pairs = flip_pairs
-
-    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the flipped labels, uint8 [H, W]."""
-        return swapped(self.apply_image(segmentation), self.flip_pairs)
 
 
 def swapped(labels: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:

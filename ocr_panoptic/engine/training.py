@@ -11,7 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer, newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -134,7 +134,7 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             former = "" if file else newest_whole(cfg.OUTPUT_DIR)
             if former:
-                checkpointer.begin_anew()
+                checkpointer.tag_last_checkpoint(NO_CHECKPOINT)
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))

@@ -1,7 +1,6 @@
 """Reading and writing files; a file is written whole or not at all."""
 
 import gc
-import hashlib
 import json
 import os
 import secrets
@@ -68,11 +67,6 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
     except OSError as error:
         fault = "is a file" if os.path.isfile(folder) else f"cannot be written ({error.strerror})"
         raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
-
-
-def digest(value: object) -> str:
-    """Return a hash of a value that JSON can hold."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def path_argument(name: str, value: Any) -> str:
