@@ -17,10 +17,12 @@ from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.recomputation import run_part
 from ocr_panoptic.layers.resize import one_hot_labels, resize
-from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
+
+if TYPE_CHECKING:
+    from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 
 class RefinedHead(nn.Module):
