@@ -5,7 +5,7 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 ``common_stride``.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from detectron2.config import CfgNode
