@@ -33,7 +33,7 @@ from ocr_panoptic.engine import (
 )
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.workbench.comparing.intervals import Interval, gain
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text
 
 METRICS = ("mIoU", "pACC")
 
@@ -82,7 +82,7 @@ def row(name: str, scales: Sequence[float], runs: dict[str, dict], base: dict[st
     for metric in METRICS:
         cells.append(f"{statistics.mean(run[metric] for run in runs.values()):.2f}")
         pairs = [run[metric] - base[seed][metric] for seed, run in runs.items() if seed in base]
-        cells.append("" if runs is base or not pairs else gain(Interval.of(pairs)))
+        cells.append("" if runs is base or not pairs else gain_text(Interval.of(pairs)))
     return [*cells, f"{statistics.median(run['CPU ms'] for run in runs.values()):.0f}"]
 
 

@@ -1,4 +1,4 @@
-"""User errors, whose messages are for people. Any other exception is a defect of the program."""
+"""Errors of the user, with messages for people. Any other exception is a defect of the program."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ PACKAGE = __package__
 
 
 class UserError(ValueError):
-    """An unusable input; the message gives the value found, the value expected, and the fix."""
+    """An unusable input; the message names the value found, the value expected, and the fix."""
 
 
 class MissingFileError(FileNotFoundError):
@@ -22,13 +22,13 @@ class FailedWriteError(OSError):
     """A file or video could not be written."""
 
 
-# Errors that a program reports in a line; FloatingPointError means a diverging training.
+# Errors that a program reports in one line; FloatingPointError means that a training diverges.
 USER_ERRORS = (
     UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
 )  # fmt: skip
 
-# Texts of the exceptions for lack of memory: the system, PyTorch, CUDA, C++, the loader of shared
-# libraries, OpenCV.
+# Parts of the messages about lack of memory, from the system, PyTorch, CUDA, C++, the loader of
+# shared libraries, and OpenCV.
 NO_MEMORY = (
     "allocate memory", "out of memory", "bad_alloc", "failed to map segment", "Insufficient memory"
 )  # fmt: skip
@@ -40,8 +40,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return " Did you mean ...?" with the most similar known word, ignoring case, or "" if no word
-    is similar."""
+    """Return " Did you mean ...?" with the most similar known word, or "" if no word is similar."""
     by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f" Did you mean {by_lower[close[0]]}?" if close else ""

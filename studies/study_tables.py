@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ocr_panoptic.workbench.comparing.compare import class_values, markdown, plus_minus
-from ocr_panoptic.workbench.comparing.intervals import Interval, gain, student_quantile
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text, student_quantile
 from ocr_panoptic.workbench.comparing.study import Records
 
 from .study_file import PlacedStudy
@@ -106,7 +106,7 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
         for number, metric in enumerate(metrics):
             cells[metric] = plus_minus(*row.means[metric])
             if number == 0:
-                cells["difference to the baseline"] = gain(row.gains[metric])
+                cells["difference to the baseline"] = gain_text(row.gains[metric])
         for value, (column, factor, digits) in zip(
             row.costs,
             (
@@ -125,7 +125,7 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """Return the gain of each metric, a column each, for each system except the baseline."""
     return markdown(
         [
-            {"gain of": row.system, **{m: gain(row.gains[m]) for m in metrics}}
+            {"gain of": row.system, **{m: gain_text(row.gains[m]) for m in metrics}}
             for row in rows
             if any(row.gains.values())
         ]
@@ -137,7 +137,7 @@ def class_gains_table(rows: Summaries) -> str:
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
-            {"class": name, **{row.system: gain(row.class_gains[name]) for row in columns}}
+            {"class": name, **{row.system: gain_text(row.class_gains[name]) for row in columns}}
             for name in (columns[0].class_gains if columns else ())
         ]
     )

@@ -1,7 +1,7 @@
 """Tables of a study whose systems are compared at several places."""
 
 from ocr_panoptic.workbench.comparing.compare import markdown, plus_minus
-from ocr_panoptic.workbench.comparing.intervals import gain
+from ocr_panoptic.workbench.comparing.intervals import gain_text
 
 from . import study_tables as flat
 from .study_file import PlacedStudy
@@ -34,6 +34,6 @@ def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     for row in rows:
         system = study.systems[row.system]
         is_baseline = row.system == row.baseline
-        cell = plus_minus(*row.means[metric]) if is_baseline else gain(row.gains[metric])
+        cell = plus_minus(*row.means[metric]) if is_baseline else gain_text(row.gains[metric])
         table[system.scheme][system.place] = cell
     return markdown([*table.values()])

@@ -9,8 +9,7 @@ Refine label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
 
 import argparse
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.refining import offset_sources
-    from ocr_panoptic.workbench.refining.label_files import refine_labels
+    from ocr_panoptic.workbench.refining.offset_sources import refine_labels
 
     if args.oracle:
         offsets = offset_sources.true_offsets(args.oracle, args.boundary_distance)

@@ -2,8 +2,8 @@
 The check of data sets before a training, and a summary of their content.
 
 Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``): a small file for each split, with a digest of the names, sizes
-and times of its files, and the summary. The cache may be removed at any time.
+default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the
+names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
 import hashlib
@@ -37,9 +37,9 @@ from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files
-# Largest split of which a training's start looks at every file; larger ones need ``check``.
+# Largest number of images at which the start of a training checks every file; above, use ``check``.
 MANY = 20_000
-THINNEST = 20  # number of images whose size is remembered
+THINNEST = 20  # number of images in SplitSummary.thinnest
 
 # Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
 DETECTIONS = 100
@@ -128,7 +128,7 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, of which a model finds at most {detections}: set "
+                f"{file} has {things} things, but a model finds at most {detections}: set "
                 "TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):
@@ -183,11 +183,11 @@ def check_sources(
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check those sources that belong to this package.
+    Check the sources that belong to this package.
 
     Args:
-        wholly: also check sources of more than MANY images, and panoptic images for Detectron2's
-            sizes.
+        wholly: whether to also check sources of more than MANY images, and panoptic images for
+            Detectron2's sizes.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -209,7 +209,7 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the summary of a split, remembered or made by looking at every image."""
+    """Return a split's summary, either remembered or made by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]
@@ -232,9 +232,9 @@ def remembered(
 
     Args:
         name: name of the cache's file.
-        recipe: all that the result depends on, except the files.
+        recipe: everything that the result depends on, except the files.
         files: files that the result depends on, by their sizes and times.
-        compute: returns the result, which JSON can hold.
+        compute: function that returns the result, which JSON can hold.
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
@@ -289,7 +289,7 @@ def _digest(value: object) -> str:
 
 
 def _state_of(path: str | Path) -> tuple[int, int]:
-    """Return the size and the time of the last change; (-1, -1) without a file."""
+    """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

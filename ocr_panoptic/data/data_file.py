@@ -106,7 +106,7 @@ class DataFile:
 
 
 def read_data_file(path: Path | str) -> DataFile:
-    if not os.fspath(path):  # which is the current folder to Python
+    if not os.fspath(path):  # Python takes it for the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if path.is_dir():
@@ -262,7 +262,7 @@ def datasets_root() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which the check of data remembers results, after a test of writing."""
+    """Return the folder in which the data check remembers results, after a test of writing."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."
@@ -281,7 +281,7 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return the names that data sets below ``$DETECTRON2_DATASETS`` have by their data files."""
+    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` define."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 

@@ -1,4 +1,4 @@
-"""Reads the data that files describe, split by split, in place; without PyTorch."""
+"""Reading of the data that files describe, split by split, without PyTorch."""
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
@@ -21,7 +21,7 @@ class Described(NamedTuple):
 
     Attributes:
         file: the data file.
-        source: its records.
+        source: records of the split.
         metadata: metadata of the registered data set.
     """
 
@@ -40,9 +40,9 @@ def read_described(
 
     Args:
         files: one data file or several.
-        wanted: names ``<name>_<split>`` in use; other splits are not read, whatever their faults.
+        wanted: names ``<name>_<split>`` in use; other splits are not read, and may have faults.
             None reads all.
-        classes: metadata of a trained model; data with the same class names take over its order.
+        classes: metadata of a trained model; data with the same class names take over their order.
 
     Returns:
         names of all splits, in use or not; the splits in use, by name

@@ -1,8 +1,8 @@
 """
-Images on their way to a network: checked for size, resized in any number of channels, cropped.
+Images on their way to a network: size check, resizing in any number of channels, cropping.
 
-Detectron2 gives whole images to Pillow. In a resize of four channels, Pillow takes the last one for
-opacity and weights the others by it; it does not know five channels. Detectron2 resizes floats
+Detectron2 gives whole images to Pillow. If an image has four channels, Pillow takes the last for
+opacity and weights the others by it. It does not know five channels. Detectron2 resizes floats
 without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
@@ -107,9 +107,9 @@ SUPPORT = 2  # pixels that the widest filter, the bicubic, reads on each side of
 
 class ResizedCrop(T.Augmentation):
     """
-    A resize and a crop in one step, with the random numbers and the result of one after the other.
+    A resize and a crop in one step, equal to one after the other.
 
-    Labels are equal; an image's values differ by at most 2, through rounding.
+    Random numbers and labels are the same; an image's values differ by at most 2, through rounding.
     """
 
     def __init__(
@@ -165,10 +165,10 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the pixels of a side that a crop reads, and where the crop begins and ends within them.
+    Return the pixels of a side that a crop reads, and the crop's begin and end within them.
 
     The side has ``old`` pixels, and ``new`` pixels after the resize. The crop is
-    ``start``..``start + length`` of these.
+    ``start``..``start + length`` of the new pixels.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -178,6 +178,6 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return for each of ``new`` pixels the one of ``old`` pixels that Pillow takes."""
+    """Return the old pixel that Pillow takes for each of the new pixels."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]

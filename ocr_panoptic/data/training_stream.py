@@ -37,15 +37,15 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
     Return the records of DATASETS.TRAIN that a training draws from.
 
     Args:
-        log: log how many instances each class has.
+        log: whether to log how many instances each class has.
     """
     names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
     try:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
         raise UserError(
-            f"{', '.join(names)}: {error} Perhaps no image has an instance that is no crowd: "
-            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False uses them all the same."
+            f"{', '.join(names)}: {error} Perhaps all instances are crowds: "
+            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False also uses images without instances."
         ) from error
 
 
@@ -54,7 +54,7 @@ class TrainingStream:
     An endless sequence of batches that can be resumed at any batch.
 
     It follows only from the data, the seed and the number of processes. Unlike Detectron2's loader,
-    it depends neither on the number of workers nor on what they have prefetched: the random
+    it depends neither on the number of workers nor on the batches they have prefetched: the random
     generators are seeded for each image by its position in the sequence. So earlier images need not
     be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
     not depend on the number of processes either.
@@ -62,9 +62,9 @@ class TrainingStream:
     Args:
         records: records of the data set, map-style.
         sampler: endless indices of this process's images, the same in every iteration.
-        mapper: makes the model's input from a record.
+        mapper: function that makes the model's input from a record.
         batch_size: number of images in all processes.
-        group: put wide images and other images into separate batches.
+        group: whether to put wide images and other images into separate batches.
         workers: number of processes that load images; 0 for none.
         seed: nonnegative.
         channels: channels of the images, INPUT.CHANNELS.
@@ -72,8 +72,8 @@ class TrainingStream:
             Detectron2's ``Instances`` stay on the CPU, since its models move them.
 
     Attributes:
-        seen: number of images, in all processes, that are skipped at the start of the sequence; a
-            multiple of the batch size.
+        seen: number of images, in all processes, to skip at the start of the sequence; a multiple
+            of the batch size.
     """
 
     def __init__(
@@ -230,9 +230,9 @@ def _identity(example: Any) -> Any:
 @contextmanager
 def explained_workers() -> Iterator[None]:
     """
-    Raise a loading process's error as it was, with advice if the process has ended.
+    Raise a loading process's error unchanged, with advice if the process has ended.
 
-    PyTorch reports an ended process by a signal handler, in any line of the trainer.
+    PyTorch reports an ended process by a signal handler, at any line of the trainer.
     """
     try:
         yield
@@ -284,10 +284,10 @@ def _end_without_image(error: Exception, example: Any) -> None:
 
 def leave_signals_to_the_trainer(worker: int) -> None:
     """
-    Let a process that loads images ignore a Ctrl-C and a SIGTERM that reach all processes.
+    Let a process that loads images ignore a Ctrl-C or a SIGTERM to all processes.
 
-    The trainer needs images to finish its iteration, and ends its workers by a SIGTERM of its own.
-    DataLoader's handler would end them at any SIGTERM, and the trainer with an error.
+    The trainer needs images to finish its iteration, and ends its workers by its own SIGTERM.
+    DataLoader's handler would end the workers at any SIGTERM, and the trainer with an error.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

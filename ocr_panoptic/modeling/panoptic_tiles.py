@@ -4,8 +4,7 @@ A panoptic map of a large image, seen in overlapping tiles whose segments are jo
 Two overlapping tiles share the overlap at its middle, the seam: each tile gives the pixels on its
 own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
 :data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
-where
-no tile shows it. Stuff of a class is one segment everywhere.
+where no tile shows it. Stuff of a class is one segment everywhere.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
 sightings, the things of all tiles.

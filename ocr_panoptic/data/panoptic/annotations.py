@@ -49,7 +49,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     """
     Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
-    A category without "color" gets a colour that depends only on its place in that order.
+    A category without "color" gets a colour that depends only on its position in this order.
 
     Args:
         entries: value of the JSON.
@@ -114,7 +114,7 @@ def _faults(entry: object) -> Iterator[str]:
 
 def panoptic_metadata(categories: list[Category]) -> dict:
     """
-    Return metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
+    Return metadata in the form of Detectron2's ``coco_2017_val_panoptic_separated``.
 
     The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; if a
     category has that id, it is -1. Since metrics are named by class, a category that is itself
@@ -278,7 +278,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield the faults of a file name in a JSON, which has to be relative to a folder."""
+    """Yield the faults of a file name in a JSON, which must be relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

@@ -35,7 +35,7 @@ class PanopticDatasetMapper(DatasetMapper):
 
     16-bit images are scaled, images may have any number of channels, and a semantic PNG's palette
     gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before. A record
-    without sem_seg_file_name has its labels from pan_seg_file_name and segments_info. An annotation
+    without sem_seg_file_name gets labels from pan_seg_file_name and segments_info. An annotation
     with a segment_id has that segment's mask and box.
     """
 
@@ -160,7 +160,7 @@ class PanopticDatasetMapper(DatasetMapper):
         """
         Return the things that are not crowds, in the form of Detectron2's mapper.
 
-        Boxes are the file's boxes, transformed; masks are taken from the transformed map.
+        Boxes are the file's boxes, transformed; masks come from the transformed map.
         """
         objects = [
             annotation
@@ -216,8 +216,8 @@ class SegmentMasks(BitMasks):
     """
     Detectron2's ``BitMasks`` for an image in which no two segments share a pixel.
 
-    A single map goes through queues and to the GPU, instead of a map for each object. The loss
-    copies an object once, not for each of its (up to 128) sampled boxes. Results are the same.
+    One map, instead of a map for each object, goes through queues and to the GPU. The loss copies
+    an object once, not for each of its (up to 128) sampled boxes. Results are the same.
 
     Attributes:
         places: uint8 or int32 [H, W], the segment of each pixel.
@@ -267,7 +267,7 @@ class SegmentMasks(BitMasks):
 
         Args:
             boxes: float [N, 4], (x0, y0, x1, y1) in pixels.
-            mask_size: S.
+            mask_size: side S of the result.
 
         Returns:
             bool [N, S, S].

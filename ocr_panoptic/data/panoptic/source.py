@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PanopticSource:
     """
-    The records of a split; a call returns them in Detectron2's form.
+    The records of a split; calling it returns them in Detectron2's form.
 
     A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
     category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with
@@ -41,8 +41,8 @@ class PanopticSource:
     Attributes:
         name: name of the data set.
         channels: number of channels of the images.
-        hides: accept segments without a pixel in their PNG, since others hide them.
-        read_segments: reads the segment ids of a file of ``split.segments``.
+        hides: whether segments may have no pixel in their PNG, because others hide them.
+        read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the things and of the stuff in a trained model's order; None for the order
             of the categories' ids.
     """
@@ -148,14 +148,14 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # Methods for the check of data (check.py beside this file), which each kind of source has.
+    # The check of data (check.py beside this file) calls these methods of each kind of source.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by category id."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return all that the result of a check depends on, except the files."""
+        """Return everything that the result of a check depends on, except the files."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:

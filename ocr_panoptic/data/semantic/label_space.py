@@ -2,7 +2,7 @@
 The classes of a semantic data set, and the meaning of the labels in its files.
 
 Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other, "raw"
-labels; a map leads from each raw label that may occur to a training label.
+labels; a map gives the training label for each possible raw label.
 
 Shape letters: K classes.
 """
@@ -34,11 +34,11 @@ class LabelSpace:
 
     Attributes:
         classes: K names, in the order of training labels.
-        label_map: raw label -> training label or 255. A raw label that it lacks is a fault.
-        default_ignore: the file does not say which labels are ignored.
+        label_map: raw label -> training label or 255. A raw label that is not in it is a fault.
+        default_ignore: whether the file does not say which labels are ignored.
         colors: K colours, RGB 0..255.
         flip_pairs: training labels that change places in a mirrored image (left and right arm).
-        class_categories: the coarser category of each class, if a benchmark scores categories, too.
+        class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
     classes: tuple[str, ...]

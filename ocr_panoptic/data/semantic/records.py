@@ -1,4 +1,4 @@
-"""Pairs images and label images by name, as records of Detectron2's standard format."""
+"""Pairing of images and label images by name, as records in Detectron2's standard format."""
 
 import logging
 import os
@@ -36,7 +36,8 @@ class LabelledFolder:
         labels: folder, or pattern such as ``masks/{stem}_mask.png``; None for a split whose labels
             are not published.
         image_suffixes, label_suffixes: ends of the file names; other files are not read.
-        listed_by_labels: the folder of images holds more than this split, which the labels define.
+        listed_by_labels: whether the labels define the split, because the folder of images holds
+            more images.
         hint: advice if a folder is missing.
     """
 
@@ -150,7 +151,7 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
 
 
 def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return some of the files of a place, or else the suffixes of its other files."""
+    """Return a few files of a place, or the suffixes of its other files if there are none."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
@@ -176,8 +177,8 @@ def _files(
     """
     Return key -> file, for files with one of the suffixes.
 
-    The key is the path below the folder without suffix, or what a pattern has as ``{stem}``, with
-    its folder.
+    The key is the path below the folder without suffix. For a pattern it is the text at ``{stem}``,
+    with its folder.
 
     Args:
         other_place: folder or pattern of other files; if it lies inside this folder, its files are

@@ -11,8 +11,9 @@ CONFIDENCE = 0.95
 @dataclass(frozen=True)
 class Interval:
     """
-    The confidence interval of a mean (Student's t), from mean - half to mean + half. ``half`` is
-    None if there is a single value; ``values`` is the number of values.
+    The confidence interval of a mean (Student's t), from mean - half to mean + half.
+
+    ``half`` is None for a single value; ``values`` is the number of values.
     """
 
     mean: float
@@ -37,8 +38,12 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return t such that Student's variable with these degrees of freedom lies between -t and t
-    with probability CONFIDENCE."""
+    """
+    Return the two-sided quantile of Student's t distribution.
+
+    With ``freedom`` degrees of freedom, the variable lies between -t and t with probability
+    CONFIDENCE.
+    """
     low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4
@@ -53,7 +58,7 @@ def student_quantile(freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(angle)
 
 
-def gain(interval: Interval | None) -> str:
+def gain_text(interval: Interval | None) -> str:
     """Return mean and interval as text, the mean in bold if the interval excludes 0."""
     if interval is None:
         return ""

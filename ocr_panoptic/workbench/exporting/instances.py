@@ -63,12 +63,14 @@ def find_instances(
     model: nn.Module, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; falling scores [M]; classes, int64
-    [M]; and masks in the boxes, probabilities [M, s, s].
+    Return boxes, scores, classes and masks of the image's instances.
+
+    Boxes [M, 4] are x0, y0, x1, y1 in pixels of the image. Scores [M] are falling, classes [M] are
+    int64, and masks [M, s, s] are probabilities in the boxes.
 
     Args:
         model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
-        features: features of its backbone, [1, C, h, w].
+        features: the backbone's features, [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads
@@ -137,11 +139,12 @@ def _classify(
 
 def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
-    Return the features [R, C, s, s] of boxes, each pooled from the pyramid level that fits its
-    size, as Detectron2's ``ROIPooler`` does.
+    Return the features of boxes, [R, C, s, s], as Detectron2's ``ROIPooler`` does.
+
+    Each box is pooled from the pyramid level that fits its size.
 
     Args:
-        maps: maps of the levels, [1, C, h, w], the finest first.
+        maps: map of each level, [1, C, h, w], the finest first.
         boxes: boxes [R, 4].
     """
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
@@ -165,7 +168,7 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
 
 
 def clipped(boxes: Tensor, size: Size) -> Tensor:
-    """Return boxes [..., 4] clipped to an image of this height and width."""
+    """Return boxes [..., 4] clipped to an image's height and width."""
     height, width = size
     x0, y0, x1, y1 = boxes.unbind(-1)
     sides = x0.clamp(0, width), y0.clamp(0, height), x1.clamp(0, width), y1.clamp(0, height)

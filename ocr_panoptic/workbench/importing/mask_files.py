@@ -1,11 +1,12 @@
-"""Several mask images for each image: one for each object or class, or one of numbered objects.
+"""
+Several mask images for each image: one for each object or class, or one of numbered objects.
 
 A mask belongs to the image whose name (without suffix) is a folder above it, its own name, or the
 beginning of its own name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
-What is left of its path is the class; masks that have only numbers are of the class "object".
+The rest of the mask's path is the class; if it has only numbers, the class is "object".
 """
 
 import logging
@@ -25,7 +26,7 @@ from ocr_panoptic.formats.labels import read_label_image
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
-from .reading import Annotations, check_size, each, files_below, image_file
+from .reading import Annotations, check_size, files_below, image_file, read_each
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +42,13 @@ _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 def read_masks(source: Path, images: Path | None = None) -> Annotations:
-    """Return the images that have masks. Each value of a mask except 0 is a segment.
+    """
+    Find the images that have masks. Each value of a mask except 0 is a segment.
 
     Args:
         source: folder of the masks.
-        images: folder of the images, by default the same; what lies in it in folders such as
-            ``masks`` is no image.
+        images: folder of the images; the default is the folder of the masks, where files in
+            folders such as ``masks`` are not images.
     """
     folder = images or source
     photos = [
@@ -108,7 +110,7 @@ def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
 
 
 def _label(mask: Path, stem: str) -> str:
-    """Return the class in the path of a mask of an image."""
+    """Return the class in the path of an image's mask."""
     rest = mask.stem.removeprefix(stem)
     rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
     for part in (rest, *mask.parts[-2::-1]):
@@ -124,7 +126,7 @@ def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return numbers of objects [H, W], or 0 and 255 for a mask with grey borders or of JPEG."""
+    """Return numbers of objects [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
     if path.suffix.lower() not in (".jpg", ".jpeg"):
         numbers = read_label_image(path)
         shown = np.unique(numbers)
@@ -142,5 +144,5 @@ def _read(
         check_size(image, *values.shape)
         return [Segment(label, mask, instance) for _, mask in masks_of_map(values)]
 
-    listed = each(((str(path), (path, label)) for path, label in entry[1]), segments)
+    listed = read_each(((str(path), (path, label)) for path, label in entry[1]), segments)
     return replace(image, segments=[segment for found in listed for segment in found])

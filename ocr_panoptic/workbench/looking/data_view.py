@@ -1,4 +1,5 @@
-"""A page about a data set: faults found by the check, classes, and images with the truth drawn.
+"""
+A page about a data set: faults found by the check, classes, and images with the truth drawn.
 
 Shape letters: H, W size of an image.
 """

@@ -1,4 +1,5 @@
-"""The pictures of one image for the report: drawn, encoded and captioned.
+"""
+The pictures of one image for the report: drawn, encoded and captioned.
 
 Shape letters: H, W size of the image; K semantic classes = object regions; h, w size of features.
 """
@@ -27,11 +28,11 @@ from .scene import Inspection, PanopticMap
 VOID = -1  # differs from every semantic label
 MIN_SIDE, MAX_SIDE = 320, 640  # limits on a picture's sides in the page, pixels
 REGION_SIDE = 320  # longer side of a soft object region's picture
-SHOWN = 6  # regions that a pixel is most related to
+SHOWN = 6  # number of regions to show, those most related to the pixel
 
 
 class Picture(NamedTuple):
-    """A picture as a data URI; ``color`` is the CSS colour of the class that it shows."""
+    """A picture as a data URI; ``color`` is its class's colour in CSS."""
 
     title: str
     caption: str
@@ -154,7 +155,7 @@ def relation_of_a_pixel(
     Show the relation of a pixel of the image's rarest class, which gains most from context.
 
     Args:
-        inspection: inspection that has relation and cells.
+        inspection: inspection with relation and cells.
         labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
         image: uint8 [H',W',3] RGB; the mark is drawn on a copy.
@@ -188,8 +189,11 @@ def relation_of_a_pixel(
 
 
 def page_size(height: int, width: int) -> tuple[int, int]:
-    """Return the height and width of a picture in the page. Small images grow by a whole factor,
-    so that the pixels of labels stay square."""
+    """
+    Return the height and width of a picture in the page.
+
+    Small images grow by a whole factor, so that the pixels of labels stay square.
+    """
     if max(height, width) > MAX_SIDE:
         factor = MAX_SIDE / max(height, width)
     else:

@@ -25,8 +25,10 @@ Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by nam
 
 class Inspector:
     """
-    Shows a model's prediction for an image and its intermediate results: the coarse prediction and,
-    if the context scheme has them, the soft object regions and the relation of pixels to regions.
+    Shows a model's prediction for an image and its intermediate results.
+
+    These are the coarse prediction and, if the context scheme has them, the soft object regions and
+    the relation of pixels to regions.
 
     Args:
         model: trained ``OCRSemanticSegmentor``, or trained ``PanopticFPN`` whose semantic head is
@@ -40,8 +42,11 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Inspect only the semantic network: the image of a record is seen once, whole and at its
-        own scale. TEST's scales, flips and windows are not applied."""
+        """
+        Inspect only the semantic network, which sees a record's image once, whole.
+
+        The image has its own scale: TEST's scales, flips and windows are not applied.
+        """
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
@@ -96,7 +101,7 @@ class Inspector:
         size, padded, cells = inputs["image"].shape[1:], seen["size"], refined.shape[2:]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return labels [H,W], computed as the model computes its own."""
+            """Return labels [H,W], computed as the model computes its labels."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -136,8 +141,9 @@ def cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Return the edges of the features' cells along one axis. An edge lies half-way between the
-    positions that resizing gives to two neighbouring cells.
+    Return the edges of the features' cells along one axis.
+
+    An edge lies half-way between the positions that resizing gives to two neighbouring cells.
 
     Args:
         inside: number of cells outside the padding.

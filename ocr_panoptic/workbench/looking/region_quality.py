@@ -1,5 +1,7 @@
-"""Quality of the soft object regions: do they gather pixels of their own class, and do these
-relate to them?
+"""
+Quality of the soft object regions.
+
+Do they gather pixels of their own class, and do these pixels relate to them?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -26,8 +28,9 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the regions over the images of a data set, for each class and in percent. Pixels
-    without a class do not count.
+    Measures the regions over the images of a data set, for each class and in percent.
+
+    Pixels without a class do not count.
 
     - "IoU coarse", "IoU refined": IoU of the prediction that makes the regions, and of the
       prediction made with their help.
@@ -121,8 +124,14 @@ HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Measure the soft object regions of a trained model on DATASETS.TEST[0], on whole images at a
-    single scale. Return :meth:`RegionQuality.results` and :func:`.run_info`."""
+    """
+    Measure the soft object regions of a trained model on DATASETS.TEST[0].
+
+    It sees whole images at a single scale.
+
+    Returns:
+        :meth:`RegionQuality.results` and :func:`.run_info`
+    """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(

@@ -30,11 +30,9 @@ from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.run_folder import CONFIG, read_training_log
 from ocr_panoptic.progress import with_progress
 
-from .charts import png_source
 from .figures import ImageFigures, image_figures
 from .inspection import Inspector
-from .ranking import ranked_images
-from .report import render_report
+from .report import png_source, ranked_images, render_report
 from .scene import panoptic_truth, semantic_truth
 
 logger = logging.getLogger(__name__)
@@ -118,8 +116,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
 
 def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
-    """Refuse an evaluation of other weights: the page would mix metrics and pictures of two
-    models."""
+    """
+    Refuse an evaluation of other weights.
+
+    Otherwise the page would mix metrics and pictures of two models.
+    """
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
         return

@@ -1,4 +1,5 @@
-"""The truth of an image and a model's results for it, from which its pictures are drawn.
+"""
+The truth of an image and a model's results for it, from which its pictures are drawn.
 
 Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
 logits, without padding.
@@ -31,8 +32,11 @@ class PanopticMap:
     info: list[dict[str, Any]]
 
     def sem_seg(self, void: int) -> np.ndarray:
-        """Return Panoptic-FPN's semantic labels, int [H,W]: 0 for things, then the stuff classes,
-        and ``void`` outside all segments."""
+        """
+        Return Panoptic-FPN's semantic labels, int [H,W].
+
+        Things have 0, then the stuff classes follow; ``void`` is outside all segments.
+        """
         labels = np.full(self.ids.shape, void)
         for segment in self.info:
             label = 0 if segment["isthing"] else segment["category_id"]
@@ -43,7 +47,7 @@ class PanopticMap:
 @dataclass(frozen=True)
 class Inspection:
     """
-    A model's results for one image. Regions, relation and cells are None if the head has none.
+    A model's results for one image. If the head lacks regions, relation or cells, they are None.
 
     Attributes:
         image: uint8 [H,W,3] RGB.

@@ -1,6 +1,7 @@
-"""Prediction of many images by a trained model.
+"""
+Prediction of many images by a trained model.
 
-The files of each image are written by :meth:`.Result.save`. From them, the end of a run makes:
+:meth:`.Result.save` writes the files of each image. From them, the end of a run makes:
 
 panoptic.json    COCO panoptic format (panoptic model)
 labels.json      classes in each image (semantic model)
@@ -36,8 +37,9 @@ SHOWN = 20  # faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image without complete results, and write the JSON files of all images. Every
-    process calls this and takes a share of the images.
+    Predict every image without complete results, and write the JSON files of all images.
+
+    Every process calls this and takes a share of the images.
 
     Args:
         cfg: completed config with trained MODEL.WEIGHTS.
@@ -49,8 +51,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         number of images without results, whose names are logged
 
     Raises:
-        OSError: a file cannot be written. Files already there are complete; a repeated call goes
-            on.
+        OSError: a file cannot be written. Existing files are complete; a repeated call goes on.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -171,7 +172,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
 
 
 def _of_class(annotation: dict[str, Any], labels: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entry of labels.json for a class in an image."""
+    """Return the labels.json entry for a class in an image."""
     label = annotation["category_id"]
     name = next(known["name"] for known in labels if known["label"] == label)
     return {"label": label, "name": name, **{k: annotation[k] for k in ("area", "confidence")}}

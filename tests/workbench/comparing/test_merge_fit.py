@@ -16,8 +16,12 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
-from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
-from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+from ocr_panoptic.workbench.comparing.merge_fit import (
+    KeptPredictions,
+    fit_merge,
+    kept_predictions,
+    rules_fragment,
+)
 from ocr_panoptic.workbench.comparing.merge_replay import Rules, keep_image, replay
 from support.tiny_runs import OCR_CONFIG, SEGMENTS
 
@@ -50,7 +54,7 @@ def test_what_is_wrong_below_a_score_is_left_out():
     Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, which is no match."""
     before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
     assert before == pytest.approx(100 * (2 / 1.5) / 3)
-    assert alike.held_out == alike.fitted == 100 and alike.is_carried
+    assert alike.held_out == alike.fitted == 100 and alike.is_improvement
     assert alike.gain == pytest.approx(100 - before) and by_class.held_out == 100
     assert set(alike.rules.scores) == {0.65}
 
@@ -71,14 +75,14 @@ def test_what_is_reported_is_of_images_that_were_not_fitted():
     images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
     before, fits = fit_merge(images, PRESENT, folds=2)
     for fit in fits:
-        assert fit.fitted > before and fit.held_out == before and not fit.is_carried
+        assert fit.fitted > before and fit.held_out == before and not fit.is_improvement
 
 
 def test_nothing_is_gained_where_nothing_is_wrong():
     before, fits = fit_merge(kept([0.1, 0.1]), PRESENT)
     assert before == 100
     for fit in fits:
-        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
+        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_improvement
     with pytest.raises(ValueError, match="20 images cannot be split into 21 folds"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
 

@@ -98,7 +98,7 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     kinds = {s["isthing"] for s in run_onnx.Model(path)(run_onnx.read_image(image))["segments"]}
     assert kinds == {True, False}, "the test needs things and stuff"
     assert run_onnx.main([str(a) for a in again]) == 1
-    assert "second exists already: name a new or an empty folder" in capsys.readouterr().err
+    assert "second already exists: name a new or an empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 

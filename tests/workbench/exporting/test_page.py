@@ -249,8 +249,8 @@ def test_page_by_the_program(export_page, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--page", "{}"], "exists already: name a new or an empty folder"),
-        (["--page", "{}/model.onnx"], "exists already: name a new or an empty folder"),
+        (["--page", "{}"], "already exists: name a new or an empty folder"),
+        (["--page", "{}/model.onnx"], "already exists: name a new or an empty folder"),
         (["--onnxruntime-web", "{}"], "name its folder with --page"),
     ],
 )
