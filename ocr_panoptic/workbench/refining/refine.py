@@ -1,5 +1,5 @@
 """
-Sources of an image's offsets: its truth, stored files, or a trained SegFix.
+Refines label PNGs by offsets of the truth, of stored files, or of a trained SegFix.
 
 An image's *name* is the path of its file below its folder, without suffix; the last part of the
 path is enough if it is unique.
