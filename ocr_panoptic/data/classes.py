@@ -4,7 +4,7 @@ import colorsys
 import re
 from collections.abc import Iterator
 
-from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL as VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 
 _MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch

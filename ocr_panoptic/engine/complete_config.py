@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
 from ocr_panoptic.config import check_values
@@ -190,14 +189,3 @@ def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
             _replace_sync_bn(value, unread, f"{path}{key}.")
         elif key == "NORM" and value == "SyncBN" and path + key not in unread:
             node[key] = "BN" if comm.get_world_size() == 1 else "naiveSyncBN"
-
-
-def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
-    """Return the config with batch and schedule scaled to a number of processes."""
-    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
-    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
-        raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
-            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
-        )
-    return DefaultTrainer.auto_scale_workers(cfg, processes)

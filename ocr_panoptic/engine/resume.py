@@ -56,15 +56,6 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     return file
 
 
-def check_unused(folder: str) -> None:
-    """Refuse an OUTPUT_DIR that has the checkpoints of a training."""
-    if former := newest_whole(folder):
-        raise UserError(
-            f"OUTPUT_DIR {folder} has the checkpoints of another training, {former} the last. Go "
-            "on with it (--resume), set another OUTPUT_DIR, or write over it (--overwrite)."
-        )
-
-
 def check_trained_weights(weights: str) -> None:
     """Refuse weights that have no name or do not exist."""
     if not weights:

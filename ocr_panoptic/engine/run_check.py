@@ -22,11 +22,11 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
-from .complete_config import scaled_to_processes
 from .identity import check_classes_of, check_settings_of, read_identity
 from .resume import Resume, check_trained_weights, find_checkpoint, position_after, saved_state
 from .task import task_of
 from .trainer import Trainer
+from .training import scaled_to_processes
 
 # Errors raised for bad data and checkpoints, also by Detectron2.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)

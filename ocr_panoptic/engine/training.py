@@ -20,7 +20,6 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import build_steps
-from .complete_config import scaled_to_processes
 from .hooks import (
     Averaging,
     BestModel,
@@ -262,6 +261,17 @@ class ResumableTrainer(DefaultTrainer):
         if self.best and comm.is_main_process():
             self.best.update(self._last_eval_results, self._trainer.iter)
         return self._last_eval_results
+
+
+def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
+    """Return the config with batch and schedule scaled to a number of processes."""
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, processes)
 
 
 def log_period(max_iter: int) -> int:

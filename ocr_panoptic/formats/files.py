@@ -87,16 +87,6 @@ def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str 
     return found
 
 
-def local_path(path: str | os.PathLike) -> str:
-    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
-    path = os.fspath(path)
-    if "://" not in path:
-        return path
-    from detectron2.utils.file_io import PathManager
-
-    return PathManager.get_local_path(path)
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -12,9 +12,9 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.complete_config import scaled_to_processes
 from ocr_panoptic.engine.run_check import check_solver
 from ocr_panoptic.engine.run_info import portable
+from ocr_panoptic.engine.training import scaled_to_processes
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 from train_net import main as run_here

@@ -23,8 +23,8 @@ from ocr_panoptic.data.image_input import (
 )
 from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
-from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_image
+from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids, rgb2id
+from ocr_panoptic.formats.labels import look_up, pixel_counts, read_label_image
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 

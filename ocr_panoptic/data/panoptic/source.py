@@ -13,9 +13,8 @@ from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL, read_panoptic_png
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.labels import THINGS_LABEL
 
 from .annotations import (
     Category,
