@@ -9,7 +9,7 @@ import pytest
 import torch
 from detectron2.modeling import build_model
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.checkpoint.convert import convert_weights
@@ -75,7 +75,7 @@ def test_a_missing_or_surplus_tensor_of_every_kind(case):
     blocks = ("object_context_block", "conv_3x3", "conv3x3", "head", "stage2.0", "layer3.0")
     names = [n for n in tensors if any(b in n for b in blocks) and "num_batches" not in n]
     assert len(names) > 70
-    for name in names[::7]:
+    for name in names[:: len(names) // 12]:
         fewer = {k: v for k, v in tensors.items() if k != name}
         with pytest.raises(ValueError, match="1 tensors do not fit"):
             convert_weights(fewer, source, shapes)
@@ -146,14 +146,10 @@ def test_record_of_the_origin(published_file, tmp_path):
     assert written == ["out.pth", "out.safetensors", "out.yaml"]
 
 
-@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg R-50", "mmseg HR18s"])
-def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
-    cfg, tensors, _, _ = make(case)
-    file = write(tmp_path / "published.pth", tensors, CASES[case].prefix)
-    model = build_model(cfg)
+def test_a_published_file_as_model_weights_is_to_be_converted(published_file):
     for strict in (True, False):  # evaluation, training
         with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
-            SafeCheckpointer(model, strict=strict).load(str(file))
+            SafeCheckpointer(nn.Linear(1, 1), strict=strict).load(str(published_file))
 
 
 @pytest.mark.parametrize(

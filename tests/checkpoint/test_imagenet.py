@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
-from detectron2.modeling import build_model
 from detectron2.modeling.backbone import FPN
 from torch import nn
 
@@ -155,28 +154,6 @@ def test_detectron2s_files_of_msra(tmp_path):
     unfilled = [name for name in checkpointer.fit.faults if name.startswith("backbone.")]
     assert unfilled and all(name.endswith(("running_mean", "running_var")) for name in unfilled)
     assert_same_backbone(model, source)
-
-
-def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
-    """All tensors of the file are used; only the OCR part is new, and it is named."""
-    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
-    weights = {k: (v + 1).numpy() for k, v in plain.state_dict().items()}
-    path = tmp_path / "model_final.pkl"
-    path.write_bytes(pickle.dumps({"model": weights, "__author__": "Detectron2 Model Zoo"}))
-    checkpointer = SafeCheckpointer(ours, min_share=1.0)
-    with caplog.at_level(logging.DEBUG):
-        checkpointer.load(str(path))
-    state = ours.state_dict()
-    for name, tensor in weights.items():
-        assert torch.equal(state[name], torch.from_numpy(tensor)), name
-    new = [name for name in state if name not in weights and "num_batches" not in name]
-    head = "sem_seg_head."
-    parts = ("bottleneck", "context", "refined_predictor")
-    assert all(name.startswith(tuple(head + part for part in parts)) for name in new)
-    assert checkpointer.fit.faults == dict.fromkeys(new, "missing in the file")
-    assert not checkpointer.fit.unused
-    for part in ("bottleneck", "context.phi.0", "context.g", "refined_predictor"):
-        assert head + part in caplog.text
 
 
 def with_fpn(channels: int) -> Model:

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from detectron2.layers import FrozenBatchNorm2d
 from detectron2.modeling import build_model
 
 from ocr_panoptic import layers
@@ -59,15 +60,17 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
     """Class, and what it takes; z depends on m if and only if the scheme says so. The class is
-    known unbuilt, and every ReLU has the slope of the config."""
+    known unbuilt, and every ReLU and norm is the config's."""
     assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
-    cfg = make_cfg("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
+    opts = ("MODEL.OCR.NEGATIVE_SLOPE", 0.5, "MODEL.OCR.NORM", "FrozenBN")
+    cfg = make_cfg("MODEL.CONTEXT.NAME", name, *opts)
     torch.manual_seed(0)
     scheme = build_context(cfg, 48).eval()
     cls, takes = ROWS[name]
     assert context_class(cfg) is type(scheme) is getattr(layers, cls)
-    slopes = {m.negative_slope for m in scheme.modules() if isinstance(m, layers.ConvNormReLU)}
-    assert slopes == (set() if name in ("none", "Joint-Transformer") else {0.5})
+    convs = [m for m in scheme.modules() if isinstance(m, layers.ConvNormReLU)]
+    found = {(m.negative_slope, type(m.norm)) for m in convs}
+    assert found == (set() if name in ("none", "Joint-Transformer") else {(0.5, FrozenBatchNorm2d)})
     source = "features" if scheme.takes_features else "x"
     regions = "labels" if scheme.needs_truth else "m"
     takes = takes.partition(";")[0].split(", ")

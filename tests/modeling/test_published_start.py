@@ -79,24 +79,9 @@ def test_the_model_in_use_has_its_labels(pair, image):
 
 
 @pytest.mark.parametrize("name", ZOO_WEIGHTS)
-def test_the_addresses_and_models_are_the_zoos(name):
+def test_the_addresses_are_the_zoos(name):
     url = model_zoo.get_checkpoint_url(f"{name}.yaml")
     assert ZOO_WEIGHTS[name] == "detectron2://" + url.partition("/detectron2/")[2]
-    cfg, theirs = (
-        load_config(str(CONFIGS / f"{name}.yaml"), []),
-        model_zoo.get_config(f"{name}.yaml"),
-    )
-    for section in ("MODEL", "INPUT", "TEST"):
-        assert_equal_where_both_have_it(cfg[section], theirs[section])
-
-
-def assert_equal_where_both_have_it(node, theirs) -> None:
-    node.DEVICE = theirs.get("DEVICE")
-    for key in node.keys() & theirs.keys():
-        if isinstance(node[key], dict):
-            assert_equal_where_both_have_it(node[key], theirs[key])
-        else:
-            assert node[key] == theirs[key], key
 
 
 def test_the_name_of_a_config_of_the_zoo_is_enough(tmp_path, monkeypatch):

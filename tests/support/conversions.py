@@ -22,10 +22,6 @@ W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "27
 R50 = ("MODEL.RESNETS.DEPTH", "50")
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
 ASP = ("MODEL.CONTEXT.NAME", "ASP-OCR")
-NARROW = (
-    *("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.OCR.CHANNELS", "256"),
-    *("MODEL.OCR.KEY_CHANNELS", "128", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "256"),
-)
 ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
@@ -57,15 +53,11 @@ openseg_18 = partial(published.openseg_hrnet, width=18)
 small_150 = partial(published.mmseg_hrnet, classes=150, small=True)
 R_101 = "openseg_R_101_cityscapes"
 CASES = {
-    "hrnet W48": Case("hrnet_cityscapes", (), published.hrnet_ocr),
     "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, hrnet_18, prefix="model."),
     "hrnet W18, torch04": Case("hrnet_lip", W18, partial(hrnet_18, classes=20), ABN, "module."),
     "openseg R-50": Case(R_101, R50, openseg_50, ABN, "module."),
     "openseg R-50, ASP-OCR": Case(
         *(R_101, (*R50, *ASP), partial(openseg_50, asp=True), ABN, "module.")
-    ),
-    "openseg W18, 256 channels": Case(
-        *("openseg_cityscapes", NARROW, partial(openseg_18, narrow=True), ABN, "module.")
     ),
     "openseg W18, ADE20K": Case(
         *("openseg_ade20k", W18, partial(openseg_18, classes=150), ABN, "module.")

@@ -274,17 +274,15 @@ def openseg_resnet(w: Weights, x, depth=101, classes=19, *, asp=False):
     return m, w.conv(z, "head", classes, bias=True)
 
 
-def openseg_hrnet(w: Weights, x, width=48, classes=19, *, narrow=False):
-    """``narrow`` is ``hrnet_w48_ocr_b``."""
+def openseg_hrnet(w: Weights, x, width=48, classes=19):
     features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
     channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
-    coarse, fine = (256, 256) if narrow else (channels, 512)
     m = w.conv_norm_relu(
-        features, "aux_head.0", "aux_head.1" + nested, coarse, 3, bias=True, leaky=leaky
+        features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
     )
     m = w.conv(m, "aux_head.2", classes, bias=True)
     y = w.conv_norm_relu(
-        features, "conv3x3.0", "conv3x3.1" + nested, fine, 3, bias=True, leaky=leaky
+        features, "conv3x3.0", "conv3x3.1" + nested, 512, 3, bias=True, leaky=leaky
     )
     z = authors_head(w, y, m, "ocr_distri_head", bias=True, leaky=leaky)
     return m, w.conv(z, "cls_head", classes, bias=True)

@@ -5,7 +5,6 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
@@ -15,15 +14,11 @@ from ocr_panoptic import cli
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_in_use
-from ocr_panoptic.data.semantic.label_space import parse_label_space
-from ocr_panoptic.formats.labels import read_label_image, write_label_png
-from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
-from ocr_panoptic.workbench.importing.import_plan import above_labels, split_images
-from ocr_panoptic.workbench.importing.masks import mask_of_pixels
+from ocr_panoptic.formats.labels import read_label_image
+from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage
+from ocr_panoptic.workbench.importing.import_plan import split_images
 from support.annotation_files import coco, save
 from support.imported import FIXTURES, SCENES, stuff_labels
-from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
-from train_net import main as train
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -170,16 +165,6 @@ def test_coco_over_label_pngs(root, tmp_path):
         run_coco(*source, tmp_path / "labels", *given)
 
 
-def test_label_pngs_lie_below(tmp_path):
-    labels = np.zeros((4, 4), np.uint8)
-    labels[0] = 255
-    write_label_png(tmp_path / "a.png", labels)
-    image = AnnotatedImage(None, "a.jpg", 4, 4, [Segment("car", mask_of_pixels(labels == 0))])
-    found = above_labels(image, tmp_path, parse_label_space({"classes": ["sky", "sea"]}, "x"))
-    assert [segment.label for segment in found.segments] == ["sky", "car"]
-    assert np.array_equal(found.segments[0].pixels(), labels == 0)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -249,24 +234,6 @@ def test_a_split_of_void(root, voc, things):
             *("--train", lists / "train.txt", "--val", lists / "val.txt"),
         )
     assert not list(root.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_training_and_evaluation(root, city, make_args, tmp_path, kind):
-    """An imported data set is trained on for two iterations and evaluated."""
-    run(*city, "--split", "0.6", *(["--semantic"] if kind == "semantic" else []))
-    options = ["SOLVER.MAX_ITER", 2, "SOLVER.STEPS", "()"]
-    names = ["DATASETS.TRAIN", "('city_train',)", "DATASETS.TEST", "('city_val',)"]
-    if kind == "semantic":
-        train(make_args(*TINY_SEMANTIC, *options, *names, config=SEMANTIC_CONFIG))
-    else:
-        train(make_args(*options, *names))
-    metrics = json.loads((tmp_path / "run/inference/city_val/metrics.json").read_text())
-    key = {"panoptic": ("panoptic_seg", "PQ_st"), "semantic": ("sem_seg", "mIoU")}[kind]
-    assert 0 <= metrics[key[0]][key[1]] <= 100
-    names = MetadataCatalog.get("city_val").stuff_classes
-    assert {f"IoU-{name}" for name in names} <= metrics["sem_seg"].keys()
 
 
 def labelme(folder: Path, *labels: str, **shape: object) -> Path:

@@ -224,14 +224,6 @@ def test_a_box(folder, format, shape, is_box):
     assert image.segments[-1].is_box == is_box
 
 
-def changed(root: Path, **changes: object) -> tuple:
-    source, images = files.coco_polygons(root, GOOD)
-    content = json.loads(source.read_text())
-    for key, change in changes.items():
-        content[key] = [{**content[key][0], **change}] if isinstance(change, dict) else change
-    return files.save(source, content), images
-
-
 TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
 
 

@@ -1,7 +1,6 @@
 """Whole imports of scenes that tools and the formats' own libraries wrote."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -197,22 +196,18 @@ def test_the_semantic_data_set_has_the_same_classes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "format, source, images, options",
+    "format, source, images",
     [
-        ("cvat", EXPORTS / "cvat.xml", IMAGES, {}),
-        # CVAT marks all masks as crowds.
-        ("coco", EXPORTS / "cvat_coco.json", IMAGES, {"crowds": "objects"}),
-        ("voc", EXPORTS / "cvat_masks", IMAGES, {}),
-        ("labelme", EXPORTS / "labelme", IMAGES, {}),
-        ("label-studio", EXPORTS / "label_studio.json", IMAGES, {}),
-        ("supervisely", FIXTURES / "supervisely/bitmaps", None, {}),
-        ("voc", FIXTURES / "voc", SCENES / "images", {}),
+        ("cvat", EXPORTS / "cvat.xml", IMAGES),
+        ("labelme", EXPORTS / "labelme", IMAGES),
+        ("label-studio", EXPORTS / "label_studio.json", IMAGES),
+        ("supervisely", FIXTURES / "supervisely/bitmaps", None),
+        ("voc", FIXTURES / "voc", SCENES / "images"),
     ],
 )
-def test_masks_are_exact(tmp_path, format, source, images, options):
+def test_masks_are_exact(tmp_path, format, source, images):
     """But for crowds, which these tools do not know."""
-    plan = replace(ImportPlan(format, KINDS), **options)
-    found = run_import(tmp_path, AnnotationSource(source, images), plan)
+    found = run_import(tmp_path, AnnotationSource(source, images), ImportPlan(format, KINDS))
     truth = scenes()
     if EXPORTS in source.parents:
         truth = read_maps(EXPORTS / "panoptic.json", EXPORTS / "panoptic")
@@ -225,18 +220,3 @@ def test_polygons_of_yolo_are_exact(tmp_path):
     found = above_stuff(tmp_path, "yolo-seg", FIXTURES / "yolo/data.yaml", None)
     for name, regions in scenes().items():
         assert as_set(found[name]) == as_set([r for r in regions if not r.is_crowd])
-
-
-@pytest.mark.parametrize(
-    "format, source",
-    [
-        ("cvat", "cvat.xml"),
-        ("labelme", "labelme"),
-        ("label-studio", "label_studio.json"),
-        ("voc", "cvat_masks"),
-    ],
-)
-def test_asks_what_are_things(tmp_path, format, source):
-    with pytest.raises(ValueError, match="(?s)do not say which.*ball: 4 segments.*--things"):
-        run_import(tmp_path, AnnotationSource(EXPORTS / source, IMAGES), ImportPlan(format))
-    assert not (tmp_path / "scenes").exists()

@@ -7,8 +7,6 @@ scenes of the size 64x48 and their truth. In an environment of its own:
     QT_QPA_PLATFORM=offscreen python tests/workbench/importing/exports/make.py
 
 ``cvat.xml``        Datumaro's writer of CVAT's XML: masks
-``cvat_coco.json``  Datumaro's of COCO instances, with which CVAT exports "COCO 1.0"
-``cvat_masks/``     Datumaro's of VOC, with which CVAT exports "Segmentation mask 1.1"
 ``labelme/``        LabelMe's writer: masks; ``shapes.json`` has other shapes, ``shapes.png`` the
                     objects that LabelMe draws of them
 ``label_studio.json``  Label Studio's export of what it imported, with run lengths of its SDK
@@ -57,24 +55,9 @@ def write_with_datumaro():
     ]
     dataset = dm.Dataset.from_iterable(items, categories=LABELS)
     with TemporaryDirectory() as folder:
-        colors = {"background": [(0, 0, 0), [], []]}  # as CVAT names them
-        colors |= {c["name"]: [tuple(c["color"]), [], []] for c in TRUTH["categories"]}
-        for kind in ("cvat", "coco_instances", "voc_segmentation"):
-            options = {"apply_colormap": True, "label_map": colors} if "voc" in kind else {}
-            dataset.export(f"{folder}/{kind}", kind, save_media=False, **options)
-        (xml,) = Path(folder, "cvat").rglob("*.xml")
-        (coco,) = Path(folder, "coco_instances").rglob("*.json")
+        dataset.export(folder, "cvat", save_media=False)
+        (xml,) = Path(folder).rglob("*.xml")
         shutil.copy(xml, HERE / "cvat.xml")
-        shutil.copy(coco, HERE / "cvat_coco.json")
-        shutil.rmtree(HERE / "cvat_masks", ignore_errors=True)
-        for name in ("labelmap.txt", "SegmentationClass", "SegmentationObject"):
-            path = Path(folder, "voc_segmentation", name)
-            target = HERE / "cvat_masks" / name
-            if path.is_dir():
-                shutil.copytree(path, target)
-            else:
-                target.parent.mkdir()
-                shutil.copy(path, target)
 
 
 def write_with_labelme():
