@@ -158,9 +158,8 @@ class SemanticInference:
         image = resize(image, image_size)
         if self.window_size:
             padded_size = image_size
-            logits = sliding_window_scores(
-                self._averaged(logits_fn), image, *self._windows(divisor)
-            )
+            windows = self._windows(divisor)
+            logits = sliding_window_scores(self._averaged(logits_fn), image, **windows)
         else:
             image = pad_to_multiple(image, divisor)
             padded_size = [*image.shape[-2:]]
@@ -177,14 +176,19 @@ class SemanticInference:
     ) -> Iterator[Tensor]:
         """Yield the scores of an image at its own scale, see :func:`sliding_window_rows`."""
         windows = self._windows(divisor)
-        return sliding_window_rows(self._averaged(logits_fn), image, *windows, prepare=prepare)
+        return sliding_window_rows(self._averaged(logits_fn), image, prepare=prepare, **windows)
 
     def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
         return averaged_over_flip(logits_fn, self.flip_pairs) if self.flip else logits_fn
 
-    def _windows(self, divisor: int) -> tuple:
-        device = self.accumulator_device or None
-        return self.window_size, self.window_stride, divisor, device, self.align_corners
+    def _windows(self, divisor: int) -> dict[str, Any]:
+        return {
+            "window_size": self.window_size,
+            "window_stride": self.window_stride,
+            "divisor": divisor,
+            "device": self.accumulator_device or None,
+            "align_corners": self.align_corners,
+        }
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
