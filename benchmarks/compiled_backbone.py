@@ -1,4 +1,5 @@
-"""A forward and backward pass of a backbone as it is and by torch.compile, in turn, on a CPU.
+"""
+A forward and backward pass of a backbone as it is and by torch.compile, in turn, on a CPU.
 
     python benchmarks/compiled_backbone.py [--config-file CONFIG] [--size 128 256] [--repeats 5]
 

@@ -1,4 +1,5 @@
-"""Time per image of semantic and panoptic evaluation: this package against Detectron2.
+"""
+Time per image of semantic and panoptic evaluation: this package against Detectron2.
 
     python benchmarks/evaluation.py [--images 24] [--repeats 5]
 
@@ -164,7 +165,8 @@ def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float
 
 
 def compare(our_results: dict, their_results: dict) -> int:
-    """Number of equal metrics; raises AssertionError at a difference.
+    """
+    Number of equal metrics; raises AssertionError at a difference.
 
     panopticapi adds up IoUs per process, so its last digit depends on the number of cores.
     """

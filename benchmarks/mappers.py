@@ -1,4 +1,5 @@
-"""Milliseconds of an image's data and memory of its masks, beside Detectron2's.
+"""
+Milliseconds of an image's data and memory of its masks, beside Detectron2's.
 
     python benchmarks/mappers.py FOLDER [--repeats 30]
 

@@ -1,4 +1,5 @@
-"""One training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED, in turn.
+"""
+One training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED, in turn.
 
     python benchmarks/mixed_precision.py [--device cpu|cuda] [--config-file CONFIG] [--batch 4] \\
         [--size 112 144] [KEY VALUE ...]

@@ -1,4 +1,5 @@
-"""The OCR layer against a plain module-by-module transcription of the paper: time and memory.
+"""
+The OCR layer against a plain module-by-module transcription of the paper: time and memory.
 
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
@@ -89,7 +90,8 @@ def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
 
 
 def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[float, float]:
-    """Largest difference of the outputs in evaluation (float32), and of the gradients of x in
+    """
+    Largest difference of the outputs in evaluation (float32), and of the gradients of x in
     training (float64: in float32 a ReLU near zero may open in one and not in the other), each
     relative to the largest magnitude."""
     with torch.no_grad():
@@ -132,7 +134,8 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
-    """Pixels [N * P, channels] times weights; with ``backward`` also the two products that the
+    """
+    Pixels [N * P, channels] times weights; with ``backward`` also the two products that the
     gradients of both take."""
     for pixels, weight in maps:
         y = F.linear(pixels, weight)

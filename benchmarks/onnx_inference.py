@@ -1,4 +1,5 @@
-"""Time and memory of exported models beside their PyTorch models, put to use, on a CPU.
+"""
+Time and memory of exported models beside their PyTorch models, put to use, on a CPU.
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 

@@ -1,4 +1,5 @@
-"""Exported models in onnxruntime against their PyTorch models: every context scheme in every
+"""
+Exported models in onnxruntime against their PyTorch models: every context scheme in every
 network, and converted weights of the published codes.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]

@@ -1,4 +1,5 @@
-"""The soft object regions of a network before its first iteration, for three starts of the coarse
+"""
+The soft object regions of a network before its first iteration, for three starts of the coarse
 classifier, the values of MODEL.OCR.COARSE_START.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]

@@ -1,4 +1,5 @@
-"""Labels of a full-resolution image by dilated ResNet-101 + OCR: time and memory, with the scores
+"""
+Labels of a full-resolution image by dilated ResNet-101 + OCR: time and memory, with the scores
 of all classes upsampled at once, and with one class at a time.
 
     python benchmarks/semantic_inference.py [--device cpu|cuda] [--size 1024 2048] [--classes 19]

@@ -1,4 +1,5 @@
-"""The gradients that the losses send into the backbone before the first iteration.
+"""
+The gradients that the losses send into the backbone before the first iteration.
 
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 

@@ -1,4 +1,5 @@
-"""What a training step of the panoptic head keeps and takes, against Detectron2's plain head.
+"""
+What a training step of the panoptic head keeps and takes, against Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
         [--cards] [--losses]

@@ -1,4 +1,5 @@
-"""What a training step asks of the CPU before a GPU: waits, copies, operations, milliseconds.
+"""
+What a training step asks of the CPU before a GPU: waits, copies, operations, milliseconds.
 
     python benchmarks/training_step.py [--processes 8] [--repeats 30]
 
@@ -119,7 +120,8 @@ def load(name: str, *opts: object) -> CfgNode:
 
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
-    """Count a forward pass of examples as the training gets them, in one of several processes; of
+    """
+    Count a forward pass of examples as the training gets them, in one of several processes; of
     Panoptic-FPN up to the first value that it waits for, by when all is copied."""
     make = build_model if ours else detectron2_model
     make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
@@ -220,7 +222,8 @@ def step_of_training(
 
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
-    """Yield of each network its title, what a whole step asks, the forward pass on a GPU, and
+    """
+    Yield of each network its title, what a whole step asks, the forward pass on a GPU, and
     milliseconds."""
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
@@ -282,7 +285,8 @@ class Clock(HookBase):
 
 
 def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
-    """CPU time of the fastest tenth of the iterations of a trainer, with its hooks, around
+    """
+    CPU time of the fastest tenth of the iterations of a trainer, with its hooks, around
     :class:`Nothing`: other programs disturb it least."""
 
     class Idle(base):

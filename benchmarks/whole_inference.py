@@ -1,4 +1,5 @@
-"""Whole inference of an image, part by part: Detectron2's plain Panoptic-FPN against ours with OCR,
+"""
+Whole inference of an image, part by part: Detectron2's plain Panoptic-FPN against ours with OCR,
 or a semantic network as published against ours, as trained and as optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
@@ -96,7 +97,8 @@ def without_bands() -> Iterator[None]:
 
 
 def calibrate(model: nn.Module) -> None:
-    """Norms get the statistics of a random image, so that an untrained network has values of the
+    """
+    Norms get the statistics of a random image, so that an untrained network has values of the
     size of a trained one's."""
 
     def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:

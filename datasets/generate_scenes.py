@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Generate the sample data: small scenes in COCO panoptic format, and with one label per class.
+"""
+Generate the sample data: small scenes in COCO panoptic format, and with one label per class.
 
 A scene is a landscape (stuff: sky, forest, water, sand, grass) with objects on it (things: ball,
 crate, tent, starfish) that hide one another. Shades are shared between classes on purpose: water
@@ -77,7 +78,8 @@ def generate_scenes(
     seed: int,
     classes: Sequence[str] = CLASSES,
 ) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
+    """
+    Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
     file of the folder's name.
 
     For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category among
@@ -162,7 +164,8 @@ def write_scene(
 def draw_scene(
     rng: np.random.Generator, size: int, classes: Sequence[str] = CLASSES
 ) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """Draw a scene of some classes.
+    """
+    Draw a scene of some classes.
 
     Returns:
         image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO
@@ -213,7 +216,8 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth noise [S, S] of zero mean and about unit range, (rows, columns) of
+        """
+        Return smooth noise [S, S] of zero mean and about unit range, (rows, columns) of
         cells."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
@@ -292,7 +296,8 @@ GROUNDS = ("grass", "sand", "water")
 
 
 def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
-    """Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
+    """
+    Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
 
     Returns:
         The row where the ground begins, in pixels.

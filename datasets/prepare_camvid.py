@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*).
+"""
+Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*).
 
 CamVid has no instances. Those of the panoptic data set are approximated: each connected component
 of a thing class is one. Things that touch or occlude each other thus are one instance, and a thing
@@ -45,7 +46,8 @@ SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
 
 
 def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list[Path]:
-    """Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
+    """
+    Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
 
     Args:
         source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
@@ -124,7 +126,8 @@ def _write_image(
 
 
 def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
-    """Make segments of CamVid's labels: one for each class of stuff, one for each 8-connected
+    """
+    Make segments of CamVid's labels: one for each class of stuff, one for each 8-connected
     component of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the
     others.
 

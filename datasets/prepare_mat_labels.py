@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from its MATLAB files.
+"""
+Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from its MATLAB files.
 
 Reads $DETECTRON2_DATASETS, laid out as docs/published_data.md shows. Needs SciPy. The PNGs keep the
 raw labels; the data set's label map is applied when they are read.
@@ -72,7 +73,8 @@ MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_1
 
 
 def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
-    """Write ``labels/<split>/*.png``. Repeating is harmless.
+    """
+    Write ``labels/<split>/*.png``. Repeating is harmless.
 
     Args:
         root: Detectron2's folder of data sets.

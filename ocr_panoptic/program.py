@@ -61,7 +61,7 @@ def _thread_ended(end: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(end)
 
 
-def explained(error: Exception) -> str:
+def explained(error: BaseException) -> str:
     """
     Return the message for a user error, lack of memory, a machine's state or a missing package.
 

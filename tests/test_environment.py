@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def dry_run(*args: str, **variables: str) -> str:
-    """The commands of make, whatever this shell, or the ``make test`` that runs this, sets."""
+    """Return the commands that make would run, whatever this shell or ``make test`` sets."""
     own = ("MAKE", "MFLAGS", "CAMVID", "CONFIG", "OUTPUT", "SCHEME", "FINETUNE", "VENV", "PYTHON")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
     make = ["make", "--dry-run", *args]
@@ -23,8 +23,11 @@ def dry_run(*args: str, **variables: str) -> str:
 
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_make(tmp_path):
-    """The Python of the command line counts, that of the shell does not; demo-finetune has CamVid
-    where it is."""
+    """
+    The command line's Python counts, the shell's variable does not.
+
+    demo-finetune uses CamVid if it exists.
+    """
     test = dry_run("test", PYTHON="/shell/python")
     assert ".venv/bin/python -m pytest" in test and "/shell/python" not in test
     test = dry_run("test", "PYTHON=/own/python")
@@ -42,7 +45,7 @@ def test_make(tmp_path):
 
 
 def create_env(folder: Path, python: str, free_mb: int = 7000) -> subprocess.CompletedProcess[str]:
-    """Run tools/create_env.sh with `python` as its interpreter, on a disk with `free_mb` MB."""
+    """Run tools/create_env.sh with ``python`` as interpreter, on a disk with ``free_mb`` MB."""
     for name, body in {"df": f'echo Avail; echo "{free_mb}"', "python": python}.items():
         (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
         (folder / name).chmod(0o755)

@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
         self._fault = fault
         self._needs_model = False
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found = super().parse_args(args, namespace)
         if self._needs_model and not (found.config_file or found.weights):
             self.error(
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(fault)
         return found
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
         for word, after in zip(words, [*words[1:], None]):
@@ -184,7 +184,7 @@ class TrainingArguments(CommandParser):
             help="repeatable results on this machine from the config's SEED; slower on a GPU",
         )
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         for i in range(len(words) - 1):
             if words[i : i + 2] == ["--resume", "auto"]:

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)
     kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
-    rows = [("as it is", before, before, None, "")]
+    rows: list[tuple] = [("as it is", before, before, None, "")]
     for fit in fits:
         interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
         rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))

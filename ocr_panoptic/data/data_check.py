@@ -95,14 +95,16 @@ class SplitSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
+        shown: list[tuple] = [
+            (c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes
+        ]
         if none := self.pixels - sum(c.pixels for c in self.classes):
             shown.append(("(none)", "", None, None, none))
         names, kinds, images, segments, pixels = zip(*shown, strict=True)
         columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
         if not any(segments):  # semantic data
             del columns["segments"]
-        columns["% of pixels"] = [100 * number / self.pixels for number in pixels]
+        columns["% of pixels"] = tuple(100 * number / self.pixels for number in pixels)
         table = tabulate(columns, "keys", floatfmt=".2f")
         return f"{self.name}: {self.images:,} images\n{table}"
 
@@ -253,7 +255,9 @@ def _check_images(
 ) -> SplitSummary:
     kind: Any = panoptic_check if isinstance(source, PanopticSource) else semantic_check
     raise_if_any(list(kind.general_faults(source, images)))
-    shown_in, segments, pixels = Counter(), Counter(), Counter()
+    shown_in: Counter[int] = Counter()
+    segments: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
     looks = list(imap_with_progress(kind.checker(source), images, f"check {source.name}", workers))
     raise_if_any([fault for look in looks for fault in look.faults])
     files = [str(source.files(image)[0]) for image in images]

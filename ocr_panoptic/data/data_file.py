@@ -105,7 +105,7 @@ class DataFile:
         return f"{self.name}_{split}"
 
 
-def read_data_file(path: Path | str) -> DataFile:
+def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Python takes it for the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
@@ -159,16 +159,18 @@ def _only_data_file(folder: Path) -> Path:
 def _check_is_no_annotation(path: Path, content: object) -> None:
     """Refuse a file with annotations of another format, and name the import to type."""
     entry = content[0] if isinstance(content, list) and content else content
-    keys = {*entry} if isinstance(entry, dict) else set()
-    values = [*entry.get("_via_img_metadata", entry).values()] if keys else []
+    known = entry if isinstance(entry, dict) else {}
+    keys, images = {*known}, known.get("_via_img_metadata", known)
+    values = [*images.values()] if isinstance(images, dict) else []
     things = "--things things.yaml --split 0.8"
     if path.suffix.lower() == ".xml":
         found = ("an XML file", "cvat", path, f"IMAGES {things}")
     elif entry is not content and {"data", "annotations"} <= keys:
         found = ("an export of Label Studio", "label-studio", path, f"IMAGES {things}")
-    elif {"images", "annotations", "categories"} <= keys:
+    elif isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
         found = ("a COCO JSON", "coco", path, "IMAGES --rest background --split 0.8")
-        first = next(iter(content["annotations"]), None)
+        listed = content["annotations"]
+        first = listed[0] if isinstance(listed, list) and listed else None
         if isinstance(first, dict) and "segments_info" in first:
             raise UserError(
                 f"{printable(path)}: is a panoptic JSON. A data file names it, as "

@@ -9,6 +9,8 @@ Shape letters: H, W size of the image, C channels.
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from detectron2.data import detection_utils as utils
@@ -60,6 +62,9 @@ class ChannelInput(T.AugInput):
     Each channel is resized on its own, in Pillow's arithmetic.
     """
 
+    image: np.ndarray
+    sem_seg: Any  # [H, W], [H, W, C] or None
+
     def transform(self, tfm: Transform) -> None:
         if isinstance(tfm, T.ResizeTransform):
             self.image = resized(self.image, tfm.new_h, tfm.new_w, tfm.interp)
@@ -91,7 +96,9 @@ def resized(
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
         order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which needs no copy
         colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
-        channels = colours.resize((width, height), interpolation, box).split()
+        channels: Sequence[Image.Image] = colours.resize(
+            (width, height), interpolation, box
+        ).split()
     else:
         channels = [
             Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
@@ -141,14 +148,11 @@ class ResizedCropTransform(Transform):
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
         """Return the crop of an image, uint8 or float32 [H, W, C], reading only what it shows."""
-        spans, inner = zip(
-            _crop_span(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
-            _crop_span(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
-            strict=True,
-        )
-        (top, bottom), (left, right) = inner
+        resize, crop = self.resize, self.crop
+        rows, (top, bottom) = _crop_span(resize.h, resize.new_h, crop.y0, crop.h)
+        columns, (left, right) = _crop_span(resize.w, resize.new_w, crop.x0, crop.w)
         box = left, top, right, bottom
-        return resized(img[spans], self.crop.h, self.crop.w, self.resize.interp, box)
+        return resized(img[rows, columns], crop.h, crop.w, resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
         """Return the crop of integers [H, W] or [H, W, C], resized by nearest neighbour."""

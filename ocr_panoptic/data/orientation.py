@@ -53,7 +53,8 @@ class RandomTurn(T.Augmentation):
 
     def get_transform(self, image: np.ndarray) -> Transform:
         quarters = np.random.randint(4)  # noqa: NPY002, Detectron2 seeds it
-        return TurnTransform(*image.shape[:2], quarters)
+        height, width = image.shape[:2]
+        return TurnTransform(height, width, quarters)
 
 
 class TurnTransform(Transform):
@@ -95,11 +96,11 @@ class RandomMirror(T.RandomFlip):
         return flip
 
 
-class _SwapsLabels:
-    """Adds to a flip along a side of the image that the labels of each pair change places."""
+class MirrorTransform(HFlipTransform):
+    """A horizontal flip that swaps the labels of each pair."""
 
-    def __init__(self, side: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(side)
+    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
+        super().__init__(width)
         self.flip_pairs = flip_pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
@@ -107,12 +108,16 @@ class _SwapsLabels:
         return swapped(self.apply_image(segmentation), self.flip_pairs)
 
 
-class MirrorTransform(_SwapsLabels, HFlipTransform):
-    """A horizontal flip that swaps the labels of each pair."""
-
-
-class VerticalMirrorTransform(_SwapsLabels, VFlipTransform):
+class VerticalMirrorTransform(VFlipTransform):
     """A vertical flip that swaps the labels of each pair."""
+
+    def __init__(self, height: int, flip_pairs: Sequence[tuple[int, int]]):
+        super().__init__(height)
+        self.flip_pairs = flip_pairs
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Return the flipped labels, uint8 [H, W]."""
+        return swapped(self.apply_image(segmentation), self.flip_pairs)
 
 
 def swapped(labels: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:

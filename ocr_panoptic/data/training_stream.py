@@ -79,7 +79,7 @@ class TrainingStream:
 
     def __init__(
         self,
-        records: Sequence[dict] | Dataset,
+        records: Sequence[dict],
         sampler: Iterable[int],
         mapper: Callable[[dict], Any],
         *,
@@ -191,7 +191,7 @@ def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
 
 
 def _classes_shown(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
-    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name"))))
+    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name", ""))))
     return [label for label in found if label != VOID_LABEL]
 
 
@@ -203,7 +203,7 @@ def run_seed(cfg: CfgNode) -> int:
 class _Examples(Dataset):
     """Mapped records, for which the random generators are seeded by position in the sequence."""
 
-    def __init__(self, records: Dataset, mapper: Callable[[dict], Any], seed: int):
+    def __init__(self, records: Sequence[dict], mapper: Callable[[dict], Any], seed: int):
         self.records = records
         self.mapper = mapper
         self.seed = seed
@@ -275,7 +275,8 @@ def end_if_an_image_is_lost(worker: int) -> None:
 
     Python would print the error and go on, and the trainer would wait for the image for ever.
     """
-    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_without_image)
+    queue: Any = multiprocessing.queues.Queue  # its types leave out the hook
+    queue._on_queue_feeder_error = staticmethod(_end_without_image)
 
 
 def _end_without_image(error: Exception, example: Any) -> None:

@@ -83,7 +83,8 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     if not (training or is_segfix):
         identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
+    classes = identity.classes if identity else None
+    described = register_in_use(cfg.DATASETS.FILES, names, classes)
     for name in names:
         if name not in DatasetCatalog.list():
             known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}

@@ -24,6 +24,8 @@ from ocr_panoptic.errors import MissingFileError
 
 logger = logging.getLogger(__name__)
 
+Tensors = tuple[Tensor, ...] | list[Tensor]
+
 
 class Averaging(HookBase):
     """
@@ -41,7 +43,7 @@ class Averaging(HookBase):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: list[Tensor], values: list[Tensor], _: int) -> None:  # of one type
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # of one type
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them

@@ -177,7 +177,8 @@ def check_classes_of(
         ours = [list(found.get(key, [])) for key in NAMES]
         if ours == theirs:
             continue
-        (known, own), changed = (sum(kinds, []) for kinds in (theirs, ours)), []
+        known, own = ([n for names in kinds for n in names] for kinds in (theirs, ours))
+        changed = []
         for title, some, others in (("new", own, known), ("gone", known, own)):
             if one_sided := [n for n in some if n not in others]:
                 changed.append(

@@ -159,7 +159,7 @@ def build_loggers(cfg: CfgNode) -> list[RunLogger]:
 
 def _flat(node: CfgNode, path: str = "") -> list[tuple[str, Any]]:
     """Return pairs of full key and value of a config."""
-    pairs = []
+    pairs: list[tuple[str, Any]] = []
     for key, value in node.items():
         inner = isinstance(value, CfgNode)
         pairs += _flat(value, f"{path}{key}.") if inner else [(path + key, value)]

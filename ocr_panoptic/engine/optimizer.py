@@ -1,6 +1,7 @@
 """SGD and AdamW with learning rates by head and layer; schedules."""
 
 import logging
+from typing import TYPE_CHECKING, Any
 
 import torch
 from detectron2.config import CfgNode
@@ -8,6 +9,9 @@ from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
+
+if TYPE_CHECKING:
+    from ocr_panoptic.modeling.timm_network import Training
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -20,7 +24,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = {}  # name of a parameter -> TimmBackbone's learning rate factor and weight decay
+    of_timm: dict[str, Training] = {}  # by the parameter's name, from a TimmBackbone
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -41,7 +45,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         lr_factor_func=factor,
     )
     # On a CPU a fused step gains little and would change the last bits of a run.
-    way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
+    way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
             parameter

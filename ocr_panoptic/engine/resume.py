@@ -146,8 +146,8 @@ def continued_optimizer(
             settings change their order, because equal settings form a group.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
-    state = {i: state.get(name) for i, name in enumerate(names)}
+    ordered = {i: state.get(name) for i, name in enumerate(names)}
     return {
         **optimizer.state_dict(),
-        "state": {i: values for i, values in state.items() if values is not None},
+        "state": {i: values for i, values in ordered.items() if values is not None},
     }

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from detectron2.config import CfgNode
@@ -164,7 +165,8 @@ def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
 
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
-    rows, found = [["", "data", "images", ""]], []
+    rows: list[list] = [["", "data", "images", ""]]
+    found: list[DataSummary] = []
 
     def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
         count = 0
@@ -185,7 +187,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
 
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:
-        add((name,), lambda name=name: DatasetCatalog.get(name), False)
+        add((name,), partial(DatasetCatalog.get, name), False)
     check.warnings += data_warnings(cfg, joined_summaries(found))
     return rows
 
@@ -202,7 +204,8 @@ def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
         rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
         for p in group["params"]:
             part = names[id(p)].partition(".")[0]
-            counts[(part, *rates, group["weight_decay"])] += p.numel()
+            row = part, *rates, group["weight_decay"]
+            counts[row] += p.numel()
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     return [
         ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],

@@ -84,6 +84,7 @@ class ResumableTrainer(DefaultTrainer):
         gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
         self._trainer = build_steps(cfg, model, loader, optimizer, gather)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self._identity = identity_of_run(cfg, self._written)
         # The average starts at the present weights, which all processes share.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
@@ -93,7 +94,7 @@ class ResumableTrainer(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
-            identity=identity_of_run(cfg, self._written),
+            identity=self._identity,
             by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
@@ -137,7 +138,7 @@ class ResumableTrainer(DefaultTrainer):
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-            write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
+            write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
 
@@ -170,7 +171,7 @@ class ResumableTrainer(DefaultTrainer):
         present config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit.faults or fit.unused:
+        if fit and (fit.faults or fit.unused):
             raise UserError(
                 "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"

@@ -1,4 +1,4 @@
-"""Labels in windows equal the labels of the model on the whole image."""
+"""Labels in windows equal the model's labels of the whole image."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def make_image(height: int, width: int) -> torch.Tensor:
 
 
 def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels and confidence of the image at once."""
+    """Return the labels and confidence of the image seen at once."""
     (output,) = model([{"image": image}])
     return output["labels"], output["confidence"]
 
@@ -41,8 +41,8 @@ def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Te
     "height, width, size, stride",
     [
         (64, 96, (32, 48), (32, 48)),  # side by side
-        (75, 101, (32, 48), (20, 33)),  # the last ones overlap more
-        (90, 80, (40, 40), (10, 13)),  # each row of windows overlaps the three before
+        (75, 101, (32, 48), (20, 33)),  # the last windows overlap more
+        (90, 80, (40, 40), (10, 13)),  # each row of windows overlaps the previous three
         (40, 120, (64, 64), (64, 40)),  # higher than the image
         (33, 33, (64, 64), (64, 64)),
     ],
@@ -66,8 +66,8 @@ def test_the_precision_of_the_model():
     assert not torch.equal(found[1], labelled(model, image)[1])
 
 
-def test_memory_is_that_of_a_row_of_windows(monkeypatch):
-    """Sums are never of all of the image."""
+def test_memory_holds_one_row_of_windows(monkeypatch):
+    """Sums never cover the whole image."""
     model, rows = with_windows(make_model(), (32, 32), (20, 20)), []
     argmax = inference_model.confident_argmax
 

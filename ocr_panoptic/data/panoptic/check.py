@@ -48,7 +48,8 @@ def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
         yield f"no segment is {first_few(lost)}."
-    segments, crowds = Counter(), Counter()
+    segments: Counter[int] = Counter()
+    crowds: Counter[int] = Counter()
     for look in looks:
         segments.update({key: number for key, (number, _) in look.shown.items()})
         crowds.update(look.crowds)
@@ -80,7 +81,8 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
         things: ids of the categories that are things.
     """
     picture, png = source.split.images / image.file_name, source.split.segments / image.png_name
-    size, shown = (image.height, image.width), {}
+    size = image.height, image.width
+    shown: dict[int, tuple[int, int]] = {}
     faults: list[str] = []
     photo = _photo(image, picture, source.channels, faults)
     try:

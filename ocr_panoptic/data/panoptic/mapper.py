@@ -125,6 +125,11 @@ class PanopticDatasetMapper(DatasetMapper):
         elif annotations == []:  # Detectron2's crops fail on an empty list
             record["instances"] = utils.annotations_to_instances(record.pop("annotations"), size)
         elif annotations and "segment_id" in annotations[0]:
+            if runs is None:
+                raise UserError(
+                    f"{record['file_name']}: the record's annotations have a segment_id, so it "
+                    "needs pan_seg_file_name, and no sem_seg_file_name."
+                )
             own = record.pop("annotations")
             record["instances"] = self._instances(runs, own, transforms, places)
         elif annotations is not None:

@@ -229,8 +229,8 @@ class ReleaseSource(PanopticSource):
 
     def _pngs(self, name: str) -> tuple[str, str]:
         """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
-        folders = self.split.segments, self.split.annotations
-        return tuple(os.path.join(folder, name) for folder in folders)
+        split = self.split
+        return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
     def categories(self) -> list[Category]:
         return self.release.categories

@@ -22,7 +22,7 @@ from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
-INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
+INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 def build_semantic_augmentation(
@@ -135,7 +135,7 @@ class RandomScaleAspect(T.Augmentation):
         self,
         scale_range: Sequence[float],
         aspect_range: Sequence[float],
-        interpolation: int = Image.BICUBIC,
+        interpolation: int = Image.Resampling.BICUBIC,
     ):
         super().__init__()
         self._init(locals())

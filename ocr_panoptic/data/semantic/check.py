@@ -58,7 +58,8 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
 def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
     """Yield warnings about the labels."""
     classes = dict(enumerate(source.space.classes))
-    ignored, pixels = Counter(), Counter()
+    ignored: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
     for look in looks:
         ignored.update(look.ignored)
         pixels.update({label: area for label, (_, area) in look.shown.items()})
@@ -106,7 +107,9 @@ def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Loo
             f"{label_file}: the labels have {width}x{height} pixels, the image {image} "
             f"{photo.width}x{photo.height}{photo.note} (width x height)."
         )
-    areas, pixels, ignored = label_areas(raw), Counter(), Counter()
+    areas = label_areas(raw)
+    pixels: Counter[int] = Counter()
+    ignored: Counter[int] = Counter()
     try:
         check_known(areas, known)
         for label, area in areas.items():

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,28 +48,33 @@ class LabelledFolder:
     listed_by_labels: bool = False
     hint: str = "Was it moved?"
 
-    def pairs(self) -> list[tuple[Path, Path | None]]:
+    def unlabelled(self) -> list[Path]:
+        """Return the images of a split without labels, in the order of names."""
+        faults: list[str] = []
+        self._check_folder(self.images, "images")
+        images = _files(self.images, self.image_suffixes, faults)
+        if not images:
+            faults.append(self._nothing(self.images, self.image_suffixes))
+        raise_if_any(faults)
+        return [images[key] for key in sorted(images)]
+
+    def pairs(self) -> list[tuple[Path, Path]]:
         """
-        Return pairs (image, label image or None) in the order of names.
+        Return pairs (image, label image) in the order of names.
 
         Labels without an image are left out with a warning.
         """
         faults: list[str] = []
-        labels: dict[str, Path | None] = {}
-        for place, what in ((self.images, "images"), (self.labels, "label images")):
-            if place is not None and not folder_of(place).is_dir():
-                folder = printable(folder_of(place))
-                raise MissingFileError(f"{folder}: folder of {what} not found. {self.hint}")
-        if self.labels is not None:
-            # In one folder, PNGs are the labels of the other files.
-            suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
-            lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
-            exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
-            labels = _files(self.labels, lossy, faults, self.images)
-            labels |= _files(self.labels, exact, faults, self.images)
+        assert self.labels is not None
+        self._check_folder(self.images, "images")
+        self._check_folder(self.labels, "label images")
+        # In one folder, PNGs are the labels of the other files.
+        suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
+        lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
+        exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
+        labels = _files(self.labels, lossy, faults, self.images)
+        labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
-        if self.labels is None:
-            labels = dict.fromkeys(images)
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),
@@ -82,7 +87,7 @@ class LabelledFolder:
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
                 f"{kind} in {printable(folder_of(other_place))}, {_some(other_place, others)}."
-                f"{self._hint(images)}"
+                f"{self._hint(images, self.labels)}"
             )
         else:
             for key in lost:
@@ -98,7 +103,7 @@ class LabelledFolder:
                 f'such as labels: "{pattern}"'
             )
         elif not wanted:
-            faults.append(f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}")
+            faults.append(self._nothing(place, suffixes))
         raise_if_any(faults)
         surplus = sorted(labels.keys() - images.keys())
         if surplus:
@@ -106,15 +111,22 @@ class LabelledFolder:
             logger.warning(f"{self.labels}: {len(surplus)} label images have no image: {some}")
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
-    def _hint(self, images: Mapping[str, Path]) -> str:
+    def _check_folder(self, place: Path, what: str) -> None:
+        if not (folder := folder_of(place)).is_dir():
+            raise MissingFileError(f"{printable(folder)}: folder of {what} not found. {self.hint}")
+
+    def _nothing(self, place: Path, suffixes: tuple[str, ...]) -> str:
+        return f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}"
+
+    def _hint(self, images: Mapping[str, Path], places: Path) -> str:
         """Return advice: the data file's keys that pair images and label images of other names."""
-        folder = folder_of(self.labels)
+        folder = folder_of(places)
         labels = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in self.label_suffixes]
-        if labels and STEM not in f"{self.images}{self.labels}":
-            old = {"images": self.images, "labels": self.labels}
+        if labels and STEM not in f"{self.images}{places}":
+            old = {"images": self.images, "labels": places}
             new = dict(zip(old, _patterns([*images.values()], labels), strict=True))
             with suppress(DataFaults, MissingFileError, ValueError):
-                if new != old and replace(self, **new).pairs():
+                if new != old and replace(self, images=new["images"], labels=new["labels"]).pairs():
                     changed = [key for key in old if old[key] != new[key]]
                     shown = [f'{key}: "{new[key]}"' for key in changed]
                     return f" Name them by a pattern: {', '.join(shown)}"
@@ -171,8 +183,8 @@ def _files(
     place: Path,
     suffixes: tuple[str, ...],
     faults: list[str],
-    other_place: Path | None,
-    taken: object = (),
+    other_place: Path | None = None,
+    taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
     Return key -> file, for files with one of the suffixes.
@@ -187,7 +199,7 @@ def _files(
     """
     found: dict[str, Path] = {}
     folder, pattern, suffixes = _parsed(place, suffixes)
-    other, taken = other_place and folder_of(other_place), set(taken)
+    other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True):
         for name in folders:
             if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
@@ -195,7 +207,7 @@ def _files(
         folders[:] = [name for name in folders if Path(root, name) != other]
         for name in sorted(names):
             suffix = next((s for s in suffixes if name.lower().endswith(s.lower())), None)
-            if suffix is None or name.startswith(".") or (path := Path(root, name)) in taken:
+            if suffix is None or name.startswith(".") or (path := Path(root, name)) in skipped:
                 continue
             stem = path.relative_to(folder).as_posix().removesuffix(name[-len(suffix) :])
             if not (match := pattern.fullmatch(stem)):
@@ -232,11 +244,14 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
         name: name of the data set, by which the mapper finds the label map.
         folders: all parts of the data set.
     """
-    records = []
+    records: list[dict] = []
+    known = {"dataset_name": name}
     for folder in folders:
-        for image, label in folder.pairs():
-            record = {"file_name": str(image), "dataset_name": name}
-            if label is not None:
-                record["sem_seg_file_name"] = str(label)
-            records.append(record)
+        if folder.labels is None:
+            records += [{"file_name": str(image), **known} for image in folder.unlabelled()]
+        else:
+            records += [
+                {"file_name": str(image), "sem_seg_file_name": str(label), **known}
+                for image, label in folder.pairs()
+            ]
     return records

@@ -1,7 +1,7 @@
 """A comparison of heads on a data set: a config's head against standard heads, trained alike."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def comparison_report(study: Study, records: Records) -> str:
     has the gains.
     """
     metric = study.metrics[0]
-    over = gains_of_ours(records, lambda run: run["metrics"].get(metric))
+    over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])
     heads = []
     for name in study.systems:
         runs = [run for run in records if run["system"] == name]
@@ -100,7 +100,7 @@ def comparison_report(study: Study, records: Records) -> str:
     names = dict.fromkeys(name for run in records for name in class_values(run, metric))
     classes = []
     for c in names:
-        of_class = gains_of_ours(records, lambda run, c=c: class_values(run, metric).get(c))
+        of_class = gains_of_ours(records, [class_values(run, metric).get(c) for run in records])
         gains = {name: gain_text(of_class.get(name)) for name in over}
         classes.append({"ours above, of class": c, **gains})
     note = (
@@ -120,7 +120,8 @@ def verdict(study: Study, records: Records) -> str:
     lines = []
     for metric in study.metrics:
         parts = []
-        for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
+        values = [run["metrics"].get(metric) for run in records]
+        for name, i in gains_of_ours(records, values).items():
             judged = "(no interval from one seed)" if i.half is None else f"{i.ends} {_word(i)}"
             parts.append(f"{name} {i.mean:+.2f} {judged}")
         if parts:
@@ -131,18 +132,20 @@ def verdict(study: Study, records: Records) -> str:
 def _word(interval: Interval) -> str:
     if interval.excludes_zero:
         return "better" if interval.mean > 0 else "worse"
-    is_level = abs(interval.mean) + interval.half <= LEVEL
+    is_level = interval.half is not None and abs(interval.mean) + interval.half <= LEVEL
     return "level" if is_level else "undecided: more seeds"
 
 
-def gains_of_ours(
-    records: Records, value: Callable[[Mapping[str, Any]], float | None]
-) -> dict[str, Interval]:
-    """Return the gain of "ours" over each other head, from the seeds with runs of both heads."""
-    values = {(run["system"], run["seed"]): value(run) for run in records}
+def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
+    """
+    Return the gain of "ours" over each other head, from the seeds with runs of both heads.
+
+    ``values`` has the value of each run.
+    """
+    by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}
-    for (name, seed), other in values.items():
-        own = values.get((OURS, seed))
+    for (name, seed), other in by_run.items():
+        own = by_run.get((OURS, seed))
         if name != OURS and own is not None and other is not None:
             differences.setdefault(name, []).append(own - other)
     return {name: Interval.of(found) for name, found in differences.items()}

@@ -148,7 +148,7 @@ def fit_merge(
     # These candidates are the same in every fold, so they are replayed only once.
     alike = search.alike()
     by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
-    every = sum(by_fold)
+    every = np.sum(by_fold, axis=0)
 
     def best_of(totals: np.ndarray) -> Rules:
         i = int(np.argmax(_pq(totals)))
@@ -280,6 +280,7 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        alike = len(set(values)) == 1
-        keys |= {common_key: values[0], class_key: []} if alike else {class_key: values}
+        if alike := len(set(values)) == 1:
+            keys[common_key] = values[0]
+        keys[class_key] = [] if alike else values
     return keys

@@ -33,7 +33,7 @@ DARWIN = "Exported from Darwin"
 TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
-def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
+def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     """Return split -> folder, for the ``train``, ``valid`` and ``test`` of a Roboflow export."""
     folders = {"train": "train", "val": "valid", "test": "test"}
     return {

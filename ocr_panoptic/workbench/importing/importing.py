@@ -144,7 +144,8 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
-    if plan.rest in found and plan.kinds is None and found[plan.rest].kind == "thing":
+    rest = found.get(plan.rest or "")
+    if rest and plan.kinds is None and rest.kind == "thing":
         logger.warning(f"--rest {plan.rest}: segments of class {plan.rest} become stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(

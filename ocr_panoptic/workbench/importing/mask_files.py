@@ -68,8 +68,8 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         if stem is None:
             lost.append(str(path))
         elif len(found := _nearest(mask, by_stem[stem])) > 1:
-            names = first_few([str(photo.relative_to(folder)) for photo in found])
-            faults.append(f"{mask}: is it of {names}? The folders do not tell.")
+            some = first_few([str(photo.relative_to(folder)) for photo in found])
+            faults.append(f"{mask}: is it of {some}? The folders do not tell.")
         else:
             owned[found[0]].append((mask, _label(path, stem)))
     raise_if_any(faults)

@@ -37,7 +37,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
-def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
+def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
     Return a polygon's corners as float64 [N, 2]; a polygon with N < 3 has no pixels.
 
@@ -129,7 +129,8 @@ def _decompressed(text: str) -> list[int]:
     number goes on. From the fourth number on, the text has the difference from the number two
     places before.
     """
-    counts, number, shift = [], 0, 0
+    counts: list[int] = []
+    number = shift = 0
     for code in text.encode("ascii"):
         number |= (code - 48 & 31) << shift
         shift += 5

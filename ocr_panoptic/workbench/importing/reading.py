@@ -69,7 +69,9 @@ class Annotations:
         Args:
             skip_missing: whether to leave out missing images instead of raising DataFaults.
         """
-        found, missing, faults = [], [], []
+        found = []
+        missing: list[str] = []
+        faults: list[str] = []
         _files_by_name.cache_clear()
         for place, entry in self.entries:
             try:

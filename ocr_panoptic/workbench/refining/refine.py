@@ -121,11 +121,15 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     by_last = defaultdict(list)
     for name in offsets.entries:
         by_last[PurePath(name).name].append(name)
-    own, missing = {}, []
+    own: dict[Path, str] = {}
+    missing = []
     for file in files:
         name = file.relative_to(folder).with_suffix("").as_posix()
         known = [name] if name in offsets.entries else by_last[file.stem]
-        own[file] = known[0] if len(known) == 1 else missing.append(name)
+        if len(known) == 1:
+            own[file] = known[0]
+        else:
+            missing.append(name)
     if missing:
         raise UserError(
             f"{len(missing)} of {len(files)} predictions do not match exactly one image "

@@ -1,4 +1,4 @@
-"""Masks in files of their own: which image they belong to, and which class."""
+"""Separate mask files: to which image and class they belong."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_many_small_numbered_objects_stay_apart(tmp_path):
     assert [s.pixels().sum() for s in image.segments] == [2] * 200
 
 
-def test_masks_that_fit_no_image(tmp_path):
+def test_masks_without_an_image(tmp_path):
     for name in ("i/p/1.png", "i/q/1.png", "i/2.png"):
         save(tmp_path / name, np.zeros((12, 16, 3), np.uint8))
     save(tmp_path / "m/x.png", ONE)
