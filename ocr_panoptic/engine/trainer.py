@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader
 
 from ocr_panoptic.data.training_stream import end_if_an_image_is_lost, explained_workers
 from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
+from ocr_panoptic.formats.run_folder import CONFIG
 
 from .loggers import build_loggers
 from .resume import Resume
