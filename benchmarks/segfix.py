@@ -37,7 +37,7 @@ from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix.refinement import refine_output
-from ocr_panoptic.workbench.refining.offset_sources import Offsets, predicted_offsets, true_offsets
+from ocr_panoptic.workbench.refining.refine import Offsets, predicted_offsets, true_offsets
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),

@@ -47,8 +47,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine.accumulation import build_clipping
 from ocr_panoptic.engine.hooks import Averaging
-from ocr_panoptic.engine.optimizer import build_clipping
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import bands, pixel_losses
 from ocr_panoptic.modeling import build_model

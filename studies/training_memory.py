@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling.build import build_network
+
+MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors of the size of a parameter
 
 
 class AllocatedBytes(TorchDispatchMode):
@@ -122,7 +123,7 @@ def count_training_memory(
         parameters = list(model.parameters())
         trained = [p for p in parameters if p.requires_grad]
         states = [*parameters, *model.buffers()] * (2 if cfg.MODEL.EMA.ENABLED else 1)
-        states += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
+        states += trained * MOMENTA[cfg.SOLVER.OPTIMIZER]
         before = allocated.reset()
         with torch.autocast("cpu", torch.bfloat16, enabled=amp):
             loss = _loss(model, cfg, images, height, width)

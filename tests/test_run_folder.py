@@ -9,16 +9,16 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic import metrics
-from ocr_panoptic.formats.run_folder import (
+from ocr_panoptic.evaluation.stored import (
     StoredEvaluation,
     evaluation_folder,
     read_evaluation,
     read_table,
-    read_training_log,
     write_evaluation,
     write_region_quality,
     write_table,
 )
+from ocr_panoptic.formats.run_folder import read_training_log
 from ocr_panoptic.metrics import METRICS, Metric, named, of_classes
 from ocr_panoptic.workbench.looking.report import render_report
 

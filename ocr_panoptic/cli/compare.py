@@ -16,8 +16,7 @@ from pathlib import Path
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 

@@ -6,6 +6,7 @@ default ``~/.cache/ocr_panoptic``). A small file for each split has the summary,
 names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
+import hashlib
 import heapq
 import json
 import math
@@ -22,7 +23,7 @@ from typing import Any
 from filelock import FileLock
 from tabulate import tabulate
 
-from ocr_panoptic.formats.files import as_list, digest, write_json
+from ocr_panoptic.formats.files import as_list, write_json
 from ocr_panoptic.formats.pictures import thin_fault
 from ocr_panoptic.progress import imap_with_progress
 
@@ -217,7 +218,7 @@ def _check_or_recall(
     if isinstance(source, PanopticSource):
         files.append(source.split.annotations)
     known = remembered(
-        f"{name}-{digest(place)}",
+        f"{name}-{_digest(place)}",
         [VERSION, source.recipe()],
         files,
         lambda: asdict(_check_images(source, images, workers)),
@@ -239,7 +240,7 @@ def remembered(
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
-        state = digest([recipe, [[str(path), *_state_of(path)] for path in files]])
+        state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             if known.pop("state") == state:
@@ -284,6 +285,11 @@ def _check_images(
         most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
         warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
     )
+
+
+def _digest(value: object) -> str:
+    """Return a hash of a value that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def _state_of(path: str | Path) -> tuple[int, int]:

@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import VOID_LABEL, label_areas, read_true_labels
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
+from ocr_panoptic.formats.labels import label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators

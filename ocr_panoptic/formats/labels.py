@@ -17,13 +17,12 @@ from PIL import Image
 
 from ocr_panoptic.errors import UserError
 
-from .coco_panoptic import read_segment_ids
+from .coco_panoptic import VOID_LABEL, label_of_segments, read_segment_ids
 from .files import printable, replacing
 from .near_labels import CLOSEST, LOSSY, NOISY, ROUNDING, SMOOTHED, nearest_labels
 from .pictures import Color, color_codes, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
-THINGS_LABEL, VOID_LABEL = 0, 255  # Panoptic-FPN's values
 MAX_NUMBER = 65535  # the highest label that is a number
 COLOURED = 1 << 24  # bit of labels that are colours
 
@@ -294,16 +293,3 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
         return read_labels(record["sem_seg_file_name"], label_map)
     runs = SegmentRuns(read_segment_ids(record))
     return runs.labels(label_of_segments(record["segments_info"]), VOID_LABEL)
-
-
-def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
-    """
-    Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void.
-
-    Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
-
-    Args:
-        segments: ``segments_info`` of a record, with id, isthing, category_id (1..S for stuff).
-    """
-    labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
-    return {0: VOID_LABEL, **labels}

@@ -16,7 +16,7 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .files import local_path, printable
+from .files import printable
 
 # Millions of pixels up to which Pillow reads a file, 179 by default: a few bytes can claim a size
 # that fills any memory. Pillow refuses twice MAX_IMAGE_PIXELS, and warns at half of that.
@@ -195,11 +195,11 @@ def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
 
 
 def _load(path: str | os.PathLike, kind: str) -> Image.Image:
-    if not os.path.exists(local_path(path)):
-        raise MissingFileError(f"{printable(path)}: {kind} not found.")
     try:
         return _open(path)
     except ValueError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise MissingFileError(f"{printable(path)}: {kind} not found.") from error
         raise UserError(f"{printable(path)}: {kind} {error}.") from error
 
 
@@ -233,6 +233,16 @@ def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
     bits = 16 if image.info.get(_DEEP) else bits
     return PictureSize(*size, note, bits, brightness, turns and size == image.size)
+
+
+def local_path(path: str | os.PathLike) -> str:
+    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
+    path = os.fspath(path)
+    if "://" not in path:
+        return path
+    from detectron2.utils.file_io import PathManager
+
+    return PathManager.get_local_path(path)
 
 
 def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:

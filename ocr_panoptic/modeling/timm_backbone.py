@@ -29,8 +29,7 @@ from .timm_network import (
     training_of_parameters,
     truncated_network,
 )
-from .timm_norms import convert_norms, fold_network
-from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, replace
+from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, fold_network, replace
 
 OUTPUT_NORMS = ("", "LN")
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
-from ocr_panoptic.checkpoint.timm_files import timm_record
+from ocr_panoptic.checkpoint.imagenet import timm_record
 from support.backbones import Model, timm_cfg
 
 pytestmark = pytest.mark.slow

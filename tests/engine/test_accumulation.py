@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.hooks import Averaging
-from ocr_panoptic.formats.run_folder import evaluation_folder
+from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
 from support.tiny_runs import OCR_CONFIG
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
+from ocr_panoptic.engine.run_check import check_start
 from support.interrupted_runs import AT, assert_same, run, saved
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
 from support.tiny_runs import TINY_SEMANTIC as SEMANTIC
@@ -168,7 +169,9 @@ def interrupted(tiny_data, short_args, tmp_path) -> Path:
 @pytest.fixture
 def resume(short_args) -> Callable[..., Trainer]:
     def make(*opts: object, flag: object = True) -> Trainer:
-        trainer = Trainer(*setup(short_args(*opts, flags=("--resume" if flag else "--overwrite",))))
+        cfg, written = setup(short_args(*opts, flags=("--resume" if flag else "--overwrite",)))
+        check_start(cfg, flag, training=True)
+        trainer = Trainer(cfg, written)
         trainer.resume_or_load(flag)
         return trainer
 

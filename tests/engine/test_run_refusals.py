@@ -9,6 +9,7 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 
+from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import complete_config, load_config, setup
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
@@ -181,7 +182,7 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
     args.opts += opts
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        setup(args)
+        run_here(args)
     rest = str(error.value)
     for part in fault.split(" ... "):
         assert part in rest, error.value

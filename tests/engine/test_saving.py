@@ -20,7 +20,7 @@ from torch import nn
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import Trainer, hooks, setup
-from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, Stopping
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.setup import locked_folder, sole_run
 from ocr_panoptic.engine.trained_model import build_trained_model
@@ -235,7 +235,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
-    with pytest.raises(ValueError, match="is that of another training"):
+    with pytest.raises(ValueError, match="belongs to another training"):
         locked_folder(str(tmp_path / "run")).__enter__()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT
@@ -258,7 +258,7 @@ def test_a_second_run_of_a_process_does_not_disturb_the_first(tiny_data, short_a
 
 def test_a_signal_during_an_evaluation_ends_it():
     """A checkpoint was saved before the evaluation."""
-    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    stopping, before = StopOnSignal(), signal.getsignal(signal.SIGINT)
     with stopping.listening():
         with pytest.raises(SystemExit) as end, stopping.at_once():
             signal.raise_signal(signal.SIGTERM)
@@ -273,7 +273,7 @@ def test_a_training_in_a_thread():
     """Only the main thread can listen for signals."""
 
     def listen() -> None:
-        with Stopping().listening():
+        with StopOnSignal().listening():
             done.append(True)
 
     done = []

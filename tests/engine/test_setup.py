@@ -12,10 +12,12 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.complete_config import check_solver, scaled_to_processes
+from ocr_panoptic.engine.run_check import check_solver
 from ocr_panoptic.engine.run_info import portable
+from ocr_panoptic.engine.training import scaled_to_processes
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
+from train_net import main as run_here
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
@@ -36,11 +38,11 @@ def test_faults_are_reported_before_the_training(tiny_data, make_args, tmp_path,
     data = ["DATASETS.FILES", f"('{tmp_path}/mine/tiny.yaml',)"]
     args = make_args(*data, "OUTPUT_DIR", str(tmp_path / "run"))
     with pytest.raises(DataFaults, match="2 faults in the data") as error:
-        setup(args)
+        run_here(args)
     assert ["train_00001" in error.value.faults[0], "val_00001" in error.value.faults[1]] == [1, 1]
     shutil.rmtree(tmp_path / "mine/raw/val/images")
     with pytest.raises(FileNotFoundError, match="mine/raw/val/images: folder of images not found"):
-        setup(args)
+        run_here(args)
     (tmp_path / "city.yaml").write_text(
         "name: city\npanoptic:\n  other: {images: a, annotations: a.json, segments: b}\n"
     )
@@ -48,7 +50,7 @@ def test_faults_are_reported_before_the_training(tiny_data, make_args, tmp_path,
         words = ["--config-file", str(OCR_CONFIG), "--data", str(tmp_path / "city.yaml"), *flags]
         words += ["OUTPUT_DIR", str(tmp_path / "run")]
         with pytest.raises(ValueError, match=rf"city.yaml: describes no split called {split}, and"):
-            setup(argument_parser().parse_args(words))
+            run_here(argument_parser().parse_args(words))
 
 
 def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkeypatch):
@@ -89,7 +91,7 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
     opts = ["DATASETS.FILES", f"('{tmp_path}/thin.yaml',)", "DATASETS.TRAIN", "('thin_train',)"]
     opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
     with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
-        setup(semantic_args(*opts))
+        run_here(semantic_args(*opts))
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure,
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
-from ocr_panoptic.formats.run_folder import image_scores_file, read_table, write_evaluation
+from ocr_panoptic.evaluation.stored import image_scores_file, read_table, write_evaluation
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

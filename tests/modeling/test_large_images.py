@@ -5,8 +5,7 @@ import torch
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, large_images
-from ocr_panoptic.modeling.large_images import window_labels
+from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, inference_model
 from support.segmentors import make_cfg
 from support.tiny_runs import make_labels_vary
 
@@ -54,7 +53,7 @@ def test_bits_of_sliding_windows(height, width, size, stride, flip):
     image = make_image(height, width)
     with torch.inference_mode():
         expected = labelled(model, image)
-        found = window_labels(model, image)
+        found = deploy(model, optimize=False).window_labels(image)
     assert len(expected[0].unique()) > 1
     assert all(map(torch.equal, found, expected))
 
@@ -70,13 +69,13 @@ def test_the_precision_of_the_model():
 def test_memory_holds_one_row_of_windows(monkeypatch):
     """Sums never cover the whole image."""
     model, rows = with_windows(make_model(), (32, 32), (20, 20)), []
-    argmax = large_images.confident_argmax
+    argmax = inference_model.confident_argmax
 
     def kept(groups):
         (group, *rest) = groups
         rows.append(group.shape[2])
         return argmax([group, *rest])
 
-    monkeypatch.setattr(large_images, "confident_argmax", kept)
-    window_labels(model, make_image(75, 50))
+    monkeypatch.setattr(inference_model, "confident_argmax", kept)
+    deploy(model, optimize=False).window_labels(make_image(75, 50))
     assert rows == [20, 20, 3, 32]

@@ -21,8 +21,8 @@ from ocr_panoptic.data.classes import (
 )
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL
 from ocr_panoptic.formats.files import collection_paused, read_json
-from ocr_panoptic.formats.labels import THINGS_LABEL
 from ocr_panoptic.formats.pictures import Color
 
 THINGS_COLOR = [82, 18, 128]  # Detectron2's colour for the semantic class "things"

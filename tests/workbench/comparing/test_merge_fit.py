@@ -16,8 +16,12 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
-from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
-from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+from ocr_panoptic.workbench.comparing.merge_fit import (
+    KeptPredictions,
+    fit_merge,
+    kept_predictions,
+    rules_fragment,
+)
 from ocr_panoptic.workbench.comparing.merge_replay import Rules, keep_image, replay
 from support.tiny_runs import OCR_CONFIG, SEGMENTS
 

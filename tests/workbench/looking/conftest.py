@@ -3,7 +3,7 @@
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture, Relation
 from ocr_panoptic.workbench.looking.report import render_report
 

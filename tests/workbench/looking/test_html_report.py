@@ -6,8 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
-from ocr_panoptic.workbench.looking.ranking import RankedImage
-from ocr_panoptic.workbench.looking.report import metric_cards
+from ocr_panoptic.workbench.looking.report import RankedImage, metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
-from ocr_panoptic.workbench.looking.ranking import RankedImage
+from ocr_panoptic.workbench.looking.report import RankedImage
 from support.browser import Browser, find_chromium
 
 pytestmark = [

@@ -15,8 +15,7 @@ from ocr_panoptic.visualization.overlays import (
     outlines,
     segment_colors,
 )
-from ocr_panoptic.workbench.looking.charts import loss_curves, loss_figure
-from ocr_panoptic.workbench.looking.ranking import ranked_images
+from ocr_panoptic.workbench.looking.report import loss_curves, loss_figure, ranked_images
 
 
 def test_outlines_lie_on_one_side_of_a_border():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.formats.run_folder import read_table
+from ocr_panoptic.evaluation.stored import read_table
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 pytestmark = pytest.mark.slow

@@ -231,11 +231,14 @@ def test_unreadable_images_are_named_after_the_others(model_of, images, tmp_path
 @pytest.mark.parametrize(
     "array, message",
     [
-        (torch.zeros(4, 5, 3, dtype=torch.uint8), r"is torch.uint8 \[4, 5, 3\]; expected an array"),
+        (
+            torch.zeros(4, 5, 3, dtype=torch.uint8),
+            r"is torch.uint8 \[4, 5, 3\]; expected a uint8 array",
+        ),
         (torch.zeros(2, 3, dtype=torch.bfloat16), r"is torch.bfloat16 \[2, 3\]; expected"),
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
-        (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
+        (np.zeros((4, 5, 3)), "is float64 .* a uint8 array"),
         (np.zeros((1, 5000, 3), np.uint8), "the image of 5000x1 pixels .* too thin"),
     ],
 )
@@ -245,7 +248,7 @@ def test_arrays_that_are_not_images(model_of, array, message):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
         next(model.predict([array]))
-    with pytest.raises(ValueError, match="000000: is int .*expected an array"):
+    with pytest.raises(ValueError, match="000000: is int .*expected a uint8 array"):
         next(model.predict([3]))
     refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
     for source, said in refused.items():

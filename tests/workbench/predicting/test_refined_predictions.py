@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.refining.offset_sources import predicted_offsets
+from ocr_panoptic.workbench.refining.refine import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of
 from train_net import argument_parser
 from train_net import main as train_net
