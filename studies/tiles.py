@@ -6,9 +6,8 @@ the circle. It bears a bright stamp, whose hue is the same on all materials. The
 hues of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is
 then equally likely for d K materials (if this is 1 or more). Apart from stamps, a classifier of
 single pixels is right on all pixels at d = 0, on 1 / (d K) above, and on 1 / K, which is chance,
-at d = 1.
-The angle from a stamp to a tile always shows the material, but few pixels of a tile are near a
-stamp.
+at d = 1. The angle from a stamp to a tile always shows the material, but few pixels of a tile are
+near a stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 

@@ -103,7 +103,7 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    Return the memory of one step of SOLVER.OPTIMIZER.
+    Return the memory of a step of SOLVER.OPTIMIZER.
 
     A detector has as many proposals and regions of interest as the config asks for, pooled from the
     finest features. Matching with the ground truth is left out.

@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
     A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: description of the command, shown as it is laid out.
+        description: description of the command, shown with its line breaks.
         fault: function that returns why the arguments do not fit together, or "".
     """
 

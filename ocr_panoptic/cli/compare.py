@@ -1,7 +1,7 @@
 """
 Compare heads on your data.
 
-Train a config as it is ("ours"), and with three other heads: the plain head, and PPM and OCR as
+Train a config unchanged ("ours"), and with three other heads: the plain head, and PPM and OCR as
 published. Each is trained several times. Say which wins, with confidence intervals. Finished runs
 are kept: repeat the command after a stop, or with more seeds. Several processes may run it at the
 same time.

@@ -110,7 +110,7 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
     """
     Fill in the schedule of ``cfg``, whose data are registered.
 
-    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth of them.
+    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth.
     - SOLVER.STEPS that are shares become iterations.
     - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
 

@@ -51,7 +51,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     Return Detectron2's log, a dict for each iteration; empty for a run that only evaluates.
 
     Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
-    the earlier lines from there on. The lines of an evaluation come after those of later
+    the earlier lines from there on. An evaluation's lines come after lines of later
     iterations. A line that a kill has cut is left out.
     """
     path = Path(output_dir) / "metrics.json"

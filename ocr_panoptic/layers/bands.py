@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of the logits of one band of rows. On a CPU, a band fits into the cache. On a GPU, it takes
+# Bytes of the logits of a band of rows. On a CPU, a band fits into the cache. On a GPU, it takes
 # little memory and yet keeps the number of kernels low.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 

@@ -141,7 +141,7 @@ def measure(
 
     Args:
         names: names of the schemes. They are timed in turn, so that other programs on the machine
-            affect all of them equally.
+            affect all equally.
         size, num_classes: see :func:`count`.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
@@ -149,7 +149,7 @@ def measure(
 
     Returns:
         for each scheme the result of :func:`count`, ``peak_memory_bytes`` above weights and input,
-        and ``seconds`` of one forward pass
+        and ``seconds`` of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)

@@ -89,7 +89,7 @@ def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
 ) -> dict[str, PixelBox]:
     """
-    Return the theoretical receptive field of each feature in an image of one size.
+    Return the theoretical receptive field of each feature in an image of a given size.
 
     Args:
         network, channels: see :func:`receptive_sizes`.

@@ -1,4 +1,4 @@
-"""The message about many faults is short, and a file has all of them."""
+"""The message about many faults is short, and a file lists them all."""
 
 import pickle
 

@@ -185,7 +185,7 @@ ADAMW = (
 
 def test_the_average_equals_timms():
     """
-    Both are equal to the last bit, also after precise statistics replace those of a batch norm.
+    Both are equal to the last bit, also after precise statistics replace a batch norm's statistics.
 
     The average begins at the weights that were loaded last; the batch counter is the model's.
     """

@@ -9,7 +9,7 @@ IGNORED = 255
 
 
 def test_by_hand():
-    """Bin 9 (0.6, 0.6667] has two pixels, one of them right; bin 15 has one; one has no class."""
+    """Bin 9 (0.6, 0.6667] has a right and a wrong pixel, bin 15 has one; another has no class."""
     truth = np.array([[0, 1, 1, IGNORED]], dtype=np.uint8)
     prediction = np.array([[0, 0, 1, 0]])
     confidence = np.array([[0.62, 0.66, 1.0, 0.1]], dtype=np.float32)

@@ -68,7 +68,7 @@ class TestEvaluator:
         assert metrics["mBoundaryIoU"] == pytest.approx(metrics["mIoU"])
         assert metrics["BoundaryIoU-car"] == pytest.approx(metrics["IoU-car"])
         # By bin: three pixels at 0.9, all right; 0.8 right; 0.6 wrong; three at 0.7 (a fourth has
-        # no class), one of them right.
+        # no class), of these one is right.
         gaps = 3 * abs(1 - 0.9) + abs(1 - 0.8) + abs(0 - 0.6) + abs(1 - 2.1)
         assert metrics["ECE"] == pytest.approx(100 * gaps / 8, rel=1e-6)
         assert metrics["mIoU_low"] <= metrics["mIoU"] <= metrics["mIoU_high"]

@@ -99,7 +99,7 @@ class TestLabelsOfLogits:
 
     @pytest.mark.parametrize("classes", [19, 54, 150])
     def test_few_operations_on_a_gpu(self, classes):
-        """The size is that of COCO's images; class by class there are at least 7 for each class."""
+        """An image has COCO's size; class by class there would be at least 7 for each class."""
         with FakeTensorMode():
             logits = torch.empty(1, classes, 200, 304, device="cuda")
             with Counted() as counted:

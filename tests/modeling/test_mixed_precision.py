@@ -10,7 +10,7 @@ from support.segmentors import make_batch, make_cfg
 
 
 def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.Tensor]:
-    """Return the semantic losses, of Panoptic-FPN too, the boxes of which are none of float64."""
+    """Return the semantic losses; Panoptic-FPN's boxes are left out, because they need float32."""
     if "instances" not in examples[0]:
         return model(examples)
     labels = torch.stack([example["sem_seg"] for example in examples])

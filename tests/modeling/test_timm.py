@@ -29,7 +29,7 @@ class Network:
 
     Attributes:
         features: name -> (channels, stride).
-        read: features that a head reads; parts after the last of them are left out.
+        read: features that a head reads; parts after the last are left out.
         multiple: number whose multiples the sides of images must be; 0 for images of any size.
         left: number of norms that cannot be folded.
         options: arguments of the backbone.

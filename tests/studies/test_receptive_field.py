@@ -192,7 +192,7 @@ def test_effective_field_of_box_filters():
     assert (share * places**2).sum() == pytest.approx(variance, rel=1e-12)
     gaussian = math.sqrt(2 * math.pi * variance * math.log(1 / 0.0455))
     assert field_size(field) == pytest.approx(gaussian, rel=0.02)
-    # In theory it is 1 + 4 n; with more filters, the effective field is a smaller part of it.
+    # In theory it is 1 + 4 n; with more filters, the effective field is a smaller part.
     assert receptive_sizes(box_filters(number, width))["out"] == (49, 49)
 
 

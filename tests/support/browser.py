@@ -84,7 +84,7 @@ class Browser:
         return found["result"].get("value")
 
     def wait_for(self, expression: str, seconds: float = 120) -> Any:
-        """Return the value of a JavaScript expression as soon as it is true."""
+        """Return the value of a JavaScript expression once it is true."""
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):
             assert time.monotonic() < end, f"{expression} has not come true"

@@ -39,7 +39,7 @@ def make_categories(num_things: int, num_stuff: int) -> list[dict]:
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    """Return rectangles over void, some of them crowds; predictions are faulty copies."""
+    """Return rectangles, also crowds, over void; predictions are faulty copies."""
     samples = []
     for image_id in range(10, 10 + num_images):
         truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))

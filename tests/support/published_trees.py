@@ -71,7 +71,7 @@ def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """
     Return labels uint8 [H, W] and instances uint8 [H, W, 3].
 
-    They show three kinds of stuff, one of them hidden; three objects, two of one class; and a thing
+    They show two kinds of stuff and a hidden third; three objects in two classes; and a thing
     that the instances lack.
     """
     stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)

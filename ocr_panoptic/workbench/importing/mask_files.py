@@ -31,7 +31,7 @@ from .reading import Annotations, check_size, files_below, image_file, read_each
 logger = logging.getLogger(__name__)
 
 UNNAMED = "object"
-# Parts of a path that are no classes.
+# Parts of a path that are not classes.
 _COMMON = {
     *("mask", "masks", "label", "labels", "annotation", "annotations", "gt", "seg", "instances"),
     *("image", "images", "train", "val", "test", UNNAMED),
@@ -104,7 +104,7 @@ def _owner(mask: Path, stems: dict[str, list]) -> str | None:
 
 
 def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
-    """Return the images whose folders are most like those of a mask."""
+    """Return the images whose folders are most like a mask's folders."""
     shared = [len({*mask.parts} & {*photo.parts[:-1]}) for photo in photos]
     return [photo for photo, number in zip(photos, shared, strict=True) if number == max(shared)]
 

@@ -71,9 +71,9 @@ def test_a_record_stays_unchanged(cfg, record):
 
 def test_crop_after_resize(cfg, record):
     """
-    Images of different sizes give crops of one size, with boxes that fit the masks.
+    Images of different sizes give crops of equal size, with boxes that fit the masks.
 
-    Detectron2 instead resizes crops of one size.
+    Detectron2 instead resizes crops of equal size.
     """
     cfg.MODEL.MASK_ON, cfg.INPUT.MASK_FORMAT = True, "bitmask"
     mask = np.zeros((60, 90), np.uint8)

@@ -13,7 +13,7 @@ SIZE = (40, 60)
 
 @pytest.fixture(params=[torch.uint8, torch.int32])
 def pair(request):
-    """Return seven masks, one of them empty, and Detectron2's masks of the same objects."""
+    """Return seven masks, including an empty mask, and Detectron2's masks of the same objects."""
     torch.manual_seed(0)
     places = torch.randint(0, 9, (10, 15)).repeat_interleave(4, 0).repeat_interleave(4, 1)
     segments = torch.tensor([8, 3, 1, 200, 5, 2, 7])

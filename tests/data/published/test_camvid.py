@@ -21,7 +21,7 @@ def street() -> np.ndarray:
     """
     Return labels of 60 x 96 pixels, in which an instance needs 3.3 pixels.
 
-    They show two cars, one of them touched at a corner, two specks of cars, and a pedestrian of 4
+    They show a car, a car that it touches at a corner, two specks of cars, and a pedestrian of 4
     pixels.
     """
     labels = np.full((60, 96), ROAD, np.uint8)

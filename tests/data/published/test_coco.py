@@ -1,5 +1,5 @@
 """
-COCO as it is downloaded, compared with Detectron2.
+COCO's downloaded files, compared with Detectron2.
 
 The references are a per-segment transcription of Detectron2's rule for semantic labels, and
 Detectron2's own loader of instances.

@@ -56,7 +56,7 @@ def test_wrong_instances_below_a_threshold_are_removed():
     """
     A threshold above 0.6, the score of all wrong instances, removes all errors.
 
-    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, which is no match.
+    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, too few for a match.
     """
     before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
     assert before == pytest.approx(100 * (2 / 1.5) / 3)
@@ -169,7 +169,7 @@ CATEGORIES = [{"id": i, "isthing": int(i in IDS[0])} for i in (3, 5, 7, 11, 12, 
 
 def random_image(rng: np.random.Generator):
     """
-    Return boxes as instances and as true segments, some of which match.
+    Return boxes as instances and as true segments; some match.
 
     There are void, a segment that the JSON lacks, and crowds.
     """

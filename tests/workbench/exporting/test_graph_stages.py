@@ -105,7 +105,7 @@ def test_another_resizing_cannot_be_exported(augmentation):
 
 
 def random_prediction(seed: int) -> dict:
-    """Return overlapping instances (some flat or empty), and labels, some of which are rare."""
+    """Return overlapping instances (some flat or empty), and labels (some rare)."""
     random = np.random.default_rng(seed)
     count = seed % 8
     starts = random.uniform(0, 25, (count, 2))

@@ -231,7 +231,7 @@ def test_splits_of_data_yaml_are_used(tmp_path, as_lists):
             import_annotations("bare", bare, plan, tmp_path / "bare")
         ).keys() == own.keys() | {"val"}
         (source / "data.yaml").write_text(text)
-    # If the user divides the images, all of them are used.
+    # If the user divides the images, all are used.
     plan = ImportPlan("yolo-seg", KINDS, split=0.5)
     found = maps_of(import_annotations("both", own, plan, tmp_path / "both"))
     assert sorted(name for maps in found.values() for name in maps) == ["train", "val"]

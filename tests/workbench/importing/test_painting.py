@@ -23,7 +23,7 @@ def painted(*segments: Segment, **options: object):
 
 ALL = slice(None)
 LARGE = segment("cat", slice(0, 4), slice(0, 6), instance=True)  # 24 pixels
-SMALL = segment("dog", slice(2, 6), slice(4, 8), instance=True)  # 16 pixels, 4 of them shared
+SMALL = segment("dog", slice(2, 6), slice(4, 8), instance=True)  # 16 pixels, 4 shared
 
 
 @pytest.mark.parametrize(

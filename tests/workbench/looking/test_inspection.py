@@ -19,7 +19,7 @@ from support.tiny_runs import (
     make_labels_vary,
 )
 
-# The FPN pads scenes of 64 pixels, resized to 72, to 96: 24 x 24 logits, 18 x 18 of them inside.
+# The FPN pads scenes of 64 pixels, resized to 72, to 96: 24 x 24 logits, 18 x 18 inside.
 SIZE, PADDED, INSIDE = 72, 96, 18
 
 
