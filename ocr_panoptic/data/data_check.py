@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -203,7 +203,10 @@ def check_sources(
                 if wholly or len(images) <= MANY:
                     summary = _check_or_recall(source, images, workers)
                     found.append(summary)
-                    raise_if_any(list(_thin_faults(summary, sizes or {})))
+                    if sizes:
+                        split = min("TRAIN", "TEST", key=lambda split: _longest_side(sizes, split))
+                        thin = ((p, size_fault(h, w, sizes, split)) for p, h, w in summary.thinnest)
+                        raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -316,11 +319,3 @@ def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     sizes = inputs[f"MIN_SIZE_{split}"]
     is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
     return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
-
-
-def _thin_faults(summary: SplitSummary, inputs: Mapping[str, Any]) -> Iterator[str]:
-    if inputs:
-        split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-        for path, height, width in summary.thinnest:
-            if fault := size_fault(height, width, inputs, split):
-                yield f"{path}: {fault}."

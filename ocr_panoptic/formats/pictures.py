@@ -247,6 +247,8 @@ def local_path(path: str | os.PathLike) -> str:
 
 def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
+    if not os.path.exists(path):
+        raise UserError("was not found") from FileNotFoundError(path)
     if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
         raise UserError(f"has a format that cannot be read ({suffix}); convert it to PNG or JPEG")
     try:
@@ -255,8 +257,6 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
             if decode:
                 image.load()
             return image
-    except FileNotFoundError as error:
-        raise UserError("was not found") from error
     except Image.DecompressionBombError as error:
         raise UserError(
             f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "

@@ -89,12 +89,6 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     ]
 
 
-def category_ids(entries: list) -> set[int]:
-    """Return the ids of all categories, since segments may name a category with a faulty colour."""
-    ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
-    return {number for number in ids if is_id(number)}
-
-
 def _faults(entry: object) -> Iterator[str]:
     if not isinstance(entry, dict):
         yield f"a category must be an object, found {entry!r}."
@@ -177,7 +171,8 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults.append(f'annotation of image {number!r}: no such image in "images".')
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
-    known = category_ids(content["categories"])
+    listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # also of a faulty colour
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
