@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 UNNAMED = "object"
 # Parts of a path that are not classes.
 _COMMON = {
-    *("mask", "masks", "cp_masks", "label", "labels", "annotation", "annotations", "gt", "seg", "instances"),
-    *("image", "images", "train", "val", "test", UNNAMED),
+    *("mask", "masks", "cp_masks", "label", "labels", "annotation", "annotations", "gt", "seg"),
+    *("instances", "image", "images", "train", "val", "test", UNNAMED),
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
 _NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; grade1 is a class
@@ -73,8 +73,8 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     if not owned:
         raise UserError(
             f"{source}: none of {len(masks)} masks has the name of an image in {folder}: masks lie "
-            "in a folder with the name of their image, or begin or end with that name. If both have "
-            "equal names, give two folders: MASKS IMAGES."
+            "in a folder with the name of their image, or begin or end with that name. If both "
+            "have equal names, give two folders: MASKS IMAGES."
         )
     for what, names in (
         ("masks have no image", lost),
