@@ -78,8 +78,9 @@ class LabelledFolder:
         labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
         unread = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels)
-        if lost := [unread[key] for key in sorted(unread.keys() & (labels.keys() - images.keys()))]:
-            raise DataFaults([f"{self.images}: {unread_fault(lost)}"])
+        if unpaired := sorted(unread.keys() & (labels.keys() - images.keys())):
+            fault = unread_fault([unread[key] for key in unpaired])
+            raise DataFaults([f"{self.images}: {fault}"])
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),
