@@ -17,7 +17,7 @@ INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
     "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
-# Error numbers that come from the state of a machine, not from a defect.
+# Error numbers that come from the state of a machine, not from a bug.
 STATES = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP),
