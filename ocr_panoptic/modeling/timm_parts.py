@@ -34,7 +34,7 @@ class BilinearFusion(nn.Module):
     HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
 
     The published segmentation codes have this exchange. timm's, made for a classifier, takes
-    nearest neighbours and needs matching sizes. Parameters and their names are timm's.
+    nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
 
     Args:
         module: timm's module, whose parts are used.
