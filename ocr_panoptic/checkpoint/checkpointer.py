@@ -150,10 +150,6 @@ class SafeCheckpointer(DetectionCheckpointer):
         """Return the checkpoint to resume from, see :func:`last_checkpoint`."""
         return last_checkpoint(self.save_dir)
 
-    def begin_anew(self) -> None:
-        """Mark the folder's checkpoints as another run's, so that no training resumes from them."""
-        self.tag_last_checkpoint(NO_CHECKPOINT)
-
     def remove_unfinished(self) -> None:
         """Remove the temporary files that killed writers of this folder have left."""
         for path in Path(self.save_dir).glob(".*.tmp"):

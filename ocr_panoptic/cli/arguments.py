@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import did_you_mean
@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
     A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: description of the command, shown as it is laid out.
+        description: description of the command, shown with its line breaks.
         fault: function that returns why the arguments do not fit together, or "".
     """
 
@@ -191,3 +191,47 @@ class TrainingArguments(CommandParser):
                 words[i : i + 2] = [_AUTO]
                 break
         return super().parse_known_args(words, namespace)
+
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
+
+
+def check_arguments(args: argparse.Namespace) -> "CfgNode":
+    """
+    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+
+    Some faults cannot be found without PyTorch; the command itself checks again.
+
+    Args:
+        args: arguments of a command that takes KEY VALUE ...
+
+    Returns:
+        the config before it is completed
+    """
+    from ocr_panoptic.config import check_values
+    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.formats.config_files import (
+        are_weights,
+        default_config,
+        merge_file,
+        merge_options,
+    )
+
+    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
+    if not weights and hasattr(args, "weights") and are_weights(config):
+        config, weights = "", config  # the weights hold the settings
+    merge_file(cfg, config)
+    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
+    if config or not weights:  # otherwise the weights hold the other settings
+        check_values(cfg, registries=False)
+    check_weights(weights or "")
+    return cfg
+
+
+def check_weights(weights: str) -> None:
+    """Refuse weights that are neither an address nor an existing file; "" passes."""
+    from ocr_panoptic.formats.config_files import check_weights_file
+
+    if weights and "://" not in weights:
+        check_weights_file(weights.partition("?")[0])  # options of Detectron2's checkpointer

@@ -12,8 +12,7 @@ Repeat the command to go on after a stop. The exit status is 1 if an image has n
 
 import argparse
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 LABELS = ("train", "dataset")
 

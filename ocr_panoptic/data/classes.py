@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL as VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 
 _MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch

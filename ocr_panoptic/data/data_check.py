@@ -6,13 +6,14 @@ default ``~/.cache/ocr_panoptic``). A small file for each split has the summary,
 names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
+import hashlib
 import heapq
 import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 from filelock import FileLock
 from tabulate import tabulate
 
-from ocr_panoptic.formats.files import as_list, digest, write_json
+from ocr_panoptic.formats.files import as_list, write_json
 from ocr_panoptic.formats.pictures import thin_fault
 from ocr_panoptic.progress import imap_with_progress
 
@@ -202,7 +203,10 @@ def check_sources(
                 if wholly or len(images) <= MANY:
                     summary = _check_or_recall(source, images, workers)
                     found.append(summary)
-                    raise_if_any(list(_thin_faults(summary, sizes or {})))
+                    if sizes:
+                        split = min("TRAIN", "TEST", key=lambda split: _longest_side(sizes, split))
+                        thin = ((p, size_fault(h, w, sizes, split)) for p, h, w in summary.thinnest)
+                        raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -217,7 +221,7 @@ def _check_or_recall(
     if isinstance(source, PanopticSource):
         files.append(source.split.annotations)
     known = remembered(
-        f"{name}-{digest(place)}",
+        f"{name}-{_digest(place)}",
         [VERSION, source.recipe()],
         files,
         lambda: asdict(_check_images(source, images, workers)),
@@ -239,7 +243,7 @@ def remembered(
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
-        state = digest([recipe, [[str(path), *_state_of(path)] for path in files]])
+        state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             if known.pop("state") == state:
@@ -286,6 +290,11 @@ def _check_images(
     )
 
 
+def _digest(value: object) -> str:
+    """Return a hash of a value that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+
+
 def _state_of(path: str | Path) -> tuple[int, int]:
     """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
     with suppress(OSError):
@@ -310,11 +319,3 @@ def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     sizes = inputs[f"MIN_SIZE_{split}"]
     is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
     return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
-
-
-def _thin_faults(summary: SplitSummary, inputs: Mapping[str, Any]) -> Iterator[str]:
-    if inputs:
-        split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-        for path, height, width in summary.thinnest:
-            if fault := size_fault(height, width, inputs, split):
-                yield f"{path}: {fault}."

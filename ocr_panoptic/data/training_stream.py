@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import VOID_LABEL, label_areas, read_true_labels
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
+from ocr_panoptic.formats.labels import label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
@@ -237,7 +238,8 @@ def explained_workers() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
-        if _lacks_room(error):  # a process cannot open a tensor
+        signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
+        if any(sign in str(error) for sign in signs):  # a process cannot open a tensor
             raise UserError(
                 f"A process that loads images has ended, or its images cannot be taken over "
                 f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
@@ -255,11 +257,6 @@ def explained_workers() -> Iterator[None]:
 def _own_words(error: Exception) -> str:
     """Return the message of an error without PyTorch's traceback before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
-
-
-def _lacks_room(error: Exception) -> bool:
-    signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
-    return any(text in str(error) for text in signs)
 
 
 def begin_worker(worker: int) -> None:

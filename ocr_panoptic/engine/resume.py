@@ -14,9 +14,6 @@ from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
-from .complete_config import scaled_to_processes
-from .identity import check_classes_of, check_settings_of, read_identity
-
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
@@ -33,26 +30,6 @@ class Position(NamedTuple):
 
     iteration: int
     images: int
-
-
-def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
-    """
-    Check a run's weights as far as possible before any data are read.
-
-    Args:
-        cfg: completed config, not scaled to the number of processes.
-        checkpoint: checkpoint in OUTPUT_DIR to go on from or to evaluate; "" for MODEL.WEIGHTS.
-    """
-    if not training:
-        check_trained_weights(checkpoint or cfg.MODEL.WEIGHTS)
-    elif checkpoint:
-        identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        check_settings_of(identity, cfg)
-        check_classes_of(identity, cfg.DATASETS.TRAIN)
-        state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        position_after(scaled_to_processes(cfg, comm.get_world_size()), state)
-    else:
-        fetch_weights(cfg.MODEL.WEIGHTS)
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
@@ -77,15 +54,6 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
             "--resume auto, which starts a training if there is no checkpoint."
         )
     return file
-
-
-def check_unused(folder: str) -> None:
-    """Refuse an OUTPUT_DIR that has the checkpoints of a training."""
-    if former := newest_whole(folder):
-        raise UserError(
-            f"OUTPUT_DIR {folder} has the checkpoints of another training, {former} the last. Go "
-            "on with it (--resume), set another OUTPUT_DIR, or write over it (--overwrite)."
-        )
 
 
 def check_trained_weights(weights: str) -> None:

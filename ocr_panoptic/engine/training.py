@@ -11,7 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer, newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -20,17 +20,14 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import build_steps
-from .complete_config import scaled_to_processes
 from .hooks import (
     Averaging,
     BestModel,
     Checkpoints,
-    EarlyEnd,
     EndedEarly,
     Evaluation,
     PreciseBN,
     StopOnSignal,
-    Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
@@ -79,7 +76,6 @@ class ResumableTrainer(DefaultTrainer):
         self.cfg = cfg = scaled_to_processes(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
-        self.stopping = Stopping()
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
@@ -138,7 +134,7 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             former = "" if file else newest_whole(cfg.OUTPUT_DIR)
             if former:
-                checkpointer.begin_anew()
+                checkpointer.tag_last_checkpoint(NO_CHECKPOINT)
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
@@ -204,7 +200,7 @@ class ResumableTrainer(DefaultTrainer):
             self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
 
     def build_hooks(self) -> list[hooks.HookBase | None]:
-        cfg, period, patience = self.cfg, self.cfg.TEST.EVAL_PERIOD, self.cfg.TEST.PATIENCE
+        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
         precise_bn = checkpoints = writer = None
         if cfg.TEST.PRECISE_BN.ENABLED:
             own = _seeded(cfg, self.seed)
@@ -214,15 +210,15 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
             writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+        self.stopping = StopOnSignal(checkpoints)
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
             self.averaging,  # before the hooks that read the average
             precise_bn,  # before the checkpoints, as it changes the model
             checkpoints,
-            StopOnSignal(self.stopping, checkpoints),
-            Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, patience) if self.best and patience else None,
+            self.stopping,
+            Evaluation(period, self._evaluate, self.best, cfg.TEST.PATIENCE),
             writer,
         ]
 
@@ -266,6 +262,17 @@ class ResumableTrainer(DefaultTrainer):
         if self.best and comm.is_main_process():
             self.best.update(self._last_eval_results, self._trainer.iter)
         return self._last_eval_results
+
+
+def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
+    """Return the config with batch and schedule scaled to a number of processes."""
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, processes)
 
 
 def log_period(max_iter: int) -> int:

@@ -1,7 +1,7 @@
 """
 Bootstrap confidence intervals: how much a metric varies with the choice of the images.
 
-As many images as there are, N, are drawn with replacement, 1000 times. The metric is computed for
+From the N images, N are drawn with replacement, 1000 times. The metric is computed for
 each draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
 Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.formats.run_folder import image_scores_file, write_table
+from .stored import image_scores_file, write_table
 
 BOUNDARY_WIDTH = 5  # pixels
 PANOPTIC_KINDS = ("masks", "confusions", "false positives", "misses")

@@ -7,7 +7,7 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
 per category, then averaged over the categories that occur (equations 1 and 2). For which segments
 match, see :mod:`.segment_matching`.
 
-The numbers equal those of ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added
+They equal ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added
 in the same order. One difference is deliberate: areas of true segments are counted in the PNG
 instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
 

@@ -88,7 +88,7 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 
 def are_weights(name: str) -> bool:
-    """Return whether a name is that of a file of weights, and not of a config."""
+    """Return whether a name belongs to a file of weights, not to a config."""
     return name.partition("?")[0].endswith(WEIGHTS)  # options of Detectron2's checkpointer
 
 

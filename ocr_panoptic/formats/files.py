@@ -1,7 +1,6 @@
 """Reading and writing files; a file is written whole or not at all."""
 
 import gc
-import hashlib
 import json
 import os
 import secrets
@@ -70,11 +69,6 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
 
 
-def digest(value: object) -> str:
-    """Return a hash of a value that JSON can hold."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
-
-
 def path_argument(name: str, value: Any) -> str:
     """Return the path that a Python function was given as its argument ``name``."""
     if not isinstance(value, str | os.PathLike) or not str(value):
@@ -91,16 +85,6 @@ def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str 
         if not isinstance(path, str | os.PathLike):
             raise UserError(f"data has {path!r:.100}; expected a path, or several.")
     return found
-
-
-def local_path(path: str | os.PathLike) -> str:
-    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
-    path = os.fspath(path)
-    if "://" not in path:
-        return path
-    from detectron2.utils.file_io import PathManager
-
-    return PathManager.get_local_path(path)
 
 
 def _sync(path: Path) -> None:

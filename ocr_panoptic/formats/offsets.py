@@ -6,7 +6,7 @@ boundary, and in which direction its region lies: the target of a network. An *o
 itself, (0, 0) away from boundaries; moving a prediction by offsets is the refinement.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
-https://arxiv.org/abs/2007.04269; numbering and steps are those of openseg.pytorch.
+https://arxiv.org/abs/2007.04269; numbering and steps equal openseg.pytorch.
 
 Shape letters: H, W size of the image. ``Array`` stands for NumPy arrays and tensors.
 """

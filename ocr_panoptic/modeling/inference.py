@@ -11,6 +11,7 @@ way as the network resizes them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -152,27 +153,42 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, ClassMaps]:
         """Return the logits of the image at a scale, and the function that yields its scores."""
-        if self.flip:
-            logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
+        logits_fn = self._averaged(logits_fn)
         image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
         if self.window_size:
             padded_size = image_size
-            logits = sliding_window_scores(
-                logits_fn,
-                image,
-                self.window_size,
-                self.window_stride,
-                divisor,
-                self.accumulator_device or None,
-                self.align_corners,
-            )
+            windows = self._windows(divisor)
+            logits = sliding_window_scores(self._averaged(logits_fn), image, **windows)
         else:
             image = pad_to_multiple(image, divisor)
             padded_size = [*image.shape[-2:]]
             logits = logits_fn(image)
         corners = self.align_corners
         return logits, partial(resized_classes, logits, size, image_size, padded_size, corners)
+
+    def window_rows(
+        self,
+        logits_fn: LogitsFn,
+        image: Tensor,
+        divisor: int,
+        prepare: Callable[[Tensor], Tensor],
+    ) -> Iterator[Tensor]:
+        """Yield the scores of an image at its own scale, see :func:`sliding_window_rows`."""
+        windows = self._windows(divisor)
+        return sliding_window_rows(self._averaged(logits_fn), image, prepare=prepare, **windows)
+
+    def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
+        return averaged_over_flip(logits_fn, self.flip_pairs) if self.flip else logits_fn
+
+    def _windows(self, divisor: int) -> dict[str, Any]:
+        return {
+            "window_size": self.window_size,
+            "window_stride": self.window_stride,
+            "divisor": divisor,
+            "device": self.accumulator_device or None,
+            "align_corners": self.align_corners,
+        }
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -205,7 +221,19 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 
 
 @torch.no_grad()
-def sliding_window_scores(
+def sliding_window_scores(logits_fn: LogitsFn, image: Tensor, *options: Any, **more: Any) -> Tensor:
+    """Return the rows of :func:`sliding_window_rows`, joined to [N,K,H,W]."""
+    total, top = torch.empty(0), 0
+    for rows in sliding_window_rows(logits_fn, image, *options, **more):
+        if top == 0:
+            total = rows.new_empty(*rows.shape[:2], *image.shape[-2:])
+        total[:, :, top : top + rows.shape[2]] = rows
+        top += rows.shape[2]
+    return total
+
+
+@torch.no_grad()
+def sliding_window_rows(
     logits_fn: LogitsFn,
     image: Tensor,
     window_size: Sequence[int],
@@ -213,42 +241,48 @@ def sliding_window_scores(
     divisor: int = 1,
     device: torch.device | str | None = None,
     align_corners: bool = False,
-) -> Tensor:
+    prepare: Callable[[Tensor], Tensor] = lambda window: window,
+) -> Iterator[Tensor]:
     """
     Average the logits of overlapping windows, upsampled to the image's resolution.
 
-    One running sum is kept, so memory does not grow with the number of windows. The last windows
-    end at the image's border. Windows larger than the image are cut to it.
+    The sums of one row of windows are kept, whatever the image's height. The last windows end at
+    the image's border. Windows larger than the image are cut to it.
 
     Args:
         logits_fn: sees one window at a time, [N,3,wh,ww], padded to multiples of ``divisor``.
         image: [N,3,H,W].
         window_size: (wh, ww).
         window_stride: steps (down, right), at most ``window_size``.
-        device: device of the sum; None for the logits' device.
+        device: device of the sums; None for the logits' device.
         align_corners: option of upsampling the logits.
+        prepare: normalises a window, before it is padded.
 
-    Returns:
-        float32 [N,K,H,W] on ``device``.
+    Yields:
+        bands of rows from top to bottom, float32 [N,K,rows,W] on ``device``, valid until the next
     """
     height, width = image.shape[-2:]
     tops = window_starts(height, window_size[0], window_stride[0])
     lefts = window_starts(width, window_size[1], window_stride[1])
-    for top in tops:
+    counts = torch.zeros((height, width), dtype=torch.int16)
+    sums = torch.empty(0)  # logits of the windows so far, from row `top` on: [N, K, rows, W]
+    for top, after in zip(tops, [*tops[1:], height], strict=True):
+        bottom = min(top + window_size[0], height)
         for left in lefts:
-            rows = slice(top, min(top + window_size[0], height))
             columns = slice(left, min(left + window_size[1], width))
-            window = image[..., rows, columns]
-            padded = pad_to_multiple(window, divisor)
+            padded = pad_to_multiple(prepare(image[..., top:bottom, columns]), divisor)
             logits = resize(logits_fn(padded).float(), padded.shape[-2:], align_corners)
-            logits = logits[..., : window.shape[-2], : window.shape[-1]]
+            logits = logits[..., : bottom - top, : columns.stop - left]
             if top == left == 0:
-                device = device or logits.device
-                total = torch.zeros(*logits.shape[:2], height, width, device=device)
-                count = torch.zeros(height, width, device=device)
-            total[..., rows, columns] += logits.to(total.device)
-            count[rows, columns] += 1
-    return total.div_(count)
+                sums = logits.new_zeros((*logits.shape[:2], 0, width), device=device)
+            if sums.shape[2] < bottom - top:
+                missing = sums.new_zeros((*sums.shape[:2], bottom - top - sums.shape[2], width))
+                sums = torch.cat([sums, missing], dim=2)
+            sums[..., columns] += logits.to(sums.device)
+            counts[top:bottom, columns] += 1
+        # No later window sees the rows above `after`.
+        yield sums[:, :, : after - top].div_(counts[top:after].to(sums.device))
+        sums = sums[:, :, after - top :].clone()
 
 
 def window_starts(side: int, window: int, step: int) -> list[int]:

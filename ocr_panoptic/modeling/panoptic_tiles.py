@@ -179,7 +179,7 @@ class _Joiner:
         return np.where(ids, ids, labels.astype(np.int32))
 
     def join(self, tile: _Tile, other: _Tile) -> None:
-        """Join matching things of two tiles, the most similar first, and never two of one tile."""
+        """Join matching things of two tiles, the most similar first; never join two in one tile."""
         ids = [_common(a, b) for a, b in ((tile, other), (other, tile))]
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from fvcore.transforms.transform import Transform
 
-from ocr_panoptic.formats.coco_panoptic import read_segment_ids
-from ocr_panoptic.formats.labels import VOID_LABEL, read_labels
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL, read_segment_ids
+from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.formats.offsets import IGNORED, UNDEFINED, offset_labels
 from ocr_panoptic.formats.segment_runs import segment_statistics
 

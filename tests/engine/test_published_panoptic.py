@@ -1,4 +1,4 @@
-"""Panoptic-FPN + OCR on miniatures of Cityscapes and ADE20K, from their files to predictions."""
+"""Panoptic-FPN + OCR on miniatures of Cityscapes and ADE20K, from files to predictions."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ CROPS = ("INPUT.CROP.SIZE", "[32, 64]", "INPUT.MIN_SIZE_TRAIN", "(32, 128)")
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, make_args):
-    """Factory: train a config an iteration and evaluate it; the folder of the results."""
+    """Return a function that trains and evaluates, and returns the folder of the results."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
 
     def run(config: str, test: str, *opts: object) -> Path:
@@ -70,8 +70,8 @@ def check_predictions(folder, written: list[dict], release: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_keeps_the_truth(run, tmp_path):
-    """Cityscapes' test split: predictions with the server's ids of images and categories."""
+def test_predictions_for_a_server(run, tmp_path):
+    """Predictions for Cityscapes' test split have the server's ids of images and categories."""
     trees.write_cityscapes(tmp_path)
     path = tmp_path / "cityscapes/leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png"
     trees.write_image(path, np.random.default_rng(0))

@@ -17,8 +17,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ResizedCrop
-from ocr_panoptic.data.orientation import colours, mirrors, turns
+from ocr_panoptic.data.image_input import ResizedCrop, colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 

@@ -163,7 +163,7 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
 
 
 def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return a few files of a place, or the suffixes of its other files if there are none."""
+    """Return a few files of a place, or the suffixes of its other files."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})

@@ -19,8 +19,9 @@ from filelock import FileLock, Timeout
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
+from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs

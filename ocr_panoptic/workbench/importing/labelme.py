@@ -3,7 +3,7 @@ LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
 
 Polygons, rectangles and circles are drawn as LabelMe draws them, by Pillow with the pixels on their
 borders; masks are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and
-label are parts of one object.
+label are parts of an object.
 """
 
 import logging

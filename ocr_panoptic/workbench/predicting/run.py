@@ -126,7 +126,7 @@ def _is_whole(path: Path, newer: float) -> bool:
         else:
             with Image.open(path) as image:
                 image.load()
-    except (OSError, ValueError, SyntaxError):  # Pillow raises all of them
+    except (OSError, ValueError, SyntaxError):  # Pillow raises them all
         return False
     return True
 

@@ -18,7 +18,7 @@ flip_pairs: [[left arm, right arm]]
 """
 
 
-def test_everything(tmp_path):
+def test_all_keys(tmp_path):
     path = tmp_path / "classes.yaml"
     path.write_text(FULL)
     space = read_class_file(path)
@@ -53,7 +53,7 @@ def test_the_order_of_a_trained_model():
     [
         ({"classes": ["sky", "road"]}, {0: 0, 1: 1, 255: 255}),
         ({"classes": ["sky", "road"], "ignore": 2}, {0: 0, 1: 1, 2: 255}),
-        # Binary masks: nothing is ignored.
+        # Binary masks: no label is ignored.
         ({"classes": [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]}, {0: 0, 255: 1}),
     ],
 )
@@ -96,12 +96,17 @@ def test_faults(content, message):
         parse_label_space(content, "c.yaml")
 
 
-def test_names_of_all_scripts():
-    names = ["straße", "道路", "پیاده\u200cرو", "rue\u00a0nord"]  # a joiner, a fixed space
+def test_names_in_any_script():
+    names = [
+        "straße",
+        "道路",
+        "پیاده\u200cرو",
+        "rue\u00a0nord",
+    ]  # with a joiner and a no-break space
     assert parse_label_space({"classes": names}, "c").classes == tuple(names)
 
 
-def test_all_faults_at_once_and_no_file(tmp_path):
+def test_all_faults_together_and_a_missing_file(tmp_path):
     content = {"classes": ["a", "a", 3], "ignore": "b", "extra": 0}
     assert len(faults_of(parse_label_space, content, "c")) == 4
     with pytest.raises(FileNotFoundError, match="file of classes not found"):
