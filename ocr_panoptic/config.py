@@ -13,16 +13,16 @@ from .config_rules import (
     ABOVE_0,
     ANY,
     DEVICE,
+    FROM_0,
     NORM,
     PLAIN_NAME,
+    SEED,
     SIZES,
     STEPS,
     Allowed,
     Condition,
     at_least,
-    at_most,
-    numbers_above,
-    numbers_from,
+    numbers,
     one_of,
     registered,
     share,
@@ -200,7 +200,7 @@ SECTIONS: dict[str, list[Key]] = {
         "1 trains all layers alike."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation does; otherwise directly to that size, as the other "
+        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as the other "
         "published codes do. Both are equal if sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
@@ -365,10 +365,10 @@ SECTIONS: dict[str, list[Key]] = {
         "over about 1 / (1 - DECAY) iterations."),
 ],
 "Evaluation and prediction": [
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], numbers_from(0),
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
         "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
         "all. `ocr-panoptic fit-merge` finds good values for this key and the next."),
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], numbers_from(0),
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], FROM_0,
         "Least number of pixels of a stuff segment for each semantic class (the first stands for "
         "things); [] for STUFF_AREA_LIMIT in all."),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
@@ -421,8 +421,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.AUG.FLIP", THEIRS, [AUGMENTED], ANY),
 ],
 "Detectron2's keys, as far as they are checked": [
-    # NumPy's seeds are below 2**32, and each process adds its rank.
-    Key("SEED", THEIRS, [], at_most(2**31 - 1, "or -1 for a random one")),
+    Key("SEED", THEIRS, [], SEED),
     Key("DATALOADER.NUM_WORKERS", THEIRS, [],
         at_least(0, "loads images in the training's own process")),
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
@@ -440,7 +439,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
     Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
-    Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
+    Key("MODEL.PIXEL_STD", THEIRS, [], numbers("above 0", lambda value: value > 0)),
     # This project's data have no proposals and no key points.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),

@@ -15,7 +15,7 @@ class Condition(NamedTuple):
     A setting of the config that a key needs to be read.
 
     Attributes:
-        text: words for messages, such as "MODEL.EMA.ENABLED True".
+        text: text for messages, such as "MODEL.EMA.ENABLED True".
         holds: function that returns whether a config has the setting.
         refuses: whether the key must keep its default if the setting is absent; otherwise a warning
             says that the key is not read.
@@ -93,24 +93,13 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
     )
 
 
-def at_most(most: int, otherwise: str) -> Allowed:
-    """Allow the numbers up to ``most``; ``otherwise`` names special values."""
-    return of_form(f"at most {most}, {otherwise}", lambda value: value <= most)
-
-
-def numbers_above(least: int) -> Allowed:
-    """Allow lists of numbers above ``least``."""
+def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
+    """Allow lists of the finite numbers that a function permits; ``which`` describes them."""
     return of_form(
-        f"a list of numbers above {least}",
-        lambda values: all(isinstance(v, int | float) and least < v < math.inf for v in values),
-    )
-
-
-def numbers_from(least: int) -> Allowed:
-    """Allow lists of numbers of at least ``least``."""
-    return of_form(
-        f"a list of numbers of at least {least}",
-        lambda values: all(isinstance(v, int | float) and least <= v < math.inf for v in values),
+        f"a list of numbers {which}",
+        lambda values: all(
+            isinstance(v, int | float) and v < math.inf and permits(v) for v in values
+        ),
     )
 
 
@@ -133,6 +122,9 @@ def _are_counts(values: Sequence) -> bool:
 
 
 ANY = of_form("", lambda value: True)
+FROM_0 = numbers("of at least 0", lambda value: value >= 0)
+# NumPy's seeds are below 2**32, and each process adds its rank.
+SEED = of_form("at most 2147483647, or -1 for a random one", lambda value: value < 2**31)
 ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")

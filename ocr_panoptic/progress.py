@@ -1,4 +1,4 @@
-"""Long loops: on several cores, with a bar on a terminal or a line each minute in a log."""
+"""Long loops on several cores, with a bar in a terminal or a line each minute in a log."""
 
 import logging
 import os
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from operator import length_hint
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -33,7 +34,7 @@ def with_progress(
         yield from tqdm(items, description, total=total, unit="image")
         return
     # A log would keep a bar as one long line, to which the next line is glued.
-    total, said = len(items) if total is None else total, time.monotonic()
+    total, said = length_hint(items) if total is None else total, time.monotonic()
     for done, item in enumerate(items, 1):
         yield item
         if time.monotonic() - said > SECONDS and done < total:

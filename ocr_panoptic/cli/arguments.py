@@ -4,9 +4,9 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import did_you_mean
@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
     A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: description of the command, shown as it is laid out.
+        description: description of the command, shown with its line breaks.
         fault: function that returns why the arguments do not fit together, or "".
     """
 
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
         self._fault = fault
         self._needs_model = False
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found = super().parse_args(args, namespace)
         if self._needs_model and not (found.config_file or found.weights):
             self.error(
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(fault)
         return found
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
         for word, after in zip(words, [*words[1:], None]):
@@ -184,10 +184,54 @@ class TrainingArguments(CommandParser):
             help="repeatable results on this machine from the config's SEED; slower on a GPU",
         )
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         for i in range(len(words) - 1):
             if words[i : i + 2] == ["--resume", "auto"]:
                 words[i : i + 2] = [_AUTO]
                 break
         return super().parse_known_args(words, namespace)
+
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
+
+
+def check_arguments(args: argparse.Namespace) -> "CfgNode":
+    """
+    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+
+    Some faults cannot be found without PyTorch; the command itself checks again.
+
+    Args:
+        args: arguments of a command that takes KEY VALUE ...
+
+    Returns:
+        the config before it is completed
+    """
+    from ocr_panoptic.config import check_values
+    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.formats.config_files import (
+        are_weights,
+        default_config,
+        merge_file,
+        merge_options,
+    )
+
+    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
+    if not weights and hasattr(args, "weights") and are_weights(config):
+        config, weights = "", config  # the weights hold the settings
+    merge_file(cfg, config)
+    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
+    if config or not weights:  # otherwise the weights hold the other settings
+        check_values(cfg, registries=False)
+    check_weights(weights or "")
+    return cfg
+
+
+def check_weights(weights: str) -> None:
+    """Refuse weights that are neither an address nor an existing file; "" passes."""
+    from ocr_panoptic.formats.config_files import check_weights_file
+
+    if weights and "://" not in weights:
+        check_weights_file(weights.partition("?")[0])  # options of Detectron2's checkpointer

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import TrainingArguments
-from .door import check_arguments
+from .arguments import TrainingArguments, check_arguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -60,13 +59,10 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine.complete_config import (
-        check_solver,
-        complete_config,
-        scaled_to_processes,
-    )
+    from ocr_panoptic.engine.complete_config import complete_config
     from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.run_check import check_run
+    from ocr_panoptic.engine.run_check import check_run, check_solver
+    from ocr_panoptic.engine.training import scaled_to_processes
 
     cfg = load_arguments(args)
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from .arguments import TrainingArguments
-from .door import check_arguments
+from .arguments import TrainingArguments, check_arguments
 from .train import function_arguments, launched
 
 

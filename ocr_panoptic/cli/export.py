@@ -16,8 +16,7 @@ from typing import Any
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser, path
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path
 
 PRECISIONS = ("float32", "int8")
 

@@ -11,8 +11,7 @@ the config OUTPUT_DIR/merge.yaml. Categories without a true segment are left out
 
 import argparse
 
-from .arguments import CommandParser
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -39,14 +38,17 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
-    from ocr_panoptic.workbench.comparing.kept_predictions import kept_predictions
-    from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+    from ocr_panoptic.workbench.comparing.merge_fit import (
+        fit_merge,
+        kept_predictions,
+        rules_fragment,
+    )
 
     opts = [*data_options(args.data), *args.opts]
     cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)
     kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
-    rows = [("as it is", before, before, None, "")]
+    rows: list[tuple] = [("as it is", before, before, None, "")]
     for fit in fits:
         interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
         rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))

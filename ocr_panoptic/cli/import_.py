@@ -119,4 +119,5 @@ def source(split: str, paths: list[Path]) -> "AnnotationSource":
 
     if len(paths) > 3:
         raise UserError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
-    return AnnotationSource(*paths)
+    images, labels = [*paths[1:], None, None][:2]
+    return AnnotationSource(paths[0], images, labels)

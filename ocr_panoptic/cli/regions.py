@@ -10,8 +10,7 @@ and written to OUTPUT_DIR/inference/<data set>/region_quality.json.
 
 import argparse
 
-from .arguments import CommandParser
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -25,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
+    from ocr_panoptic.evaluation.stored import evaluation_folder, write_region_quality
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)

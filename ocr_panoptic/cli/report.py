@@ -10,8 +10,7 @@ It shows metrics, pictures of a few images, the worst and the best images, class
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:

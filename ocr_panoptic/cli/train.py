@@ -14,8 +14,7 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import TrainingArguments
-from .door import check_arguments, check_weights
+from .arguments import TrainingArguments, check_arguments, check_weights
 
 
 def argument_parser() -> TrainingArguments:
@@ -46,13 +45,13 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.run_check import check_run_data
+    from ocr_panoptic.engine.run_check import check_start
     from ocr_panoptic.engine.setup import locked_folder, sole_run
 
     with sole_run():
         with faults_listed(cache_folder() / "faults.txt"):
             cfg, written = setup(args)
-            check_run_data(cfg, training=not args.eval_only)
+            check_start(cfg, args.resume, training=not args.eval_only)
         if args.eval_only:
             return Trainer.evaluate(cfg)
         with locked_folder(cfg.OUTPUT_DIR):
@@ -81,8 +80,8 @@ def train(
         config: file, or name of a config of the package.
         data: data files.
         output: folder of the run; by default the config's OUTPUT_DIR.
-        resume: whether to go on after the last checkpoint; with "auto", a training starts if there
-            is no checkpoint.
+        resume: whether to continue from the last checkpoint; with "auto", a training starts if
+            there is no checkpoint.
         overwrite: whether to start a new training in a folder with another training's checkpoints.
         num_gpus: processes on this machine. If there are several, new processes import the caller's
             program, which then needs ``if __name__ == "__main__":``.

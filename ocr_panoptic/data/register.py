@@ -107,10 +107,10 @@ def check_files(names: Iterable[str]) -> None:
     """Check that the files and folders of data sets exist, without reading them."""
     for name in names:
         if name in _registered:
-            files = map(str, _registered[name].files)
+            files = [str(file) for file in _registered[name].files]
         else:  # Detectron2's data set, or one with the same metadata
             metadata = MetadataCatalog.get(name)
-            files = (metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root"))
+            files = [metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root")]
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
         if lost:
             raise MissingFileError(

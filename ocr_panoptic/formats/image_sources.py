@@ -136,7 +136,7 @@ def read_items(
     items: Iterable[Item], image_format: str, channels: int = COLOURS
 ) -> Iterator[tuple[Item, np.ndarray | Exception]]:
     """
-    Yield the items of one input with their images, which are read in advance.
+    Yield the items of an input with their images, which are read in advance.
 
     Args:
         image_format: channel order, "BGR" or "RGB".

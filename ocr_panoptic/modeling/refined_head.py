@@ -5,7 +5,7 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 ``common_stride``.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from detectron2.config import CfgNode
@@ -13,14 +13,15 @@ from detectron2.layers import Conv2d
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.context_scheme import ContextScheme, run_part
 from ocr_panoptic.layers.conv import ConvNormReLU
-from ocr_panoptic.layers.recomputation import run_part
 from ocr_panoptic.layers.resize import one_hot_labels, resize
-from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
+
+if TYPE_CHECKING:
+    from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 
 class RefinedHead(nn.Module):

@@ -25,8 +25,8 @@ def instance_color(color: Color, index: int) -> Color:
     """Return the colour of the ``index``-th instance of a class: its hue at another lightness."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
-    rgb = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
-    return tuple(round(255 * c) for c in rgb)
+    red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:

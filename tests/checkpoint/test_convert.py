@@ -1,4 +1,4 @@
-"""Converted weights give the published logits, under settings that are asked for."""
+"""Converted weights give the published logits, and the tool asks for the settings they need."""
 
 import functools
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     """Through the files: published file -> tool -> MODEL.WEIGHTS -> logits, on 65 x 97 pixels."""
     this, source = CASES[case], CASES[case].source
     cfg, tensors, x, expected = make(case)
-    cfg.TEST.OPTIMIZED = False  # which rounds otherwise, see modeling/test_deploy.py
+    cfg.TEST.OPTIMIZED = False  # it rounds differently, see modeling/test_deploy.py
     file = write(tmp_path / "published.pth", tensors, this.prefix, wrap=this.prefix != "model.")
     suffix = ".safetensors" if source == "mmseg" else ".pth"
     cfg.MODEL.WEIGHTS = str(tmp_path / f"converted{suffix}")
@@ -53,10 +53,10 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.std() > 0.3  # not a constant map
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
-    # To labels as the published codes: authors' corners aligned; padding, on ADE20K, is cut off.
+    # Labels as in the published codes: corners aligned; padding, on ADE20K, cut off.
     padded = network_input(cfg, x).shape[2:]
     scores = F.interpolate(found[1], padded, mode="bilinear", align_corners=source != "mmseg")
-    model.network.inference.flip = False  # LIP is tested with mirrored images besides
+    model.network.inference.flip = False  # LIP's tests also average mirrored images
     labels = model([{"image": x}])[0]["labels"]
     assert torch.equal(labels, scores[0, :, :65, :97].argmax(0)) and len(labels.unique()) > 1
     printed = capsys.readouterr().out
@@ -70,8 +70,12 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
 @pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
 @torch.no_grad()
 def test_images_of_any_size(case, size):
-    """Converted logits equal the published network's. In float64, as norms of random weights fit
-    one size alone; what is left is the rounding of the biases that were folded."""
+    """
+    Converted logits equal the published network's at other sizes.
+
+    They are compared in float64, because the norms of random weights fit only one size. Rounding of
+    the folded biases is left.
+    """
     cfg, tensors, _, _ = make(case)
     x, weights = network_input(cfg, image(*size)), published.Weights(**CASES[case].norms)
     weights.tensors = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
@@ -85,7 +89,7 @@ def test_images_of_any_size(case, size):
     )
 
 
-# What the logits of one network owe to a key that shapes do not show.
+# Keys that shapes do not show, with another value each that changes the logits of a network.
 DETAILS = [
     ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
     ("hrnet W18, FullModel", "MODEL.PAD_TO_MULTIPLE", 0),
@@ -104,7 +108,7 @@ DETAILS = [
 
 @pytest.fixture(scope="module")
 def converted_file(tmp_path_factory) -> Callable[[str], dict]:
-    """Factory: the content of the file that the tool makes of the published one of a case."""
+    """Return a function that converts a case's published file and returns the content."""
 
     @functools.lru_cache(maxsize=1)
     def make_file(case: str) -> dict:
@@ -118,7 +122,7 @@ def converted_file(tmp_path_factory) -> Callable[[str], dict]:
 
 @pytest.mark.parametrize("case, key, value", DETAILS)
 def test_every_setting_matters_and_is_recorded(case, key, value, converted_file):
-    """Logits differ with another value of the key."""
+    """Another value of the key changes the logits, and the tool records the value."""
     cfg, _, x, (_, expected) = make(case)
     content = converted_file(case)
     cfg.merge_from_list([key, value])
@@ -131,9 +135,12 @@ def test_every_setting_matters_and_is_recorded(case, key, value, converted_file)
     assert (found - expected).abs().max() > 1e-3
 
 
-def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
-    """On 64 x 96 pixels; 65 x 97 have the same features with and without. The tool and an
-    evaluation refuse another setting."""
+def test_ceil_mode_is_demanded_and_matters_for_even_sides(tmp_path):
+    """
+    The tool and an evaluation refuse another setting.
+
+    It changes the features of 64 x 96 pixels, but not of 65 x 97.
+    """
     w, cfg = published.Weights(inplace_abn=True), load(R_101, *R50)
     x = image(64, 96)
     with torch.no_grad():
@@ -155,7 +162,7 @@ def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-# FACTS of the published codes: channels, mean and deviation of the pixels in 0..255 in this order.
+# Facts from the published codes: channel order, and pixel mean and deviation in 0..255.
 RGB = ("RGB", [255 * m for m in (0.485, 0.456, 0.406)], [255 * s for s in (0.229, 0.224, 0.225)])
 PREPROCESSING = {
     "openseg_R_101": ("BGR", [102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
@@ -166,7 +173,7 @@ PREPROCESSING = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_preprocessing(name):
-    """From the picture's file to the network's input."""
+    """The network's input is equal, from the file of a picture on."""
     cfg = load(name)
     cfg.INPUT.FIXED_SIZE, cfg.INPUT.MIN_SIZE_TEST = [], 0
     bgr = np.random.default_rng(0).integers(0, 256, (32, 64, 3), np.uint8)
@@ -190,8 +197,12 @@ def test_preprocessing(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_weights_need_is_asked_for(name):
-    """InPlaceABN aside, which only the file tells; shapes show the network and its channels."""
+def test_the_needed_settings_are_demanded(name):
+    """
+    The tool derives the network and its channels from shapes.
+
+    Only the file's names show InPlaceABN, so it is left out here.
+    """
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
     expected = Conversion(source, backbone, inplace_abn=source == "openseg").expected_settings()
@@ -254,7 +265,7 @@ NVIDIA, W18_COARSE = "nvidia_cityscapes", conversions.W18
 
 @pytest.fixture
 def network():
-    """Random weights, image and logits at a single scale."""
+    """Return random weights, an image and its logits at a single scale."""
     weights, x = published.Weights(), image(64, 128)
     with torch.no_grad():
         logits = published.nvidia_hmsa(weights, network_input(load(NVIDIA, *W18_COARSE), x))
@@ -270,8 +281,8 @@ def converted(folder, tensors, *opts):
     return cfg, build_trained_model(cfg).network
 
 
-def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path, capsys):
-    """No size is a multiple of 32 at any scale, and odd sides have no exact half."""
+def test_logits_equal_the_published_network_and_scales(network, tmp_path, capsys):
+    """At no scale is a size a multiple of 32, and odd sides have no exact half."""
     weights, x, expected = network
     cfg, model = converted(tmp_path, weights.tensors)
     assert model.hierarchy.scales == (2.0, 1.0, 0.5)
@@ -279,8 +290,8 @@ def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path,
         for ours, theirs in zip(model._scale(network_input(cfg, x)), expected, strict=True):
             assert theirs.std() > 0.05
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-        # In float64: norms of random weights fit one scale, and logits of others are in hundreds.
-        # What is left is the rounding of the biases that were folded.
+        # Float64, because norms of random weights fit only one scale and other scales give logits
+        # in the hundreds. Rounding of the folded biases is left.
         for name, tensor in weights.tensors.items():
             weights.tensors[name] = tensor.double() if tensor.is_floating_point() else tensor
         model.double()
@@ -294,7 +305,7 @@ def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path,
 
 
 def test_a_network_without_attention(network, tmp_path):
-    """HRNet-OCR before its training with attention, and files that do not fit the config."""
+    """HRNet-OCR before its training with attention converts; files of other configs are refused."""
     weights, x, expected = network
     plain = {k: v for k, v in weights.tensors.items() if not k.startswith("scale_attn")}
     off = ("MODEL.HMSA.ENABLED", "False", "TEST.SCALES", "[1.0]")

@@ -1,4 +1,4 @@
-"""The package as people install it: a wheel, without the checkout, from an empty folder."""
+"""The package as people install it: as a wheel, used in an empty folder without the checkout."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from support.tiny_runs import ROOT, TINY, TINY_OCR, images_of
 
 CONFIG = "quick_schedules/semantic_ocr_R_18_scenes"
 NEEDED = ("ocr_panoptic", "configs", "setup.py", "pyproject.toml", "README.md", "LICENSE")
-# In one process, as the imports take longest.
+# All calls share one process, because the imports take longest.
 USE = """
 import sys
 import ocr_panoptic

@@ -1,4 +1,4 @@
-"""Panoptic-FPN + OCR on miniatures of Cityscapes and ADE20K, from their files to predictions."""
+"""Panoptic-FPN + OCR on miniatures of Cityscapes and ADE20K, from files to predictions."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ CROPS = ("INPUT.CROP.SIZE", "[32, 64]", "INPUT.MIN_SIZE_TRAIN", "(32, 128)")
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, make_args):
-    """Factory: train a config an iteration and evaluate it on data sets; the folder of results."""
+    """Return a function that trains and evaluates, and returns the folder of the results."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
 
     def run(config: str, tests: tuple[str, ...], *opts: object) -> Path:
@@ -68,8 +68,8 @@ def check_predictions(folder: Path, release: str) -> list[dict]:
 
 
 @pytest.mark.slow
-def test_cityscapes_and_its_server_that_keeps_the_truth(run, tmp_path):
-    """Predictions of the test split have the server's ids of images and categories."""
+def test_cityscapes_and_predictions_for_its_server(run, tmp_path):
+    """Predictions for the test split have the server's ids of images and categories."""
     trees.write_cityscapes(tmp_path)
     path = tmp_path / "cityscapes/leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png"
     trees.write_image(path, np.random.default_rng(0))

@@ -1,4 +1,4 @@
-"""train_net.py on tiny data: training, evaluation, several processes, equal runs of a seed."""
+"""train_net.py on tiny data: training, evaluation, several processes, equal runs for a seed."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 
 def training_log(folder: Path) -> dict:
-    """All scalars that a run has written to its metrics.json."""
+    """Return all scalars in a run's metrics.json."""
     lines = (folder / "metrics.json").read_text().splitlines()
     return {name: value for line in lines for name, value in json.loads(line).items()}
 
@@ -42,7 +42,7 @@ def evaluation(folder: Path) -> dict:
 
 
 def same(a: dict, b: dict) -> None:
-    """Return whether metrics are equal up to float noise, with null at the same places."""
+    """Check that metrics are equal up to rounding, with null in the same places."""
     assert a.keys() == b.keys()
     for task in a.keys() - {"run"}:
         assert a[task].keys() == b[task].keys()
@@ -50,7 +50,7 @@ def same(a: dict, b: dict) -> None:
             assert value == (None if b[task][name] is None else pytest.approx(b[task][name])), name
 
 
-def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
+def test_a_run_and_its_files(trained, make_args, tmp_path):
     trained()
     run = tmp_path / "run"
     log = training_log(run)
@@ -72,10 +72,10 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
     assert float(rows["sky"]["PQ"]) == metrics["panoptic_seg"]["PQ-sky"]
     assert not (run / "inference/tiny_val/panoptic_predictions.json").exists()
 
-    # The saved weights give the same metrics again, and only strangers to them do not load.
+    # The saved weights give the same metrics again; only weights of other settings do not load.
     weights = str(run / "model_final.pth")
     other = str(run / "again")
-    # What only training needs does not matter.
+    # Settings that only a training needs do not matter.
     training = ["DATASETS.TRAIN", "('moved_away',)", "SOLVER.AMP.ENABLED", True]
     training += ["SOLVER.ACCUMULATION_STEPS", 3]
     opts = ["MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training]
@@ -90,8 +90,8 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
         main(make_args(*other, flags=("--eval-only",)))
 
 
-def test_what_a_result_says_about_its_run():
-    """The hash covers the settings, not the folder; the device is named."""
+def test_facts_about_a_run_in_its_results():
+    """The hash covers the settings, but not the folder; the device is named."""
 
     model = nn.Linear(2, 1)
 
@@ -147,7 +147,7 @@ def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
     "start, opts, config", [(torchrun, [], OCR_CONFIG), (run, TINY_SEMANTIC, SEMANTIC_CONFIG)]
 )
 def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
-    """Two processes of torchrun train together and evaluate like a single process."""
+    """Two processes of torchrun train together, and evaluate like a single process."""
     args = make_args(*opts, config=config)
     folder = tmp_path / "run"
     assert start(["--config-file", args.config_file, *args.opts], folder, processes=2) == 0
@@ -161,7 +161,7 @@ def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
 @pytest.mark.gpu
 @pytest.mark.parametrize("before, after", [(True, True), (False, True), (True, False)])
 def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after):
-    """Trains and evaluates; the loss scale is resumed, and a run may change its mind."""
+    """The loss scale is resumed, and a resumed run may change its precision."""
     main(make_args("MODEL.DEVICE", "cuda", "SOLVER.AMP.ENABLED", before))
     weights = tmp_path / "run/model_final.pth"
     scaler = torch.load(weights, weights_only=True)["trainer"]["_trainer"].get("grad_scaler")
@@ -178,7 +178,7 @@ def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after)
 
 
 def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
-    """The tiny data set with its truth reduced: only stuff, or only void in all but one image."""
+    """Write the tiny data set with less truth: only stuff, or only void in all but one image."""
     splits = {}
     for split in ("train", "val"):
         raw = tiny_root / "tiny/raw" / split
@@ -202,16 +202,14 @@ def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
 
 
 @pytest.mark.parametrize("keep", ["stuff", "one image"])
-def test_images_without_things_or_with_nothing_but_void(
-    tiny_root, make_args, tmp_path, monkeypatch, keep
-):
+def test_images_without_things_or_with_only_void(tiny_root, make_args, tmp_path, monkeypatch, keep):
     spoiled(tiny_root, tmp_path, keep)
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
     main(make_args())
     metrics = evaluation(tmp_path / "run")
     assert metrics["panoptic_seg"]["PQ_st"] is not None
     if keep == "stuff":
-        assert metrics["bbox"]["AP"] is None  # no truth, no AP
+        assert metrics["bbox"]["AP"] is None  # without truth there is no AP
     cfg = load_config(str(tmp_path / "run/config.yaml"), [])
     complete_config(cfg)
     trained_on = len(Trainer.build_test_loader(cfg, "tiny_train").dataset)
@@ -220,7 +218,7 @@ def test_images_without_things_or_with_nothing_but_void(
 
 @pytest.mark.parametrize("scheme", ["OCR", "none"])
 def test_a_semantic_run(trained, tmp_path, scheme):
-    """Another config is the only difference."""
+    """The semantic run differs only in its config."""
     trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
     folder = tmp_path / "run"
     assert {"loss_sem_seg", "loss_sem_seg_coarse"} <= training_log(folder).keys()
@@ -248,15 +246,15 @@ def test_a_run_of_segfix(data, tiny_data, tmp_path):
 
 
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
-NETWORK = [  # differs from TINY_SEMANTIC
+NETWORK = [  # differences from TINY_SEMANTIC
     *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
     *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
 ]
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
-def test_training_and_evaluation_go_on_from_converted_weights(tiny_data, make_args, tmp_path):
-    """For the nine classes of the tiny data."""
+def test_converted_weights_are_trained_and_evaluated(tiny_data, make_args, tmp_path):
+    """The tiny data have nine classes."""
     weights, converted = Weights(), tmp_path / "converted.pth"
     with torch.no_grad():
         mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 9)
@@ -270,8 +268,8 @@ def test_training_and_evaluation_go_on_from_converted_weights(tiny_data, make_ar
     trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
     started = torch.load(converted, weights_only=True)["model"]
     name = "sem_seg_head.context.g.weight"
-    assert torch.equal(trained[name], started[name])  # with a rate of 0: started from it
-    # What it was converted for stays with the weights that were trained from it.
+    assert torch.equal(trained[name], started[name])  # a rate of 0 leaves the first weights
+    # The record of the conversion stays with the weights trained from it.
     opts[-1] = tmp_path / "run/model_final.pth"
     main(make_args(*opts, config=config, flags=("--eval-only",)))
     assert evaluation(tmp_path / "run")["sem_seg"]["mIoU"] is not None
@@ -283,7 +281,7 @@ def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
-    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
+    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # it would ask the GPU
     box, mask = (f"MODEL.ROI_{head}_HEAD.POOLER_SAMPLING_RATIO" for head in ("BOX", "MASK"))
     opts, flags = ["MODEL.DEVICE", "cuda"], ("--deterministic",)
     with pytest.raises(ValueError, match=f"on a GPU .* Set {box} 2 {mask} 2,"):
@@ -297,8 +295,11 @@ def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypa
 
 
 def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):
-    """Random crops and flips, dropout, two worker processes; compared to the last bit. Panoptic
-    runs are compared in tests/cli/test_functions.py."""
+    """
+    Runs with random crops, flips, dropout and two workers are equal to the last bit.
+
+    tests/cli/test_functions.py compares panoptic runs.
+    """
     runs = []
     for name, seed in (("a", 3), ("b", 3), ("another seed", 4)):
         opts = ["OUTPUT_DIR", tmp_path / name, "SEED", seed, "DATALOADER.NUM_WORKERS", 2]
@@ -318,7 +319,7 @@ PPM = (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM")
 @pytest.mark.parametrize(
     "config, opts, expected",
     [(OCR_CONFIG, (), PANOPTIC), (SEMANTIC_CONFIG, PPM, SEMANTIC)],
-    ids=["panoptic", "semantic"],  # folders of their own, as Detectron2 keeps log files open
+    ids=["panoptic", "semantic"],  # separate folders, because Detectron2 keeps log files open
 )
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
     """Loading only backbone weights gives the longest table."""

@@ -1,4 +1,4 @@
-"""docs/context_schemes.md lists every scheme, and its example of a scheme of one's own runs."""
+"""docs/context_schemes.md lists every scheme, and its example of a new scheme runs."""
 
 import re
 import sys
@@ -24,7 +24,7 @@ ROWS = {name: (cls, takes) for name, cls, takes in re.findall(
 
 @pytest.fixture
 def example(monkeypatch) -> type[ContextScheme]:
-    """The three code blocks of the document: the file, its import and its line, put in place."""
+    """Return the example's scheme, with the three code blocks of the document put in place."""
     file, statement, line = re.findall(r"```python\n(.*?)```", DOC, re.S)
     name = re.match(r"from ([\w.]+) import", statement)[1]
     module = ModuleType(name)
@@ -59,8 +59,11 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
-    """Class, and what it takes; z depends on m if and only if the scheme says so. The class is
-    known unbuilt, and every ReLU and norm is the config's."""
+    """
+    The row has the right class and inputs; z depends on m only if the scheme says so.
+
+    The class is known without building a model. Every ReLU and norm follows the config.
+    """
     assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
     opts = ("MODEL.OCR.NEGATIVE_SLOPE", 0.5, "MODEL.OCR.NORM", "FrozenBN")
     cfg = make_cfg("MODEL.CONTEXT.NAME", name, *opts)

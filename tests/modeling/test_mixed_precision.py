@@ -10,7 +10,7 @@ from support.segmentors import make_batch, make_cfg
 
 
 def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.Tensor]:
-    """Return the semantic losses, of Panoptic-FPN too, the boxes of which are none of float64."""
+    """Return the semantic losses; Panoptic-FPN's boxes are left out, because they need float32."""
     if "instances" not in examples[0]:
         return model(examples)
     labels = torch.stack([example["sem_seg"] for example in examples])
@@ -21,8 +21,12 @@ def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.T
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "cross_entropy", "ohem"])
 def test_losses_and_gradients(small_cfg, batch, kind):
-    """In channels-last memory, those of float64 are equal up to its rounding. In bfloat16, losses
-    of all parts are near those of float32, and reach every parameter of the head."""
+    """
+    Losses and gradients hold in channels-last memory and in bfloat16.
+
+    In channels-last memory, float64 values are equal up to rounding. In bfloat16, the losses of all
+    parts are near the float32 losses, and reach every parameter of the head.
+    """
     torch.manual_seed(0)
     is_panoptic, found = kind == "panoptic", []
     cfg = small_cfg() if is_panoptic else make_cfg("MODEL.SEM_SEG_HEAD.LOSS_TYPE", kind)

@@ -16,7 +16,7 @@ def test_the_truth_is_no_scheme_of_panoptic_fpn(small_cfg):
 
 
 def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
-    """PanopticFPN pads the labels of the smaller image by the head's ignored label, not a class."""
+    """PanopticFPN pads the labels of the smaller image with the head's ignored label."""
     model = build_model(small_cfg("ocr")).train()
     head, seen = model.sem_seg_head, []
     losses = head.losses
@@ -49,9 +49,9 @@ def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     parts = [n for n, _ in model.sem_seg_head.named_parameters()]
     assert all(model.sem_seg_head.get_parameter(n).grad is not None for n in parts)
     with torch.no_grad():
-        model.sem_seg_head.refined_predictor.bias[0] -= 10  # class 0 is "things": ask for stuff
+        model.sem_seg_head.refined_predictor.bias[0] -= 10  # class 0 is "things"; stuff should win
         output = model.eval()(records[:1])[0]
-    # The refined prediction of this scheme is what the panoptic map's stuff comes from.
+    # The panoptic map's stuff comes from this scheme's refined prediction.
     semantic = output["sem_seg"].argmax(0)
     panoptic, segments = output["panoptic_seg"]
     assert output["sem_seg"].shape == (4, *size) and panoptic.shape == size

@@ -58,8 +58,8 @@ def test_the_copy_for_inference_is_equal(name, timm_cfg):
 @pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("multiple, is_even", [(0, True), (1, False)])
-def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple, is_even):
-    """A semantic model at stride 16, on windows of several scales, none of a fitting size."""
+def test_same_padding_is_constant_if_images_are_padded_to_multiples(multiple, is_even):
+    """A semantic model at stride 16 sees windows of several scales, whose sizes do not fit."""
     cfg = make_cfg(
         *("MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.OUTPUT_STRIDE", 16),
         *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.6']"),
@@ -94,8 +94,8 @@ def vit_cfg(small_cfg):
 
 
 @torch.no_grad()
-def test_the_pyramid_is_detectron2s_on_the_map_of_the_block(vit_cfg):
-    """Detectron2's own pyramid, built for its own ViT, with the same weights."""
+def test_the_pyramid_equals_detectron2s(vit_cfg):
+    """The reference is Detectron2's own pyramid, built for its own ViT, with equal weights."""
     torch.manual_seed(0)
     backbone = build_backbone(vit_cfg("MODEL.FPN.NORM", "")).eval()  # LN, as with LN
     reference = SimpleFeaturePyramid(
@@ -183,7 +183,7 @@ FPN, SIMPLE = (f"build_timm_{kind}_backbone" for kind in ("fpn", "simple_fpn"))
         (SIMPLE, "test_vit", (), r"\['res2'.*\]; .* the last one, \['blocks.5'\]"),
     ],
 )
-def test_what_a_pyramid_cannot_stand_on(builder, name, opts, message, small_cfg):
+def test_networks_without_a_pyramid(builder, name, opts, message, small_cfg):
     names = "MODEL.BACKBONE.NAME", builder, "MODEL.TIMM.NAME", name, "MODEL.TIMM.NORM", "BN"
     with pytest.raises(ValueError, match=message):
         build_backbone(small_cfg("ocr", *map(str, (*names, *opts))))

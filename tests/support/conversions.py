@@ -28,12 +28,14 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 class Case(NamedTuple):
     """
+    A published network in a small size.
+
     Attributes:
-        config: of published_files.py.
+        config: name in published_files.py.
         opts: KEY VALUE ... for this size.
-        network: of published_networks.py.
-        norms: options of its weights.
-        prefix: in front of the names in the file.
+        network: function in published_networks.py.
+        norms: options of the network's weights.
+        prefix: prefix of the names in the file.
     """
 
     config: str
@@ -44,7 +46,7 @@ class Case(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The value of --from."""
+        """Return the value of --from."""
         return self.config.partition("_")[0]
 
 
@@ -75,7 +77,7 @@ CASES = {
 
 
 def load(name: str, *opts: str) -> CfgNode:
-    """The config that a file's weights need, with overrides."""
+    """Return the config that a file's weights need, with overrides."""
     cfg = FILES[name].load("MODEL.DEVICE", "cpu", *opts)
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.SEGFIX):
         node.NORM = "BN"
@@ -87,7 +89,7 @@ def image(height: int = 65, width: int = 97) -> Tensor:
 
 
 def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
-    """Normalised by hand, [1, 3, H, W]; openseg.pytorch pads to multiples of 8 on ADE20K."""
+    """Normalise an image by hand to [1, 3, H, W]; openseg.pytorch also pads it on ADE20K."""
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
     bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
     x = (x - mean[:, None, None]) / std[:, None, None]
@@ -105,7 +107,7 @@ def _make_once(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Ten
 
 
 def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
-    """Config, published state dict, image, and (coarse, final) logits of the published network."""
+    """Return config, published state dict, image, and the published (coarse, final) logits."""
     cfg, *others = _make_once(case)
     return cfg.clone(), *others
 

@@ -1,9 +1,10 @@
-"""The published OCR networks by plain functional calls over their own state dicts.
+"""
+The published OCR networks, as plain functional calls over their own state dicts.
 
-Written from the published codes' layers and key names, and free of this project's modules. A
-network's state dict is made while its forward pass asks for tensors, so names and shapes are those
-that it uses; norms get statistics near those of their input, so that activations keep their size
-through a hundred layers.
+They follow the published codes' layers and key names, without this project's modules. The forward
+pass makes a network's state dict as it asks for tensors, so names and shapes are exactly those in
+use. Norms get statistics near their input's, so that activations keep their size through a
+hundred layers.
 """
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor
 
 class Weights:
     """
+    Random weights, made as they are asked for.
+
     Args:
-        inplace_abn: norms scale by |w| + 1e-5, have no counter, and the heads' ReLUs leak.
-        mixed: the same of the backbone's norms only.
-        nested: the norm in a head's conv-norm-ReLU is ``1.0`` in a Sequential of its own, not
-            ``1``.
+        inplace_abn: whether norms scale by |w| + 1e-5 and have no counter, and the heads' ReLUs
+            leak.
+        mixed: whether only the backbone's norms are so.
+        nested: whether the norm in a head's conv-norm-ReLU is ``1.0``, in a separate Sequential,
+            instead of ``1``.
     """
 
     def __init__(
@@ -82,11 +86,14 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
 
 
 def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
-    """Stages 3 and 4 at stride 8: their first blocks have dilation 1 and 2, the others 2 and 4.
+    """
+    Compute stages 3 and 4 at stride 8.
+
+    Their first blocks have dilation 1 and 2, the other blocks 2 and 4.
 
     Args:
         depth: 50 or 101.
-        stem: (conv, norm, channels) of each of the three convolutions.
+        stem: (conv, norm, channels) for each of the three convolutions.
     """
     for i, (conv, norm, channels) in enumerate(stem):
         x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
@@ -120,11 +127,11 @@ def wide_block(w: Weights, x, name):
 
 def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
-    HRNet-W18.
+    Compute an HRNet-W18.
 
     Args:
-        enlarge: (coarse map, ratio of strides, size of the fine map) -> map of this size.
-        small: half the blocks, and fewer modules.
+        enlarge: function (coarse map, ratio of strides, size of the fine map) -> map of this size.
+        small: whether to have half the blocks, and fewer modules.
 
     Returns:
         the maps of the four branches
@@ -144,7 +151,7 @@ def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
 
 
 def hrnet2x(w: Weights, x, prefix, enlarge):
-    """``HighResolutionNext`` of width 20: five branches, from stride 2 on."""
+    """Compute ``HighResolutionNext`` with width 20: five branches, from stride 2 on."""
     branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
     for stage, count in enumerate((1, 1, 4, 3), start=1):
         width = 128 if stage == 1 else 20
@@ -211,7 +218,7 @@ def enlarge_twice(x, factor, size):
 
 
 def object_context(x, m, phi, psi, delta, rho):
-    """The spatial gather and the scaled relation."""
+    """Compute the spatial gather and the scaled relation."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
@@ -222,13 +229,13 @@ def object_context(x, m, phi, psi, delta, rho):
 
 
 def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
-    """A conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
+    """Return a conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
     norm = f"{name}.{i + 1}" + ".0" * w.nested
     return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
 
 
 def authors_context(w: Weights, x, m, name, **options):
-    """The names of openseg.pytorch and HRNet-OCR: an ``nn.Sequential`` for each transform."""
+    """Compute OCR with openseg.pytorch's and HRNet-OCR's names: a Sequential per transform."""
     channels, block = x.shape[1], f"{name}.object_context_block"
 
     def layer(role, i, channels):
@@ -291,7 +298,7 @@ def openseg_hrnet(w: Weights, x, classes=19, *, small=True):
 
 
 def openseg_segfix(w: Weights, x, backbone):
-    """Logits of away from and near a boundary, and of the eight directions."""
+    """Return logits of (inside, boundary), and logits of the eight directions."""
     features = concatenated(backbone(w, x, "backbone.", enlarge_aligned), True)
 
     def head(name, classes):
@@ -303,7 +310,7 @@ def openseg_segfix(w: Weights, x, backbone):
 
 
 def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
-    """``seg_hrnet_ocr``: biases in front of two norms, none inside the OCR module."""
+    """Compute ``seg_hrnet_ocr``: biases before two norms, none inside the OCR module."""
     features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
     m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
     m = w.conv(m, "aux_head.3", classes, bias=True)
@@ -315,8 +322,9 @@ def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
 
 def nvidia_hmsa(w: Weights, x, classes=19):
     """
-    One scale of NVIDIA's multi-scale network: HRNet-OCR, and the attention from the augmented
-    representations.
+    Compute one scale of NVIDIA's multi-scale network.
+
+    It is HRNet-OCR, with attention from the augmented representations.
 
     Returns:
         coarse logits, refined logits, attention
@@ -341,7 +349,7 @@ def nvidia_hmsa(w: Weights, x, classes=19):
 
 
 def nvidia_scales(w: Weights, x, scales):
-    """Logits of several scales, blended from the largest to the smallest: [N, K, H, W]."""
+    """Return the logits of several scales, blended from largest to smallest, [N, K, H, W]."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]

@@ -13,9 +13,8 @@ from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL, read_panoptic_png
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.labels import THINGS_LABEL
 
 from .annotations import (
     Category,
@@ -55,7 +54,12 @@ class PanopticSource:
     order: tuple[list[str], list[str]] | None = None
 
     def __call__(self) -> list[dict]:
-        kinds = kinds_of(self.categories())
+        metadata = panoptic_metadata(self.categories())
+        kinds = {
+            category: (label, kind == "thing")
+            for kind in ("stuff", "thing")
+            for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
+        }
         records = [self.record(image, kinds) for image in self.images()]
         # Detectron2 packs the records; a large JSON would stay in each process's memory beside
         # them.
@@ -96,7 +100,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return the record of an image; ``kinds`` is the result of :func:`kinds_of`."""
+        """Return the record of an image; ``kinds``: category id -> (label, is it a thing?)."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -170,13 +174,3 @@ def read_split(split: PanopticSplit) -> PanopticJson:
                 "file are relative to it."
             )
     return read_panoptic_json(split.annotations)
-
-
-def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:
-    """Return category id -> (contiguous id, whether it is a thing)."""
-    metadata = panoptic_metadata(categories)
-    return {
-        category: (label, isthing)
-        for kind, isthing in (("stuff", False), ("thing", True))
-        for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
-    }

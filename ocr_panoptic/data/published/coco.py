@@ -1,5 +1,5 @@
 """
-COCO 2017 for Panoptic-FPN, read as it is downloaded.
+COCO 2017 for Panoptic-FPN, read from its downloaded files.
 
 Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its
 ``datasets/prepare_panoptic_fpn.py`` writes. Under the same names, this module derives labels from

@@ -140,7 +140,7 @@ class PanopticRelease:
         num_images: number in the release; another number gives a warning.
         image_suffix, png_suffix: ends of the file names; the rest is the image's id.
         categories: categories of the segments.
-        kind_of: segment id -> category and iscrowd.
+        kind_of: function: segment id -> category and iscrowd.
         read_segments: see :class:`.PanopticSource`.
         hint: advice if a folder is missing.
     """
@@ -229,8 +229,8 @@ class ReleaseSource(PanopticSource):
 
     def _pngs(self, name: str) -> tuple[str, str]:
         """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
-        folders = self.split.segments, self.split.annotations
-        return tuple(os.path.join(folder, name) for folder in folders)
+        split = self.split
+        return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
     def categories(self) -> list[Category]:
         return self.release.categories

@@ -35,8 +35,8 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
         files = [*vars(source.split).values(), source.instances_json]
         register(name, root / "coco", source, source.metadata(), files, replaces=True)
     for name in PANOPTIC_RELEASES:
-        source = release_source(name, root)
-        register(name, root, source, source.metadata(), vars(source.split).values())
+        release = release_source(name, root)
+        register(name, root, release, release.metadata(), vars(release.split).values())
 
 
 KNOWN.append(register_published)

@@ -49,10 +49,10 @@ class ServerSplit:
 def cityscapes_test_images(folder: Path) -> list[dict]:
     """Return records of all images in the folder, with the ids that the server uses."""
     hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
-    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).pairs()
+    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).unlabelled()
     return [
         {"file_name": str(image), "image_id": image.name.removesuffix(CITYSCAPES_SUFFIX)}
-        for image, _ in images
+        for image in images
     ]
 
 

@@ -17,12 +17,11 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ResizedCrop
-from ocr_panoptic.data.orientation import colours, mirrors, turns
+from ocr_panoptic.data.image_input import ResizedCrop, colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
-INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
+INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 def build_semantic_augmentation(
@@ -35,7 +34,7 @@ def build_semantic_augmentation(
     colours. In tests, the image is only resized, if the config says so.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image.
+        flip_pairs: pairs of labels to swap in a mirrored image.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -135,7 +134,7 @@ class RandomScaleAspect(T.Augmentation):
         self,
         scale_range: Sequence[float],
         aspect_range: Sequence[float],
-        interpolation: int = Image.BICUBIC,
+        interpolation: int = Image.Resampling.BICUBIC,
     ):
         super().__init__()
         self._init(locals())

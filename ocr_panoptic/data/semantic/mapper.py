@@ -120,7 +120,7 @@ class SemanticDatasetMapper:
 
     def _labels(self, record: dict) -> np.ndarray:
         """Return the training labels, uint8 [H, W]."""
-        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
+        label_map = self.label_maps.get(record.get("dataset_name", ""), self.identity)
         labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)
         return labels

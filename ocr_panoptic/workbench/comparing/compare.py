@@ -1,7 +1,7 @@
-"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
+"""Compares heads on a data set: a config's head and standard heads, with equal trainings."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
         own += _features_of_both(cfg) if own else ()
-        own += _supervision(cfg) if name == "OCR" else ()
+        if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
+            own += ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
         other = load_config(str(config), [*opts, *own])
         if name == OURS or other != cfg:
             unread = () if name == OURS else defaults_of_unread(other)
@@ -68,11 +69,6 @@ def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
     return ("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*names]))
 
 
-def _supervision(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the override that gives the regions of published OCR a loss if the config has none."""
-    return () if cfg.MODEL.OCR.COARSE_LOSS_WEIGHT else ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
-
-
 def comparison_report(study: Study, records: Records) -> str:
     """
     Return a Markdown table of the heads, and a Markdown table of the classes.
@@ -81,7 +77,7 @@ def comparison_report(study: Study, records: Records) -> str:
     has the gains.
     """
     metric = study.metrics[0]
-    over = gains_of_ours(records, lambda run: run["metrics"].get(metric))
+    over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])
     heads = []
     for name in study.systems:
         runs = [run for run in records if run["system"] == name]
@@ -100,7 +96,7 @@ def comparison_report(study: Study, records: Records) -> str:
     names = dict.fromkeys(name for run in records for name in class_values(run, metric))
     classes = []
     for c in names:
-        of_class = gains_of_ours(records, lambda run, c=c: class_values(run, metric).get(c))
+        of_class = gains_of_ours(records, [class_values(run, metric).get(c) for run in records])
         gains = {name: gain_text(of_class.get(name)) for name in over}
         classes.append({"ours above, of class": c, **gains})
     note = (
@@ -120,7 +116,8 @@ def verdict(study: Study, records: Records) -> str:
     lines = []
     for metric in study.metrics:
         parts = []
-        for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
+        values = [run["metrics"].get(metric) for run in records]
+        for name, i in gains_of_ours(records, values).items():
             judged = "(no interval from one seed)" if i.half is None else f"{i.ends} {_word(i)}"
             parts.append(f"{name} {i.mean:+.2f} {judged}")
         if parts:
@@ -131,18 +128,20 @@ def verdict(study: Study, records: Records) -> str:
 def _word(interval: Interval) -> str:
     if interval.excludes_zero:
         return "better" if interval.mean > 0 else "worse"
-    is_level = abs(interval.mean) + interval.half <= LEVEL
+    is_level = interval.half is not None and abs(interval.mean) + interval.half <= LEVEL
     return "level" if is_level else "undecided: more seeds"
 
 
-def gains_of_ours(
-    records: Records, value: Callable[[Mapping[str, Any]], float | None]
-) -> dict[str, Interval]:
-    """Return the gain of "ours" over each other head, from the seeds with runs of both heads."""
-    values = {(run["system"], run["seed"]): value(run) for run in records}
+def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
+    """
+    Return the gain of "ours" over each other head, from the seeds with runs of both heads.
+
+    ``values`` has the value of each run.
+    """
+    by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}
-    for (name, seed), other in values.items():
-        own = values.get((OURS, seed))
+    for (name, seed), other in by_run.items():
+        own = by_run.get((OURS, seed))
         if name != OURS and own is not None and other is not None:
             differences.setdefault(name, []).append(own - other)
     return {name: Interval.of(found) for name, found in differences.items()}

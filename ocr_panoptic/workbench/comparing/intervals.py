@@ -29,7 +29,9 @@ class Interval:
 
     @property
     def ends(self) -> str:
-        """Return both ends as text, "[-0.10, +0.30]". The interval must have ``half``."""
+        """Return both ends as text, "[-0.10, +0.30]", or "" if one value gives no interval."""
+        if self.half is None:
+            return ""
         return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
 
     @property
@@ -64,4 +66,4 @@ def gain_text(interval: Interval | None) -> str:
         return ""
     mean = f"{interval.mean:+.2f}"
     mean = f"**{mean}**" if interval.excludes_zero else mean
-    return mean if interval.half is None else f"{mean} {interval.ends}"
+    return f"{mean} {interval.ends}".rstrip()

@@ -1,5 +1,5 @@
 """
-A fit of the panoptic merge's constants: which values give the highest PQ?
+Fits the constants of the panoptic merge: which values give the highest PQ?
 
 Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
 split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
@@ -13,19 +13,95 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 
+from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
 
-from .kept_predictions import KeptPredictions
-from .merge_replay import Rules, replay
+from .merge_replay import KeptImage, Rules, keep_image, replay
 
 FOLDS = 5
 SWEEPS = 2
 OVERLAPS = [round(0.1 * i, 1) for i in range(1, 11)]
 SCORES = [round(0.05 * i, 2) for i in range(1, 20)]
 AREAS = [0.0, *(4.0**i for i in range(2, 9))]
+
+
+class KeptPredictions(NamedTuple):
+    """
+    The predictions for a data set of T thing classes, L semantic labels and C categories.
+
+    Attributes:
+        images: images in the order of the data set.
+        categories: position among the C categories for each thing class, then for each semantic
+            label, int64 [T + L]; -1 for the label that stands for things.
+        things: number T of thing classes.
+        num_categories: number C of categories.
+    """
+
+    images: list[KeptImage]
+    categories: np.ndarray
+    things: int
+    num_categories: int
+
+
+def kept_predictions(cfg: CfgNode) -> KeptPredictions:
+    """Predict DATASETS.TEST[0] by a completed config's model with its trained MODEL.WEIGHTS."""
+    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+        raise UserError(
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
+            "merge to fit"
+        )
+    if not name or not MetadataCatalog.get(name).get("panoptic_json"):
+        raise UserError(
+            f"{name or 'DATASETS.TEST'} has no panoptic truth to fit a merge to; set DATASETS.TEST "
+            "to a validation split with annotations"
+        )
+    metadata = MetadataCatalog.get(name)
+    truth = PanopticTruth(metadata)
+    keeper = _Keeper(truth)
+    inference_on_dataset(build_trained_model(cfg), Trainer.build_test_loader(cfg, name), keeper)
+    position = {category["id"]: i for i, category in enumerate(truth.categories)}
+    positions = []
+    things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
+    for kind, count in (("thing", things), ("stuff", labels)):
+        ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
+        of_class = {contiguous: position.get(category, -1) for category, contiguous in ids.items()}
+        positions += [of_class.get(i, -1) for i in range(count)]
+    return KeptPredictions(keeper.images, np.array(positions), things, len(truth.categories))
+
+
+class _Keeper(DatasetEvaluator):
+    def __init__(self, truth: PanopticTruth):
+        self._truth = truth
+        self._categories = [category["id"] for category in truth.categories]
+        self.reset()
+
+    def reset(self) -> None:
+        self.images: list[KeptImage] = []
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        for input_, output in zip(inputs, outputs, strict=True):
+            truth, instances = self._truth[input_["image_id"]], output["instances"].to("cpu")
+            instances = instances[torch.argsort(-instances.scores)]
+            kept = keep_image(
+                instances.scores.numpy(),
+                instances.pred_classes.numpy(),
+                instances.pred_masks.to(torch.bool).numpy(),
+                output["labels"].cpu().numpy(),
+                truth.ids,
+                truth.segments,
+                self._categories,
+            )
+            self.images.append(kept)
 
 
 class MergeFit(NamedTuple):
@@ -70,13 +146,13 @@ def fit_merge(
     fold = np.arange(len(kept.images)) * folds // len(kept.images)
     now = search.per_image(search.present, range(len(kept.images)))
     # These candidates are the same in every fold, so they are replayed only once.
-    alike = search.alike()
-    by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
-    every = sum(by_fold)
+    uniform = search.uniform_rules()
+    by_fold = [search.totals(uniform, np.flatnonzero(fold == f)) for f in range(folds)]
+    every = np.sum(by_fold, axis=0)
 
     def best_of(totals: np.ndarray) -> Rules:
         i = int(np.argmax(_pq(totals)))
-        return alike.part(slice(i, i + 1))
+        return uniform.part(slice(i, i + 1))
 
     first = [best_of(every - part) for part in by_fold]
     outside = [np.flatnonzero(fold != f) for f in range(folds)]
@@ -126,7 +202,7 @@ class _Search:
         self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
-    def alike(self) -> Rules:
+    def uniform_rules(self) -> Rules:
         """Return the present rules, then all settings with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
@@ -183,7 +259,7 @@ class _Search:
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return each image's counts [N, C, 4] under a single setting."""
+        """Return each image's counts [N, C, 4] for a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
@@ -204,6 +280,7 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        alike = len(set(values)) == 1
-        keys |= {common_key: values[0], class_key: []} if alike else {class_key: values}
+        if is_uniform := len(set(values)) == 1:
+            keys[common_key] = values[0]
+        keys[class_key] = [] if is_uniform else values
     return keys

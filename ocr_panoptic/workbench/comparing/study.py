@@ -19,8 +19,9 @@ from filelock import FileLock, Timeout
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
+from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs
@@ -29,7 +30,7 @@ Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 @dataclass(frozen=True)
 class System:
     """
-    One way to train among those that a study compares.
+    A way to train that a study compares with others.
 
     Attributes:
         config: config file.
@@ -70,7 +71,7 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, seed by seed, so that an interrupted study has equal seeds everywhere.
+    Train all missing runs, seed by seed, so that an interrupted study has equal seeds of systems.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
     same time: each skips the runs that another process trains.

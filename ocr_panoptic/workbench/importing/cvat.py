@@ -3,7 +3,7 @@ CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_managem
 
 The masks of shapes equal CVAT's own mask exports: polygons, boxes and ellipses are filled, brush
 masks are copied. Shapes with higher ``z_order`` cover others, at equal ``z_order`` later shapes do.
-Shapes of a group that have the same label are parts of one object. Tags have no pixels and are
+Shapes of a group with the same label are parts of an object. Tags have no pixels and are
 skipped.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
@@ -150,10 +150,11 @@ def read_sources(
         workers: number of processes, see :func:`.imap_with_progress`.
     """
     annotations = {split: _annotations(source, plan) for split, source in sources.items()}
-    found, faults = {}, []
-    for split, listed in annotations.items():
+    found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
+    faults: list[str] = []
+    for split, source in annotations.items():
         with gathering(faults):
-            found[split] = listed.found(skip_missing=plan.skip_missing)
+            found[split] = source.found(skip_missing=plan.skip_missing)
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     missing = {s: n for s in found if (n := len(annotations[s].entries) - len(found[s]))}
@@ -199,11 +200,11 @@ def _ask_for_kinds(
     classes: dict[str, ClassCount] = {}
     names = _own_names(plan)
     for split, listed in found.items():
-        if annotations[split].labels is None:
+        if (labels_of := annotations[split].labels) is None:
             return
         for _, (image, entry) in listed:
             try:
-                labels = list(annotations[split].labels(entry))
+                labels = list(labels_of(entry))
             except Exception:  # a broken entry is reported when it is read
                 return
             segments = [
@@ -244,13 +245,13 @@ def _read(
     """Return an image with its segments, or its faults."""
     try:
         image = annotations.segments_of(found)
-        if source.labels is not None:
+        if source.labels and plan.label_space:
             image = above_labels(image, source.labels, plan.label_space)
     except DataFaults as error:
         return error.faults
     except (UserError, OSError) as error:
         return [str(error)]
-    changes = {} if plan.crowds != "objects" else {"is_crowd": False}
+    changes: dict[str, Any] = {} if plan.crowds != "objects" else {"is_crowd": False}
     names = _own_names(plan)
     segments = [replace(s, label=names.get(s.label, s.label), **changes) for s in image.segments]
     return replace(image, segments=segments)
@@ -289,7 +290,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
     """
-    Return an image whose label PNG's classes are regions below its segments.
+    Return an image with the classes of its label PNG added as regions below its segments.
 
     Args:
         folder: folder of the label PNGs, named like the images except for the suffix.

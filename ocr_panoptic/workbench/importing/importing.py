@@ -144,7 +144,8 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
-    if plan.rest in found and plan.kinds is None and found[plan.rest].kind == "thing":
+    rest = found.get(plan.rest or "")
+    if rest and plan.kinds is None and rest.kind == "thing":
         logger.warning(f"--rest {plan.rest}: segments of class {plan.rest} become stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
@@ -175,7 +176,7 @@ def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) ->
     if counts["cut"]:
         logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
     for key, loss in (
-        ("hidden", "are wholly under others and left out"),
+        ("hidden", "are completely under others and left out"),
         ("empty", "have no pixel and are left out"),
         ("boxes", "are boxes, drawn as filled rectangles; objects seldom fill their box"),
         ("left out", "have no area and are left out"),

@@ -63,7 +63,7 @@ def read_kinds(path: Path) -> Kinds:
     colors = content.get("colors") or {}
     if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
         faults.append("things, stuff and ignore must be lists of names, colors a mapping of names.")
-        lists, colors = [], {}
+        lists, colors = [[], [], []], {}
     names = [name for listed in lists for name in listed]
     for name in names:
         color = colors.get(name, [0, 0, 0])
@@ -71,7 +71,8 @@ def read_kinds(path: Path) -> Kinds:
     faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
     faults += [f"colors: {name!r} is in no list." for name in colors if name not in names]
     raise_if_any([f"{path}: {fault}" for fault in faults])
-    return Kinds(*map(tuple, lists), {name: tuple(color) for name, color in colors.items()})
+    things, stuff, ignore = map(tuple, lists)
+    return Kinds(things, stuff, ignore, {name: tuple(color) for name, color in colors.items()})
 
 
 @dataclass
@@ -98,7 +99,7 @@ class ClassCount:
         """
         Return "thing" if any segment is an object, "stuff" if all are regions.
 
-        None means that the format does not tell.
+        None means that the format does not say it.
         """
         if None in self.segments:
             return None
@@ -181,9 +182,8 @@ def resolve_kinds(
             kind_of[rest] = "stuff"
         if None in kind_of.values():
             raise UserError(_unknown_kinds(found, rest))
-        kinds = Kinds(
-            *(tuple(n for n, k in kind_of.items() if k == kind) for kind in ("thing", "stuff"))
-        )
+        things = tuple(name for name, kind in kind_of.items() if kind == "thing")
+        kinds = Kinds(things, tuple(name for name in kind_of if name not in things))
     if rest is None or rest in kinds.stuff:
         return kinds
     if rest in (*kinds.things, *kinds.ignore):

@@ -119,7 +119,8 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
     """Return the segment of a region from all results about it."""
-    region, value = {}, {}
+    region: dict[str, Any] = {}
+    value: dict[str, Any] = {}
     for result in results:
         region |= result
         value |= result["value"]

@@ -20,7 +20,7 @@ POLYGONS = (EDGES, CENTRES)
 
 def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
     """
-    Yield each non-zero value of a map with its mask, by rising value.
+    Yield each non-zero value of a map with its mask, in ascending order of values.
 
     Args:
         values: non-negative integers [H, W].
@@ -37,7 +37,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
-def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
+def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
     Return a polygon's corners as float64 [N, 2]; a polygon with N < 3 has no pixels.
 
@@ -126,10 +126,11 @@ def _decompressed(text: str) -> list[int]:
     Return the counts of a compressed RLE.
 
     A character holds 5 bits of a number, the lowest first, and a sixth bit that is set if the
-    number goes on. From the fourth number on, the text has the difference from the number two
+    number continues. From the fourth number on, the text has the difference from the number two
     places before.
     """
-    counts, number, shift = [], 0, 0
+    counts: list[int] = []
+    number = shift = 0
     for code in text.encode("ascii"):
         number |= (code - 48 & 31) << shift
         shift += 5

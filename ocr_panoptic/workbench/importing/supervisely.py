@@ -103,8 +103,9 @@ def _bitmap(figure: dict, height: int, width: int) -> dict:
     values = read_png(content)
     if values.ndim == 3:
         # Supervisely reads the alpha channel if there is one.
-        values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)
-    return placed(values != 0, *figure["bitmap"]["origin"], height, width)
+        values = values[..., -1] if values.shape[2] in (2, 4) else values.max(axis=2)
+    left, top = figure["bitmap"]["origin"]
+    return placed(values != 0, left, top, height, width)
 
 
 def _rectangle(figure: dict, height: int, width: int) -> dict:

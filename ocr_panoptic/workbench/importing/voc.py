@@ -174,12 +174,12 @@ def _labels(path: Path) -> Labels:
             continue
         name, *others = line.split(":")
         try:
-            color = [int(part) for part in others[0].split(",")] if others and others[0] else ()
-            color = tuple(bytes(color)) or voc_color(len(names))
-            (_, _, _) = color
+            parts = others[0].split(",") if others and others[0] else voc_color(len(names))
+            red, green, blue = bytes(map(int, parts))
         except ValueError:
             message = f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}."
             raise UserError(message) from None
+        color = red, green, blue
         if (number := _as_id(color)) in colors:
             raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
         names[len(names)] = colors[number] = _class_name(name)
@@ -196,8 +196,8 @@ def _as_id(color: tuple[int, int, int]) -> int:
 
 def voc_color(index: int) -> tuple[int, int, int]:
     """Return a colour of VOC's palette; bits 0, 3 and 6 of the index are red's highest bits."""
-    channels = [
+    red, green, blue = (
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)
-    ]
-    return tuple(channels)
+    )
+    return red, green, blue

@@ -31,10 +31,10 @@ LIST = ".txt"
 BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no outline
 
 
-def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
+def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
     """Return the splits in ``data.yaml``. A missing test split, which is common, is left out."""
     source, content = _read(source)
-    splits = {}
+    splits: dict[str, tuple[Path, str | None]] = {}
     for split, keys in SPLITS.items():
         entries = [entry for key in keys for entry in _as_list(content.get(key))]
         if split == "test" and not all(_place(content, source, entry) for entry in entries):
@@ -224,11 +224,14 @@ def _read_image(
 def _segment(
     words: list[str], image: AnnotatedImage, names: Mapping[int, str], polygons: str
 ) -> Segment:
-    number = int(words[0].removesuffix(".0")) if words[0].removesuffix(".0").isdecimal() else None
+    number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
     if number not in names:
         raise UserError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
     if len(words) % 2 == 0:
-        raise UserError(f"has {len(words) - 1} coordinates, expected x and y of each corner")
+        raise UserError(
+            f"has {len(words) - 1} coordinates, expected x and y of each corner, without "
+            "confidence or key points"
+        )
     shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
     corners = check_points(shares * (image.width, image.height), image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)

@@ -19,23 +19,20 @@ from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
-from ocr_panoptic.formats.config_files import values_by_key
-from ocr_panoptic.formats.run_folder import (
-    CONFIG,
+from ocr_panoptic.evaluation.stored import (
     StoredEvaluation,
     evaluation_folder,
     image_scores_file,
     read_evaluation,
     read_table,
-    read_training_log,
 )
+from ocr_panoptic.formats.config_files import values_by_key
+from ocr_panoptic.formats.run_folder import CONFIG, read_training_log
 from ocr_panoptic.progress import with_progress
 
-from .charts import png_source
 from .figures import ImageFigures, image_figures
 from .inspection import Inspector
-from .ranking import ranked_images
-from .report import render_report
+from .report import png_source, ranked_images, render_report
 from .scene import panoptic_truth, semantic_truth
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from PIL import Image
@@ -27,6 +26,7 @@ from ocr_panoptic.engine.result import Result, files_of
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
 from ocr_panoptic.progress import with_progress
 
@@ -51,7 +51,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         number of images without results, whose names are logged
 
     Raises:
-        OSError: a file cannot be written. Existing files are complete; a repeated call goes on.
+        OSError: a file cannot be written. Existing files are complete; a repeated call continues.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -85,7 +85,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     done = [item for item in inputs.items if item.name not in faults]
     _merge(folder, [(item, files[item.name]) for item in done], classes)
     if overlays and inputs.items[0].frame is not None:
-        drawn = (cv2.imread(str(files[item.name]["overlays"])) for item in done)
+        drawn = (read_picture(files[item.name]["overlays"]) for item in done)
         write_video(folder / "overlays.mp4", drawn, VideoReader(inputs.entry).fps)
     logger.info("Results of %d images are in %s", len(done), folder)
     if faults:
@@ -126,7 +126,7 @@ def _is_whole(path: Path, newer: float) -> bool:
         else:
             with Image.open(path) as image:
                 image.load()
-    except (OSError, ValueError, SyntaxError):  # Pillow raises all of them
+    except (OSError, ValueError, SyntaxError):  # Pillow raises them all
         return False
     return True
 
@@ -141,7 +141,8 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     # CVAT treats category 0 as "no label".
     shift = int(any(category["id"] == 0 for category in categories))
     # JSON texts take a fifth of the memory of the objects.
-    images, entries, segments = [], [], []
+    images, entries = [], []
+    segments: list[str] = []
     for number, (item, files) in enumerate(done, 1):
         content = json.loads(files["coco"].read_bytes())
         image, found = {**content["images"][0], "id": number}, content["annotations"]
@@ -163,8 +164,8 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
             own["score"] = segment.get("score", segment["confidence"])
             segments.append(json.dumps({**segment, **own}))
     if classes.categories:
-        lists = {"annotations": entries, "images": images, "categories": categories}
-        _write_lists(folder / "panoptic.json", **lists)
+        lists: dict[str, list] = {"annotations": entries, "images": images}
+        _write_lists(folder / "panoptic.json", **lists, categories=categories)
     else:
         _write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]

@@ -46,8 +46,11 @@ def test_pixels(tmp_path, format, write):
 
 
 def test_missing_images(tmp_path, format, write):
-    """All are named, with the file that names them, before any segment is read. Skipped ones are
-    counted in import.json."""
+    """
+    The message names all, with their files, before any segment is read.
+
+    import.json has the number of skipped images.
+    """
     if format == "yolo-seg":
         pytest.skip("the images say which labels are read")
     draw_images(tmp_path)
@@ -79,7 +82,7 @@ def test_images_of_another_size(tmp_path, format, write):
 
 @pytest.mark.parametrize("outside", ["../a.png", "{}/a.png"])
 def test_names_outside_the_folder(tmp_path, format, write, outside):
-    """Nothing is read that lies elsewhere, though it is there."""
+    """Nothing outside the folder is read, even if it exists."""
     if format in ("cityscapes", "cityscapes-polygons", "supervisely"):
         pytest.skip("the files have the names of their images")
     (tmp_path / "images").mkdir()
@@ -99,9 +102,12 @@ def test_names_outside_the_folder(tmp_path, format, write, outside):
         read(format, (source, images))
 
 
-def test_damage_is_told_before_anything_is_written(tmp_path, format, write):
-    """Each file of annotations is cut off: the message names it, and the data set's folder is not
-    there."""
+def test_damage_is_reported_before_anything_is_written(tmp_path, format, write):
+    """
+    Each annotation file is cut off in turn.
+
+    The message names it, and the data set's folder is not created.
+    """
     draw_images(tmp_path)
     source, images = write(tmp_path, {"a.png": SCENES["a.png"]})
     damaged = source
@@ -116,7 +122,7 @@ def test_damage_is_told_before_anything_is_written(tmp_path, format, write):
     assert not output.exists()
 
 
-def test_a_source_that_is_not_there(tmp_path, format, write):
+def test_a_missing_source(tmp_path, format, write):
     (tmp_path / "images").mkdir()
     with pytest.raises((FileNotFoundError, ValueError), match="nowhere"):
         read(format, (tmp_path / "nowhere", tmp_path / "images"))

@@ -40,7 +40,7 @@ def things(tmp_path) -> Path:
 
 @pytest.fixture
 def voc(tmp_path) -> Path:
-    """Images in their usual place, so that no folder of images is given."""
+    """Return VOC data with images in the usual place, so that no folder of images is needed."""
     shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     shutil.copytree(SCENES / "images", tmp_path / "voc/JPEGImages")
     return tmp_path / "voc"
@@ -48,7 +48,7 @@ def voc(tmp_path) -> Path:
 
 @pytest.fixture
 def city(voc, things) -> tuple:
-    """The arguments of an import of all images as city_train."""
+    """Return the arguments that import all images as city_train."""
     return ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
 
 
@@ -61,7 +61,7 @@ def run_coco(*arguments: object) -> None:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Bytes of all files, targets of all links."""
+    """Return the bytes of all files, and the targets of all links."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
@@ -100,7 +100,7 @@ def test_divided_images():
     assert {split: len(images) for split, images in found.items()} == {"train": 32, "val": 8}
     assert sorted(names(found["train"]) + names(found["val"])) == sorted(names(frames))
     assert split_images(frames[::-1], 0.8) == found
-    # Other images of the users' would change sides with another rule.
+    # With another rule, users' images would change sides.
     assert names(split_images(frames, 0.9)["val"]) == [
         *("east/d_002.jpg", "west/a_002.jpg", "west/e_003.jpg", "west/e_004.jpg")
     ]
@@ -127,7 +127,7 @@ def test_a_repetition_and_an_interruption(root, voc, city, monkeypatch):
     assert contents(root) == expected
 
 
-def test_files_of_others_are_left_alone(root, city):
+def test_foreign_files_are_not_changed(root, city):
     (root / "city/raw").mkdir(parents=True)
     (root / "city/raw/mine.txt").touch()
     with pytest.raises(ValueError, match="raw: no import wrote it"):
@@ -179,20 +179,20 @@ def test_coco_over_label_pngs(root, tmp_path):
         (["--train", "VOC", "IMAGES", "LABELS"], "--label-classes.* together"),
     ],
 )
-def test_options_that_do_not_fit(root, voc, city, things, arguments, message):
+def test_options_that_contradict(root, voc, city, things, arguments, message):
     places = {"VOC": voc, "THINGS": things, "IMAGES": SCENES / "images", "LABELS": voc}
     with pytest.raises(ValueError, match=message):
         run(*city, *(places.get(argument, argument) for argument in arguments))
     assert not root.exists()
 
 
-def test_a_rest_is_not_missed(root, caplog):
+def test_a_rest_class_need_not_be_annotated(root, caplog):
     run_coco(POLYGONS, SCENES / "images", "--rest", "ground")
     assert "No annotation has" not in caplog.text
 
 
-def test_one_image_in_both_splits(root, voc, tmp_path):
-    """Images are told by their files: another file of the same name is another image."""
+def test_the_same_image_in_both_splits(root, voc, tmp_path):
+    """Files identify images: another file of the same name is another image."""
     content = json.loads(POLYGONS.read_text())
     for image in content["images"]:
         image["file_name"] = f"images/{image['file_name']}"
@@ -223,7 +223,7 @@ def test_names(root, voc, image_names, class_name, message):
 
 
 def test_a_split_of_void(root, voc, things):
-    """If a split cannot be trained on or evaluated, no split is written."""
+    """If a split cannot be used for training or evaluation, no split is written."""
     lists = voc / "ImageSets/Segmentation"
     for file, name in (("val.txt", "train_00000"), ("train.txt", "train_00002")):
         (lists / file).write_text(name)
@@ -237,7 +237,7 @@ def test_a_split_of_void(root, voc, things):
 
 
 def labelme(folder: Path, *labels: str, **shape: object) -> Path:
-    """An image of 20x8 pixels with a shape for each label, 4 pixels wide, side by side."""
+    """Write an image of 20x8 pixels with a shape for each label, 4 pixels wide, side by side."""
     shapes = [
         {
             "label": label,
@@ -266,8 +266,8 @@ def labelme(folder: Path, *labels: str, **shape: object) -> Path:
         ),
     ],
 )
-def test_classes_that_labelme_knows_itself(root, tmp_path, caplog, options, things, pixels):
-    """__ignore__ is void, _background_ the rest, unless the user says otherwise."""
+def test_labelmes_predefined_classes(root, tmp_path, caplog, options, things, pixels):
+    """__ignore__ is void and _background_ is the rest, unless the user says otherwise."""
     source = labelme(tmp_path / "l", "cell", "_background_", "__ignore__")
     kinds = save(tmp_path / "kinds.yaml", things)
     run("--from", "labelme", "--name", "x", "--train", source, "--things", kinds, *options)
@@ -276,7 +276,7 @@ def test_classes_that_labelme_knows_itself(root, tmp_path, caplog, options, thin
     assert {c.name: c.pixels for c in split.classes} == pixels
 
 
-def test_boxes_points_and_no_stuff_are_told(root, tmp_path, caplog):
+def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
     source = labelme(tmp_path / "l", "cat", "cat", shape_type="rectangle")
     content = json.loads((source / "a.json").read_text())
     content["shapes"].append({"label": "lane", "shape_type": "line", "points": [[0, 0], [9, 7]]})
@@ -294,7 +294,7 @@ def test_boxes_points_and_no_stuff_are_told(root, tmp_path, caplog):
 
 
 def test_a_folder_of_roboflow_with_one_split(root, tmp_path):
-    """Its JSON repeats a name, as a category that nothing uses."""
+    """Its JSON repeats a name, as a category without annotations."""
     content = coco({"segmentation": [[0, 0, 9, 0, 9, 9]]}, size=(16, 16), classes=("roof", "roof"))
     Image.new("RGB", (16, 16)).save(save(tmp_path / "export/train/a.png", ""))
     save(tmp_path / "export/train/_annotations.coco.json", content)

@@ -1,4 +1,4 @@
-"""Shapes that cannot be read: each is named with its file, and the others are read."""
+"""The message about unreadable shapes names each with its file; other shapes are read."""
 
 import json
 import math
@@ -20,7 +20,7 @@ GOOD = {"a.png": SCENES["a.png"][:1]}
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The image ``images/a.png``; the annotations are yet to be written."""
+    """Return a folder with the image ``images/a.png``; tests write the annotations."""
     (tmp_path / "images").mkdir()
     Image.new("RGB", SIZE[::-1]).save(tmp_path / "images/a.png")
     return tmp_path
@@ -185,7 +185,7 @@ def test_a_shape_without_area(folder, format, shape, kind):
         ("via", {"name": "polygon", "all_points_x": [0, 1, 9000], "all_points_y": [0, 1, 1]}),
     ],
 )
-def test_kinds_are_asked_for_before_pixels_are_read(folder, format, wrong):
+def test_kinds_are_demanded_before_pixels_are_read(folder, format, wrong):
     source = {"train": AnnotationSource(*write(folder, format, wrong))}
     with pytest.raises(UserError, match="do not say which of their classes are things"):
         read_sources(source, ImportPlan(format), workers=1)

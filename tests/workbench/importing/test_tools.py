@@ -1,4 +1,4 @@
-"""Whole imports of scenes that tools and the formats' own libraries wrote."""
+"""Whole imports of scenes that tools and the formats' own libraries have written."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
 
 
 def coco_instances() -> dict:
-    """The scenes' objects in COCO's instance format."""
+    """Return the scenes' objects in COCO's instance format."""
     objects = [
         {
             "image_id": number,
@@ -57,7 +57,7 @@ def coco_instances() -> dict:
 
 
 def test_coco_with_label_pngs_is_exact(tmp_path):
-    """Objects and crowds as COCO publishes them, written by pycocotools."""
+    """Objects and crowds are in COCO's published form, written by pycocotools."""
     source = tmp_path / "instances.json"
     source.write_text(json.dumps(coco_instances()))
     found = above_stuff(tmp_path, "coco", source, SCENES / "images")
@@ -68,7 +68,7 @@ def test_coco_with_label_pngs_is_exact(tmp_path):
         assert as_set(found[name]) == as_set(regions)
 
 
-def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
+def test_datumaros_coco_is_exact_except_for_crowds(tmp_path):
     """Datumaro marks every mask as a crowd."""
     source = FIXTURES / "coco/annotations/instances_train.json"
     with pytest.raises(ValueError, match="15 of 15 objects are marked .* --crowds objects if"):
@@ -80,7 +80,7 @@ def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
         assert not any(region.is_crowd for region in found[name])
 
 
-def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
+def test_a_class_of_only_crowds_is_refused(tmp_path):
     """The file is refused although no single image looks wrong."""
     path = tmp_path / "one.json"
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
@@ -93,7 +93,7 @@ def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
     assert all(region.is_crowd for regions in found.values() for region in regions)
 
 
-def test_supervisely_polygons_are_as_supervisely_draws_them(tmp_path):
+def test_supervisely_polygons_equal_superviselys_drawing(tmp_path):
     plan = ImportPlan("supervisely", kinds=KINDS)
     found = run_import(tmp_path, AnnotationSource(FIXTURES / "supervisely/polygons"), plan)
     (name,) = found
@@ -109,8 +109,11 @@ def test_supervisely_polygons_are_as_supervisely_draws_them(tmp_path):
 
 
 def test_polygons_through_centres_are_exact(tmp_path):
-    """supervision leads polygons through the centres of border pixels, and COCO's library takes
-    them for lines between pixels: objects lose half a pixel all around."""
+    """
+    Supervision draws polygons through the centres of border pixels.
+
+    COCO's library takes them for lines between pixels, so objects lose half a pixel all around.
+    """
     source = AnnotationSource(FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
     edges = run_import(tmp_path, source, ImportPlan("coco"))
     centres = run_import(tmp_path, source, ImportPlan("coco", polygons="centres"), "centres")
@@ -161,7 +164,7 @@ def cityscapes(tmp_path) -> Path:
     return root
 
 
-def test_cityscapes_pngs_and_polygons_give_what_its_own_tool_gives(cityscapes, tmp_path):
+def test_cityscapes_pngs_and_polygons_equal_cityscapesscripts(cityscapes, tmp_path):
     tool = pytest.importorskip("cityscapesscripts.preparation.createPanopticImgs")
     tool.convert2panoptic(str(cityscapes / "gtFine"), str(tmp_path), setNames=["train"])
     expected = json.loads((tmp_path / "cityscapes_panoptic_train.json").read_text())
@@ -206,7 +209,7 @@ def test_the_semantic_data_set_has_the_same_classes(tmp_path):
     ],
 )
 def test_masks_are_exact(tmp_path, format, source, images):
-    """But for crowds, which these tools do not know."""
+    """Crowds are an exception, because these tools do not have them."""
     found = run_import(tmp_path, AnnotationSource(source, images), ImportPlan(format, KINDS))
     truth = scenes()
     if EXPORTS in source.parents:
