@@ -136,7 +136,7 @@ def train(words: list[str]) -> None:
 
 
 def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
-    """torchrun's agent, with copies of this process."""
+    """Train under the agent of torchrun, with copies of this process."""
     options = {"start_method": "fork", "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
     config = LaunchConfig(1, 1, processes, run_id="tests", **options)
     elastic_launch(config, train)([*words, "OUTPUT_DIR", str(folder)])  # raises on a failure
