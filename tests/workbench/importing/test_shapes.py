@@ -17,13 +17,7 @@ from ocr_panoptic.workbench.importing.masks import (
     mask_of_rle,
     masks_of_map,
 )
-from ocr_panoptic.workbench.importing.shapes import (
-    ellipse,
-    join_parts,
-    placed,
-    polygon,
-    rectangle,
-)
+from ocr_panoptic.workbench.importing.shapes import ellipse, join_parts, placed, polygon, rectangle
 from support.annotation_files import brush, run_lengths
 from support.tool_exports import EXPORTS
 
