@@ -154,7 +154,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
-        return check_sources([split.source for split in found.values()], workers, wholly=True)
+        return check_sources([split.source for split in found.values()], workers, thorough=True)
 
 
 def check_data_sets(
@@ -181,15 +181,15 @@ def check_sources(
     sources: Iterable[object],
     workers: int | None,
     *,
-    wholly: bool = False,
+    thorough: bool = False,
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
     Check the sources that belong to this package.
 
     Args:
-        wholly: whether to also check sources of more than MANY images, and panoptic images for
-            Detectron2's sizes.
+        thorough: for the command ``check``: whether to check sources of more than MANY images, too,
+            and whether Detectron2's default sizes suit panoptic images.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -197,10 +197,10 @@ def check_sources(
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             # Semantic data are only scaled if a config says so.
-            sizes = DETECTRON2S_SIZES if wholly and isinstance(source, PanopticSource) else inputs
+            sizes = DETECTRON2S_SIZES if thorough and isinstance(source, PanopticSource) else inputs
             with gathering(faults):
                 images = source.images()
-                if wholly or len(images) <= MANY:
+                if thorough or len(images) <= MANY:
                     summary = _check_or_recall(source, images, workers)
                     found.append(summary)
                     if sizes:
@@ -214,7 +214,7 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return a split's summary, either remembered or made by reading every image."""
+    """Return a split's summary from the cache, or else by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]

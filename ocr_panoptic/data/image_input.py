@@ -1,5 +1,5 @@
 """
-Images on their way to a network: size check, resizing of any channels, cropping, turning.
+Preparing images for a network: size check, resizing with any channels, cropping, turning.
 
 Detectron2 gives whole images to Pillow. If an image has four channels, Pillow takes the last for
 opacity and weights the others by it. It does not know five channels. Detectron2 resizes floats
@@ -115,7 +115,7 @@ SUPPORT = 2  # pixels that the widest filter, the bicubic, reads on each side of
 
 class ResizedCrop(T.Augmentation):
     """
-    A resize and a crop in one step, equal to one after the other.
+    A resize and a crop in one step, with the result of two separate steps.
 
     Random numbers and labels are the same; an image's values differ by at most 2, through rounding.
     """
@@ -189,7 +189,7 @@ def _nearest(old: int, new: int) -> np.ndarray:
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return the turns of INPUT.RANDOM_ROTATE_90, which stand before a resize."""
+    """Return the augmentation of INPUT.RANDOM_ROTATE_90, which comes before a resize."""
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 
@@ -198,7 +198,7 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
     Return the flips of INPUT.RANDOM_FLIP, each with probability 0.5.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image. Both flips mirror the image: a
+        flip_pairs: pairs of labels to swap in a mirrored image. Both flips mirror the image: a
             vertical flip equals a horizontal flip and half a turn.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}

@@ -54,7 +54,7 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    It follows only from the data, the seed and the number of processes. Unlike Detectron2's loader,
+    It depends only on the data, the seed and the number of processes. Unlike Detectron2's loader,
     it depends neither on the number of workers nor on the batches they have prefetched: the random
     generators are seeded for each image by its position in the sequence. So earlier images need not
     be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
@@ -65,7 +65,7 @@ class TrainingStream:
         sampler: endless indices of this process's images, the same in every iteration.
         mapper: function that makes the model's input from a record.
         batch_size: number of images in all processes.
-        group: whether to put wide images and other images into separate batches.
+        group: whether to separate batches of wide images from batches of other images.
         workers: number of processes that load images; 0 for none.
         seed: nonnegative.
         channels: channels of the images, INPUT.CHANNELS.
@@ -248,7 +248,7 @@ def explained_workers() -> Iterator[None]:
                 "DATALOADER.NUM_WORKERS 0 needs none of them."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # this process's error, or a defect whose traceback the message has
+            raise  # this process's error, or a bug whose traceback the message has
         text = _own_words(error)
         system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
         raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error

@@ -125,8 +125,7 @@ class Model:
             source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
                 the same values; Pillow image, which is turned by its EXIF data; or several
                 images: a folder with its subfolders, a list of files (``.txt``), a video, or an
-                iterable of
-                images.
+                iterable of images.
 
         Returns:
             a :class:`.Result`, or an iterator of results if there are several images; it reads
@@ -221,7 +220,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs as arguments of :class:`.Result`, from labels on."""
+        """Return the model's outputs: :class:`.Result`'s arguments ``labels`` to ``instances``."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas

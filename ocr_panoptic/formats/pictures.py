@@ -100,8 +100,8 @@ def read_picture(
     truncated file, or values without a known white, are errors.
 
     Args:
-        format: "BGR", "RGB", "L", or another of Detectron2's; with 4 channels, "BGR" reverses the
-            first three.
+        format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
+            the first three.
         channels: C, one of CHANNELS.
 
     Returns:
@@ -154,7 +154,7 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Return an RGB picture of an image as a network gets it.
+    Return an RGB picture of a network's input image.
 
     It shows the first three channels, or a single channel in grey. Values that are not uint8 are
     spread from the smallest to the largest.

@@ -134,7 +134,7 @@ def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | No
 
 def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:
     """
-    Return the mean cross-entropy, where a class weighs 1 - its share of the batch's pixels.
+    Return the mean cross-entropy, weighted by 1 - the class's share of the batch's pixels.
 
     SegFix's published code uses these weights. If all pixels are ignored or have the same class,
     the loss and its gradients are 0 (NaN in the published code).

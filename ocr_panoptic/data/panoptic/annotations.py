@@ -74,7 +74,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1. Panoptic-FPN needs at least one thing category "
-            "(no image has to show one). Regions alone are semantic labels, for the other "
+            "(no image has to show one). Regions without things are semantic labels, for the other "
             "architecture."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])

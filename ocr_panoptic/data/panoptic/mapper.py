@@ -173,7 +173,7 @@ class PanopticDatasetMapper(DatasetMapper):
             annotation
             for annotation in annotations
             if not annotation["iscrowd"]
-            and annotation["segment_id"] in runs.statistics  # other segments may hide it wholly
+            and annotation["segment_id"] in runs.statistics  # other segments may hide it completely
         ]
         boxes = [
             utils.transform_instance_annotations(

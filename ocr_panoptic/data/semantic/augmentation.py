@@ -34,7 +34,7 @@ def build_semantic_augmentation(
     colours. In tests, the image is only resized, if the config says so.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image.
+        flip_pairs: pairs of labels to swap in a mirrored image.
     """
     _check(cfg.INPUT)
     if not is_train:

@@ -92,7 +92,7 @@ class LabelledFolder:
         if len(lost) == len(wanted) > 1:
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder_of(other_place))}, {_some(other_place, others)}."
+                f"{kind} in {printable(folder_of(other_place))}, {_examples(other_place, others)}."
                 f"{self._hint(images, self.labels)}"
             )
         else:
@@ -176,8 +176,8 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return a few files of a place, or the suffixes of its other files."""
+def _examples(place: Path, files: Mapping[str, Path]) -> str:
+    """Return as text a few files of a place or, without files, the suffixes of other files."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
@@ -212,7 +212,7 @@ def _files(
         taken: files that belong to the other side.
     """
     found: dict[str, Path] = {}
-    folder, pattern, suffixes = _parsed(place, suffixes)
+    folder, pattern, suffixes = _search_of(place, suffixes)
     other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True):
         for name in folders:
@@ -240,8 +240,8 @@ def _files(
     return found
 
 
-def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
-    """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
+def _search_of(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
+    """Return the folder to search, the pattern of keys (paths without suffix), and the suffixes."""
     folder = folder_of(place)
     template = place.relative_to(folder).as_posix() if folder != place else STEM
     if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):

@@ -1,4 +1,4 @@
-"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
+"""Compares heads on a data set: a config's head and standard heads, with equal trainings."""
 
 import statistics
 from collections.abc import Mapping, Sequence

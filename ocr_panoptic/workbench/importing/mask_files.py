@@ -94,7 +94,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
 
 def _photos(folder: Path, source: Path) -> list[Path]:
     """
-    Return the images in a folder: its files that are no masks.
+    Return the images in a folder: its files except the masks.
 
     Args:
         source: folder of the masks.
@@ -185,9 +185,9 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 def _are_numbers(values: np.ndarray) -> bool:
     """
-    Return whether the values beside 0 and 255 are numbers of objects, and no noise or borders.
+    Return whether the values other than 0 and 255 are object numbers, not noise or borders.
 
-    Each number has an area or two, and few of them touch the object 255.
+    Each object number has one or two areas, and few areas touch the object 255.
     """
     import cv2
 

@@ -15,7 +15,7 @@ from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "boxes",
+# "segments", "cut" (partly under others), "hidden" (completely), "empty" (without pixel), "boxes",
 # "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
 # "segments" -> number; "pixels" -> "all", "unlabelled" -> number.
 Counts = dict[str, Counter]
@@ -56,8 +56,8 @@ def paint(
     a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
-        smaller_on_top: whether to paint objects above crowds and regions of things, these above
-            stuff, and smaller segments above larger segments; otherwise later segments are on top.
+        smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
+            each from the largest to the smallest; otherwise later segments are on top.
         rest: stuff class for pixels without segment; None for void.
     """
 

@@ -52,7 +52,7 @@ class RankedImage:
 
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
-    Return the worst images, then the best of the other images, by rising score.
+    Return the worst images, then the best of the other images, in ascending order of scores.
 
     Images without a score are left out.
 
@@ -217,9 +217,10 @@ def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
     for group, metrics in headline_metrics(results).items():
         for metric in metrics:
             values = results[metric.task]
-            ends = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            low, high = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            interval = None if low is None or high is None else (low, high)
             meaning = metric.meaning + (", mean over the classes" if metric.column else "")
-            card = Card(metric.label, meaning, values[metric.name], None if None in ends else ends)
+            card = Card(metric.label, meaning, values[metric.name], interval)
             groups.setdefault(group, []).append(card)
     return groups
 
