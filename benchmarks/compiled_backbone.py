@@ -1,9 +1,10 @@
-"""A forward and backward pass of a backbone as it is and by torch.compile, in turn, on a CPU.
+"""
+Compare a backbone's forward and backward pass with and without torch.compile, on a CPU.
 
     python benchmarks/compiled_backbone.py [--config-file CONFIG] [--size 128 256] [--repeats 5]
 
-Two images of one size; gradients of both are compared with those in float64. It needs a C++
-compiler.
+It uses two images of equal size, and compares both gradients with float64. torch.compile needs a
+C++ compiler.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Time per image of semantic and panoptic evaluation: this package against Detectron2.
+"""
+Compare the time per image of semantic and panoptic evaluation with Detectron2.
 
     python benchmarks/evaluation.py [--images 24] [--repeats 5]
 
 Both evaluate the same predictions for synthetic images of 480 x 640 pixels with COCO's 133
-classes and 60 instances each. A run is all that an evaluation costs besides the model: making
-the evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's
-evaluators run as they are (panopticapi uses all cores, and Boundary IoU is part of its
-SemSegEvaluator), save for the loader of labels, which fails with NumPy 2.
+classes and 60 instances each. The time includes everything except the model: making the
+evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's
+evaluators are unchanged (panopticapi uses all cores, and SemSegEvaluator includes Boundary IoU),
+except for the loader of labels, which fails with NumPy 2.
 """
 
 import argparse
@@ -45,7 +46,7 @@ TARGET = 0.25
 
 
 def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
-    """Six bands of stuff under 60 ellipses: ids int32 [H, W] and segments_info."""
+    """Draw six bands of stuff under 60 ellipses; return ids int32 [H, W] and segments_info."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     ids = np.zeros(SIZE, dtype=np.int32)
     new_ids = iter(rng.choice(256**3 - 1, 6 + NUM_INSTANCES, replace=False) + 1)
@@ -72,7 +73,7 @@ def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
 
 
 def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
-    """The truth, moved by some pixels, with small ids; every tenth category is wrong."""
+    """Return the truth, moved by some pixels, with small ids; every tenth category is wrong."""
     table = np.zeros(256**3, dtype=np.int32)
     segments_info = []
     for number, segment in enumerate(segments, start=1):
@@ -89,7 +90,7 @@ def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], met
 
 
 def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
-    """Write and register the data set; inputs and outputs of an imagined model."""
+    """Write and register the data set; return inputs and outputs of an imagined model."""
     rng = np.random.default_rng(0)
     metadata = MetadataCatalog.get(NAME)
     metadata.set(
@@ -119,7 +120,7 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
 
 
 def true_labels(png: Path, segments: list[dict], metadata) -> np.ndarray:
-    """What Detectron2's ``datasets/prepare_panoptic_fpn.py`` writes, uint8 [H, W]."""
+    """Return the labels that Detectron2's ``prepare_panoptic_fpn.py`` writes, uint8 [H, W]."""
     stuff = metadata.stuff_dataset_id_to_contiguous_id
     things = metadata.thing_dataset_id_to_contiguous_id
     infos = [
@@ -147,7 +148,7 @@ def detectron2s() -> DatasetEvaluators:
 
 
 def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float, dict]:
-    """Seconds per image, and the results."""
+    """Return the seconds per image, and the results."""
     # Detectron2's evaluator changes segments_info.
     outputs = [
         {**output, "panoptic_seg": copy.deepcopy(output["panoptic_seg"])} for output in outputs
@@ -164,7 +165,8 @@ def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float
 
 
 def compare(our_results: dict, their_results: dict) -> int:
-    """Number of equal metrics; raises AssertionError at a difference.
+    """
+    Return the number of equal metrics; raise AssertionError for a difference.
 
     panopticapi adds up IoUs per process, so its last digit depends on the number of cores.
     """

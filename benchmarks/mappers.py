@@ -1,13 +1,14 @@
-"""Milliseconds of an image's data and memory of its masks, beside Detectron2's.
+"""
+Compare the time of an image's data, and the memory of its masks, with Detectron2.
 
     python benchmarks/mappers.py FOLDER [--repeats 30]
 
 FOLDER is panopticapi's ``sample_data``: two images of COCO, their panoptic PNGs and JSON. The
-mapper reads them as own data (masks of the panoptic PNG) and as COCO's (polygons, drawn around the
-segments, and labels of the panoptic PNG); Detectron2's reads polygons and a semantic PNG, which is
-written beside. Crops of Cityscapes' recipe are taken out of a PNG of 2048 x 1024 pixels, one of the
-images enlarged, with noise. Masks are those of 25 objects in 800 x 1333 pixels, of which the loss
-wants 128 boxes.
+mapper reads them as own data (masks from the panoptic PNG) and as COCO's (polygons around the
+segments, and labels from the panoptic PNG). Detectron2's mapper reads polygons and a semantic PNG,
+written beside them. Crops of Cityscapes' recipe come from a PNG of 2048 x 1024 pixels, an enlarged
+image with noise. Masks show 25 objects in 800 x 1333 pixels; the loss wants 128
+boxes.
 """
 
 import argparse
@@ -45,7 +46,7 @@ CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"
 
 
 def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
-    """Yield each image as own data, as COCO's and as Detectron2 wants it."""
+    """Yield each image as own data, as COCO's data, and in Detectron2's form."""
     content = json.loads((sample / "panoptic_examples.json").read_text())
     kinds = {c["id"]: c["isthing"] for c in content["categories"]}
     label_of = {c: i for k in (0, 1) for i, c in enumerate(c for c in kinds if kinds[c] == k)}
@@ -119,7 +120,7 @@ def crops(sample: Path, repeats: int) -> list[list[str]]:
 def timed(
     kinds: dict[str, tuple[Callable[[dict], object], list[dict]]], repeats: int
 ) -> list[list[str]]:
-    """Rows of what maps which records, in turn: median CPU time of an image."""
+    """Return a row for each mapper and its records, timed in turn: median CPU time of an image."""
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for k in range(repeats):
         for kind, (mapper, images) in kinds.items():

@@ -1,10 +1,11 @@
-"""One training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED, in turn.
+"""
+Compare a training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED.
 
     python benchmarks/mixed_precision.py [--device cpu|cuda] [--config-file CONFIG] [--batch 4] \\
         [--size 112 144] [KEY VALUE ...]
 
-Images and labels are random and the same for both; the loader takes no time. Which of the two is
-faster on a CPU is a question of its instructions: see the first line printed.
+Both are timed in turn on the same random images and labels; the loader takes no time. On a CPU, its
+instructions decide which is faster: see the first printed line.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""The OCR layer against a plain module-by-module transcription of the paper: time and memory.
+"""
+Compare time and memory of the OCR layer with a plain transcription of the paper.
 
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
 Both share their weights; their outputs and gradients are compared before anything is timed.
-"Optimized" is the layer as an evaluation has it (``ocr_panoptic.modeling.inference_model``): norms
-folded, and x in channels-last memory, as the optimized convolution before it gives it.
-"Products" are the four matrix products over all pixels, of phi and of g with x and y, alone: what
-no order of the computation saves.
+"Optimized" is the layer of an evaluation (``ocr_panoptic.modeling.inference_model``): norms are
+folded, and x is in channels-last memory, as the convolution before it returns it. "Products" are
+only the four matrix products over all pixels, in phi and in g with x and y, which no order of the
+computation avoids.
 """
 
 import argparse
@@ -74,7 +75,7 @@ class TranscribedOCR(nn.Module):
 
 
 def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
-    """The two layers with equal random weights and equal, non-trivial norm statistics."""
+    """Return the two layers with equal random weights and equal, non-trivial norm statistics."""
     torch.manual_seed(0)
     ocr = OCR(channels, channels // 2, channels, norm="BN", dropout=0.0)
     for module in ocr.modules():
@@ -89,9 +90,12 @@ def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
 
 
 def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[float, float]:
-    """Largest difference of the outputs in evaluation (float32), and of the gradients of x in
-    training (float64: in float32 a ReLU near zero may open in one and not in the other), each
-    relative to the largest magnitude."""
+    """
+    Return the largest differences of outputs and gradients, relative to the largest magnitude.
+
+    Outputs are compared in evaluation (float32), gradients of x in training (float64: in float32 a
+    ReLU near zero may open in only one layer).
+    """
     with torch.no_grad():
         a, b = ocr.eval()(x, m), plain.eval()(x, m)
     output = ((a - b).abs().max() / b.abs().max()).item()
@@ -105,7 +109,7 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
 
 
 def measure(steps: list[Callable[[], None]], device: str, repeats: int):
-    """Median seconds and peak bytes of each step, timed in turn so that noise hits all."""
+    """Return median seconds and peak bytes of each step, timed in turn so that noise hits all."""
     for step in steps:
         step()
     rounds = [[seconds(step, device) for step in steps] for _ in range(repeats)]
@@ -120,7 +124,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
-    """``x`` and ``m`` are in the layout that the layer is for."""
+    """Run the layer on ``x`` and ``m``, which are already in its memory layout."""
     layer(x, m)
 
 
@@ -132,8 +136,7 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
-    """Pixels [N * P, channels] times weights; with ``backward`` also the two products that the
-    gradients of both take."""
+    """Multiply pixels [N * P, channels] by weights; ``backward`` adds the gradients' products."""
     for pixels, weight in maps:
         y = F.linear(pixels, weight)
         if backward:

@@ -1,11 +1,11 @@
-"""Time and memory of exported models beside their PyTorch models, put to use, on a CPU.
+"""
+Compare time and memory of exported models with their deployed PyTorch models, on a CPU.
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
-The models are those of ``onnx_parity.py``, which says whether results are equal. Times are medians
-of CPU time, which other programs hardly change, taken in turn in one process; memory is what a
-first run adds to a process that holds the model, at its highest point, each in a process of its own
-(Linux).
+``onnx_parity.py`` has the models and compares their results. Times are medians of CPU time, which
+other programs hardly change, taken in turn in one process. Memory is the peak of a first run in a
+process that already holds the model; each run has a separate process (Linux).
 """
 
 import argparse
@@ -48,7 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """The two ways from an image to its result, without arguments."""
+    """Return the two functions that compute an image's result."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
@@ -61,14 +61,14 @@ def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
 
 
 def predict(model: InferenceModel, inputs: list[dict]) -> None:
-    """What the file computes: confidence, with it the labels, and the panoptic map."""
+    """Compute the same parts as the file: confidence with the labels, and the panoptic map."""
     (output,) = model(inputs)
     for part in ("confidence", "panoptic_seg"):
         output.get(part)
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
-    """MiB."""
+    """Return the peak memory of a run in MiB."""
     run = runs(name, path, size, threads)[way]
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the highest point is now
@@ -77,13 +77,13 @@ def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -
 
 
 def resident(what: str) -> float:
-    """MiB of this process, as Linux counts them."""
+    """Return MiB of this process, as Linux counts them."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
-    """Seconds and MiB of both ways."""
+    """Return seconds and MiB of both ways."""
     ways = runs(name, path, size, threads)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):

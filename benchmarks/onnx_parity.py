@@ -1,14 +1,16 @@
-"""Exported models in onnxruntime against their PyTorch models: every context scheme in every
-network, and converted weights of the published codes.
+"""
+Compare exported models in onnxruntime with their PyTorch models.
+
+It covers every context scheme in every network, and converted weights of the published codes.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
         [--published NAME ...]
 
-Each figure is the worst of three images (``SIZES``): the share of the pixels whose labels are
-equal, of a panoptic model also of those whose segments are, and the largest difference of the
-logits (of their largest, where that is above 1). Weights are random, norms and biases fitted to a
-sample image so that labels differ between pixels and instances are found; published ones are those
-of ``tests/support/published_networks.py``, through ``convert_weights``.
+Each figure is the worst of three images (``SIZES``): the share of pixels with equal labels (in a
+panoptic model also with equal segments), and the largest difference of the logits (relative to the
+largest logit if this is above 1). Weights are random; norms and biases are fitted to an image, so
+that labels differ between pixels and instances are found. Published weights are those of
+``tests/support/published_networks.py``, through ``convert_weights``.
 """
 
 import argparse
@@ -71,17 +73,20 @@ PUBLISHED: dict[str, tuple[str, str, tuple, Callable, dict]] = {
     ),
     "openseg.pytorch HRNet-W18": (
         *("openseg", "openseg_cityscapes", W18_COARSE),
-        *(partial(published.openseg_hrnet, width=18), {"inplace_abn": True}),
+        *(partial(published.openseg_hrnet, small=False), {"inplace_abn": True}),
     ),
     "HRNet-OCR, W18": (
         *("hrnet", "hrnet_cityscapes", W18_COARSE),
-        *(partial(published.hrnet_ocr, width=18), {}),
+        *(partial(published.hrnet_ocr, small=False), {}),
     ),
     "mmsegmentation R-50": (
         *("mmseg", "mmseg_R_101_cityscapes", R_50),
         *(partial(published.mmseg_resnet, depth=50), {}),
     ),
-    "mmsegmentation HRNet-W18": ("mmseg", "mmseg_HR18_cityscapes", (), published.mmseg_hrnet, {}),
+    "mmsegmentation HRNet-W18": (
+        *("mmseg", "mmseg_HR18_cityscapes", ()),
+        *(partial(published.mmseg_hrnet, small=False), {}),
+    ),
 }
 
 
@@ -95,7 +100,7 @@ def load(config: str, options: Iterable) -> CfgNode:
 
 
 def fitted_model(cfg: CfgNode) -> nn.Module:
-    """A random model in evaluation mode, fitted to a sample image."""
+    """Return a random model in evaluation mode, fitted to a sample image."""
     torch.manual_seed(0)
     model = build_model(cfg)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
@@ -108,13 +113,13 @@ def fitted_model(cfg: CfgNode) -> nn.Module:
         normalised = ((x - model.pixel_mean) / model.pixel_std)[None]
         final(head.layers(model.backbone(normalised)))
         model.eval()
-        for norm in norms:  # it enlarges nothing: what is small on one image is noise on another
+        for norm in norms:  # no norm enlarges: small values of this image may be noise in others
             norm.running_var.clamp_(min=1.0)
         features = model.backbone(normalised)
         head.refined_predictor.weight *= 3 / final(head.layers(features)).std()
         logits = final(head.layers(features))
         head.refined_predictor.bias -= logits.mean(dim=(0, 2, 3))
-        if hasattr(model, "roi_heads"):  # some classes likely, none certain
+        if hasattr(model, "roi_heads"):  # some classes are likely, but not certain
             scores, seen = model.roi_heads.box_predictor.cls_score, []
             hook = scores.register_forward_hook(lambda *call: seen.append(call[2].std()))
             model([{"image": x}])
@@ -124,7 +129,7 @@ def fitted_model(cfg: CfgNode) -> nn.Module:
 
 
 def converted_model(cfg: CfgNode, layout: str, network: Callable, options: dict) -> nn.Module:
-    """A model with the weights of a published network."""
+    """Return a model with the weights of a published network."""
     model, weights = build_model(cfg).eval(), published.Weights(**options)
     image = torch.as_tensor(sample_image((128, 192), seed=9).transpose(2, 0, 1).copy())
     with torch.no_grad():
@@ -139,13 +144,13 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Export without a comparison, and with as little of a description as the runner needs."""
+    """Export without a comparison, with the least description that the runner needs."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """The rows of ``check_parity``, each with "model"."""
+    """Return the rows of ``check_parity``, each with "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)
@@ -164,13 +169,13 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
 
 
 def cell(rows: list[dict]) -> str:
-    """The worst of the rows: equal pixels in percent, and the difference of the logits."""
+    """Return the worst of the rows: equal pixels in percent, and the difference of the logits."""
     shares = [row[key] for row in rows for key in ("labels equal", "segments equal") if key in row]
     return f"{100 * min(shares):.4f}, {max(row['logits'] for row in rows):.0e}"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns: 1 where a result is not equal within the limits of ``parity_faults``."""
+    """Print the table; return 1 if a result is beyond the limits of ``parity_faults``."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for kind, names in (("networks", NETWORKS), ("schemes", SCHEMES), ("published", PUBLISHED)):
         parser.add_argument(

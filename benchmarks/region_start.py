@@ -1,10 +1,12 @@
-"""The soft object regions of a network before its first iteration, for three starts of the coarse
-classifier, the values of MODEL.OCR.COARSE_START.
+"""
+Measure the soft object regions of a network before its first iteration.
+
+It compares three starts of the coarse classifier, the values of MODEL.OCR.COARSE_START.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
 
-Four images of DATASETS.TRAIN[0], three seeds. "pixels" is 1 / sum_i w_ki^2 of the spatial softmax
-w_k, the number of pixels that a region would have, were they weighted alike (median over regions).
+It takes four images of DATASETS.TRAIN[0] and three seeds. "pixels" is 1 / sum_i w_ki^2 for the
+spatial softmax w_k: the number of pixels of a region with equal weights (median over regions).
 """
 
 import argparse

@@ -1,12 +1,14 @@
 #!/usr/bin/env python
 """
-Semantic systems at several lists of TEST.SCALES: measures of ``train_net.py --eval-only``, what
-each system gains over the first one with the same seed, and the CPU time of an image.
+Evaluate semantic systems at several lists of TEST.SCALES.
+
+It prints the metrics of ``train_net.py --eval-only``, each system's gain over the first system with
+the same seed, and the CPU time of an image.
 
     python benchmarks/scales.py SYSTEM SYSTEM ... [--scales 1 0.5,1 0.5,1,2]
         [--opts KEY VALUE ...]
 
-A SYSTEM is a folder of runs as studies.run leaves them, seed0, seed1, ... with config.yaml and
+A SYSTEM is a folder of runs from studies.run: seed0, seed1, ... with config.yaml and
 model_final.pth.
 """
 
@@ -33,7 +35,7 @@ from ocr_panoptic.engine import (
 )
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.workbench.comparing.intervals import Interval, gain
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text
 
 METRICS = ("mIoU", "pACC")
 
@@ -60,7 +62,7 @@ def config_of(run: Path, test_scales: Sequence[float], opts: list[str]) -> CfgNo
 
 
 def measure(cfg: CfgNode) -> dict[str, float]:
-    """METRICS, and "CPU ms" of the model for an image, the median."""
+    """Return METRICS, and "CPU ms", the model's median time for an image."""
     name, model = cfg.DATASETS.TEST[0], build_trained_model(cfg)
     times = []
     with tempfile.TemporaryDirectory() as folder:
@@ -77,12 +79,12 @@ def measure(cfg: CfgNode) -> dict[str, float]:
 
 
 def row(name: str, scales: Sequence[float], runs: dict[str, dict], base: dict[str, dict]) -> list:
-    """Means of the runs, and the gains over those of ``base`` with the same seeds."""
+    """Return the means of the runs, and the gains over the ``base`` runs with the same seeds."""
     cells: list = [name, ", ".join(f"{scale:g}" for scale in scales), len(runs)]
     for metric in METRICS:
         cells.append(f"{statistics.mean(run[metric] for run in runs.values()):.2f}")
         pairs = [run[metric] - base[seed][metric] for seed, run in runs.items() if seed in base]
-        cells.append("" if runs is base or not pairs else gain(Interval.of(pairs)))
+        cells.append("" if runs is base or not pairs else gain_text(Interval.of(pairs)))
     return [*cells, f"{statistics.median(run['CPU ms'] for run in runs.values()):.0f}"]
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python
 """
-A model's predictions on DATASETS.TEST[0] before and after refinement, by the truth's offsets and by
-those of trained SegFixes, at several scales: one pass of the model, all evaluators of
-``train_net.py --eval-only`` for each variant. Prints a table.
+Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement.
+
+Offsets come from the truth and from trained SegFixes, at several scales. The model runs once, and
+each variant has all evaluators of ``train_net.py --eval-only``. A table is printed.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
 
-Beside the weights of a SegFix lies the config.yaml of its run.
+The config.yaml of a SegFix's run lies beside its weights.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix.refinement import refine_output
-from ocr_panoptic.workbench.refining.offset_sources import Offsets, predicted_offsets, true_offsets
+from ocr_panoptic.workbench.refining.refine import Offsets, predicted_offsets, true_offsets
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),

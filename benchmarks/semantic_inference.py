@@ -1,19 +1,21 @@
-"""Labels of a full-resolution image by dilated ResNet-101 + OCR: time and memory, with the scores
-of all classes upsampled at once, and with one class at a time.
+"""
+Compare time and memory of labels of a full-resolution image by dilated ResNet-101 + OCR.
+
+The scores of all classes are upsampled at once, or one class at a time.
 
     python benchmarks/semantic_inference.py [--device cpu|cuda] [--size 1024 2048] [--classes 19]
 
-Three ways from logits at stride 8 to labels, which have to agree on all pixels (up to equal scores
-in float32 for Detectron2's, which resizes twice):
+There are three ways from logits at stride 8 to labels. They must agree on all pixels (up to equal
+float32 scores for Detectron2's way, which resizes twice):
 
 - Detectron2's: its heads upsample, its ``sem_seg_postprocess`` resizes to the image's own size,
   its evaluator takes the argmax;
 - one ``interpolate`` of all classes, argmax;
 - ``resized_classes`` and ``running_argmax`` of this package.
 
-Weights are random; neither time nor memory depends on them. Memory is what PyTorch allocates above
-the model and the image, at its highest point; the whole has the higher one of the network, and of
-the logits with what makes labels of them. One class at a time lowers it where K is large.
+Weights are random; neither time nor memory depends on them. Memory is PyTorch's peak above the
+model and the image. "Whole" is the larger peak of the network and of the step from logits to
+labels. One class at a time lowers it if K is large.
 """
 
 import argparse
@@ -42,7 +44,7 @@ Size = tuple[int, int]
 
 
 def build(num_classes: int, device: str) -> nn.Module:
-    """The paper's semantic segmentor on ResNet-101, stride 8, random weights."""
+    """Return the paper's semantic segmentor on ResNet-101 at stride 8, with random weights."""
     cfg = load_config(
         str(CONFIG),
         ["MODEL.DEVICE", device, "MODEL.RESNETS.NORM", "BN", "MODEL.OCR.NORM", "BN"],
@@ -53,7 +55,7 @@ def build(num_classes: int, device: str) -> nn.Module:
 
 
 def detectron2_labels(logits: Tensor, size: Size) -> Tensor:
-    """[N,K,h,w] -> [H,W], the steps of SemSegFPNHead, SemanticSegmentor and SemSegEvaluator."""
+    """Return labels [H,W] for logits [N,K,h,w], by Detectron2's steps."""
     scores = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
     return sem_seg_postprocess(scores[0], size, *size).argmax(dim=0)
 

@@ -1,11 +1,12 @@
-"""The gradients that the losses send into the backbone before the first iteration.
+"""
+Measure the gradients of the losses in the backbone before the first iteration.
 
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 
-A row for the config with the keys at the end, and one for each --also, which adds to them. Norms
-over all parameters of the backbone and its FPN, means of three seeds with a batch of their own:
-"detection" is of all losses of the RPN and the ROI heads, "semantic" of the others. "above" counts
-the model's tensors whose gradient is longer than SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
+There is a row for the config with the keys at the end, and a row for each --also, which adds keys.
+Norms cover all parameters of the backbone and its FPN, and are means over three seeds with separate
+batches. "detection" is for all losses of the RPN and the ROI heads, "semantic" for the others.
+"above" counts the tensors whose gradient is longer than SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""What a training step of the panoptic head keeps and takes, against Detectron2's plain head.
+"""
+Measure memory and time of the panoptic head's training step beside Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
         [--cards] [--losses]
 
-Bytes are counted on tensors that have shapes only. Times are measured on a CPU at the smaller size,
+Bytes are counted on tensors without values. Times are measured on a CPU at the smaller size, and
 gradients are compared in float64 at 64 x 96. --cards adds the table of images that a GPU holds,
---losses what dice costs the configs for own data.
+--losses adds the cost of dice in the configs for own data.
 """
 
 import argparse
@@ -35,13 +36,13 @@ from studies.training_memory import count_training_memory
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 CLASSES = 54
 SHAPES = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
-SHARE = 0.85  # of a card that tensors may take; the rest is CUDA's, cuDNN's, NCCL's and gaps
+SHARE = 0.85  # share of a card for tensors; CUDA, cuDNN, NCCL and gaps take the rest
 
 
 def full_size_losses(
     logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool
 ) -> Tensor:
-    """What ``pixel_cross_entropy`` computes, by way of logits at full size."""
+    """Compute ``pixel_cross_entropy`` from logits at full size."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logits = resize(logits, targets.shape[1:], align_corners)
     return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
@@ -96,13 +97,13 @@ def make_input(height: int, width: int) -> tuple[dict[str, Tensor], Tensor]:
 def make_step(
     variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], list[Tensor]]:
-    """A training step, which returns the gradients of parameters and features."""
+    """Return a training step, which returns the gradients of parameters and features."""
     head = build(variant).to(dtype)
     features, targets = make_input(height, width)
     features = {name: feature.to(dtype).requires_grad_() for name, feature in features.items()}
 
     def step() -> list[Tensor]:
-        torch.manual_seed(1)  # of dropout
+        torch.manual_seed(1)  # for equal dropout
         leaves = [*head.parameters(), *features.values()]
         with VARIANTS[variant][2]():
             loss = sum(head(features, targets)[1].values())
@@ -116,7 +117,7 @@ def heads(args: argparse.Namespace) -> None:
     for step in steps.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(args.repeats):  # in turn, so that what else runs hits all of them
+    for _ in range(args.repeats):  # in turn, so that other programs affect all
         for name, step in steps.items():
             times[name].append(seconds(step, "cpu"))
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -127,7 +128,7 @@ def heads(args: argparse.Namespace) -> None:
             saved, peak = count_head_step(lambda name=name: build(name), 256, 2, *args.size)
         row = [name, f"{saved / 2**20:.0f}", f"{peak / 2**20:.0f}"]
         rows.append([*row, f"{medians[name] / medians[reference]:.2f}"])
-    # In float64: in float32 a ReLU near zero may open in one and not in the other.
+    # In float64: in float32 a ReLU near zero may open in only one head.
     gradients = [make_step(name, 64, 96, torch.float64)() for name in list(VARIANTS)[1:]]
     for row, found in zip(rows[1:], gradients):
         pairs = zip(found, gradients[0])

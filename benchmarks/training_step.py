@@ -1,17 +1,18 @@
-"""What a training step asks of the CPU before a GPU: waits, copies, operations, milliseconds.
+"""
+Measure the work of a training step on the CPU before a GPU: waits, copies, operations, time.
 
     python benchmarks/training_step.py [--processes 8] [--repeats 30]
 
-No GPU is needed. A step is that of the whole trainer: forward and backward pass, optimizer, log and
-hooks, of two images. It runs on a CPU, on small images and with plain batch norms, and what waits
-for values on a GPU (``.item()``, boolean masks, ``nonzero``) is counted on its way to PyTorch, by
-the package whose code is the nearest; so are the operations, each a kernel or more. The CPU time
-holds their arithmetic. What is copied to a GPU is counted in the forward pass, on tensors that have
-shapes only, at the sizes of the recipes and with batch norms synchronised over --processes.
+No GPU is needed. A step of the whole trainer has forward and backward pass, optimizer, log and
+hooks, for two images. It runs on a CPU, on small images and with plain batch norms. Operations that
+would wait for values on a GPU (``.item()``, boolean masks, ``nonzero``) are counted, by the package
+of the nearest caller; so are all operations, each one kernel or more. The CPU time includes their
+arithmetic. Copies to a GPU are counted in the forward pass, on tensors without values, at the sizes
+of the recipes and with batch norms synchronised over --processes.
 
 Detectron2's Panoptic-FPN in Detectron2's trainer stands beside ours. A second table times parts of
-the host's work: of HRNet-W48 + OCR with one value in each tensor, and of a training, hooks and all,
-of a model that does nothing.
+the host's work: HRNet-W48 + OCR with one value in each tensor, and a training, with all hooks, of a
+model that does nothing.
 """
 
 import argparse
@@ -46,10 +47,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine.accumulation import build_clipping
 from ocr_panoptic.engine.hooks import Averaging
-from ocr_panoptic.engine.optimizer import build_clipping
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.layers import bands, pixel_losses
+from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference import confident_argmax, resized_classes
 
@@ -68,13 +69,13 @@ PANOPTIC = {
 COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
 INDEXING = ("index", "index_put", "index_put_")  # with boolean masks
-# Of no kernel, beside views: memory that is asked for, and what a fake tensor is asked.
+# Operations without a kernel, beside views: allocations, and questions to a fake tensor.
 IDLE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "device")
 IDLE += ("_unsafe_view",)
 
 
 class Counted(TorchDispatchMode):
-    """Operations that a GPU would be given: ``counts`` by kind, ``copied`` bytes."""
+    """A mode that counts a GPU's operations: ``counts`` by kind, and ``copied`` bytes."""
 
     def __init__(self, device: str):
         super().__init__()
@@ -102,7 +103,7 @@ class Counted(TorchDispatchMode):
 
 
 def _package() -> str:
-    """The nearest one of the code that asked; in the backward pass none is known."""
+    """Return the package of the nearest caller; the backward pass has none."""
     frame = sys._getframe(2)
     while frame := frame.f_back:
         if frame.f_code.co_name == "_engine_run_backward":
@@ -119,12 +120,15 @@ def load(name: str, *opts: object) -> CfgNode:
 
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
-    """Count a forward pass of examples as the training gets them, in one of several processes; of
-    Panoptic-FPN up to the first value that it waits for, by when all is copied."""
+    """
+    Count a forward pass on examples as a training passes them, in one of several processes.
+
+    Panoptic-FPN is counted up to the first value that it waits for; everything is copied by then.
+    """
     make = build_model if ours else detectron2_model
-    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
+    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # timm's facts are looked up only once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
-    if ours:  # as the training gets them: without a copy that is waited for
+    if ours:  # as in the training: no copy makes the CPU wait
         copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
     env = ShapeEnv(allow_dynamic_output_shape_ops=True, allow_scalar_outputs=True)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
@@ -140,7 +144,7 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
 
 
 def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContextManager:
-    """Stand-ins for those that PyTorch has for GPUs alone, each one operation."""
+    """Replace kernels that PyTorch has only for GPUs, counting each as one operation."""
 
     def statistics_of(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
         counted.counts["operations"] += 1
@@ -159,7 +163,7 @@ def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContex
 
 
 def example(size: tuple[int, int], classes: int, things: int) -> dict:
-    """An image, its labels, and things that are boxes, where there are any."""
+    """Return an image, its labels, and box-shaped things if there are any."""
     height, width = size
     found = {
         "file_name": "0.jpg",
@@ -178,13 +182,13 @@ def example(size: tuple[int, int], classes: int, things: int) -> dict:
 
 
 class Counting(HookBase):
-    """Counts one iteration and times those after it; between all other hooks."""
+    """A hook between all others that counts one iteration, and times later iterations."""
 
     def __init__(self, counted: Counted):
         self.counted, self.times = counted, []
 
     def before_step(self) -> None:
-        if self.trainer.iter == 2:  # all that is made once is there
+        if self.trainer.iter == 2:  # everything that is made once exists now
             self.counted.__enter__()
         self._start = time.process_time()
 
@@ -198,7 +202,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """A whole one on a CPU, and the milliseconds of CPU time of later ones."""
+    """Count a whole step on a CPU; return also the milliseconds of CPU time of later steps."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod
@@ -220,8 +224,7 @@ def step_of_training(
 
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
-    """Yield of each network its title, what a whole step asks, the forward pass on a GPU, and
-    milliseconds."""
+    """Yield each network's title, counts of a step and of a forward pass on a GPU, and time."""
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
         large = [example(size, 19, 0)] * 2
@@ -254,16 +257,16 @@ def operations_of_bands() -> list[tuple[str, int]]:
                 confident_argmax(groups)
             title = f"labels and confidence of an image, {classes} classes"
             found.append((title, counted.counts["operations"]))
-        # The backward pass needs a GPU, if the tensors say that they are on one.
+        # The backward pass needs a GPU if the tensors claim to be on a GPU.
         logits = torch.empty(2, 54, 200, 336, requires_grad=True)
         labels = torch.zeros(2, 800, 1344, dtype=torch.long)
         with Counted("cpu") as counted:
-            pixel_losses.pixel_cross_entropy(logits, labels, 255).sum().backward()
+            bands.pixel_cross_entropy(logits, labels, 255).sum().backward()
     return [*found, ("the loss of two images, both passes", counted.counts["operations"])]
 
 
 class Nothing(nn.Module):
-    """A model of one parameter and six losses."""
+    """A model with one parameter and six losses."""
 
     def __init__(self):
         super().__init__()
@@ -282,8 +285,11 @@ class Clock(HookBase):
 
 
 def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
-    """CPU time of the fastest tenth of the iterations of a trainer, with its hooks, around
-    :class:`Nothing`: other programs disturb it least."""
+    """
+    Return the CPU time of the fastest tenth of a trainer's iterations around :class:`Nothing`.
+
+    The hooks are included. Other programs disturb the fastest iterations least.
+    """
 
     class Idle(base):
         @classmethod
@@ -310,7 +316,7 @@ def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
 
 
 def host_steps(title: str) -> dict[str, Callable[[], object]]:
-    """What to time of the network of SEMANTIC with one value in each tensor."""
+    """Return the steps to time for a network of SEMANTIC, with one value in each tensor."""
     cfg = load(SEMANTIC[title][0], *CITY, "MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN")
     cfg.MODEL.TIMM.NORM = "BN"
     network = build_model(cfg)
@@ -348,7 +354,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
 
     logging.disable(logging.CRITICAL)
-    bands.BAND_BYTES["cpu"] = bands.BAND_BYTES["cuda"]  # as many kernels as there
+    bands.BAND_BYTES["cpu"] = bands.BAND_BYTES["cuda"]  # as many kernels as on a GPU
     global PROCESSES
     PROCESSES = args.processes
     rows = []

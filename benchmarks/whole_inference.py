@@ -1,17 +1,20 @@
-"""Whole inference of an image, part by part: Detectron2's plain Panoptic-FPN against ours with OCR,
-or a semantic network as published against ours, as trained and as optimized for inference.
+"""
+Compare the whole inference of an image, part by part.
+
+Detectron2's plain Panoptic-FPN stands beside ours with OCR, or a published semantic network beside
+ours, as trained and as optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
     python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
     python benchmarks/whole_inference.py resnet [--classes 150]
 
 All run in one process, in turn, on the same random image with the same random weights; every figure
-is the median of --repeats rounds. Seconds of CPU time stand beside those of wall time, as other
-programs disturb them less. Memory is what PyTorch allocates above the model, at its highest point.
+is the median of --repeats rounds. Other programs disturb CPU time less than wall time, so both are
+shown. Memory is PyTorch's peak above the model.
 
 Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained"
-is TEST.OPTIMIZED False, without bands of rows in OCR. "As published" is the network of the
-published code, operation by operation: norms after convolutions, all classes upsampled at once.
+is TEST.OPTIMIZED False, without bands of rows in OCR. "As published" computes the published code
+operation by operation: norms after convolutions, all classes upsampled at once.
 """
 
 import argparse
@@ -49,7 +52,7 @@ Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
 
 
 class Clock:
-    """Wall and CPU seconds by part of a run; what no part claims is "labels and the rest"."""
+    """Wall and CPU seconds by part of a run; "labels and the rest" has the remaining time."""
 
     REST = "labels and the rest"
 
@@ -96,8 +99,11 @@ def without_bands() -> Iterator[None]:
 
 
 def calibrate(model: nn.Module) -> None:
-    """Norms get the statistics of a random image, so that an untrained network has values of the
-    size of a trained one's."""
+    """
+    Give the norms the statistics of a random image.
+
+    An untrained network then has values as large as a trained network.
+    """
 
     def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:
         variance, mean = torch.var_mean(inputs[0], dim=(0, 2, 3))
@@ -119,8 +125,8 @@ def load(config: str, device: str, *opts: object) -> CfgNode:
 
 
 def network_parts(model: nn.Module) -> list[tuple[object, str, str]]:
-    # Not the head's ``forward``, in which Detectron2's enlarges the logits: labels are a part of
-    # their own.
+    # Not the head's ``forward``, in which Detectron2 enlarges the logits: labels are a separate
+    # part.
     parts = [(model.backbone, "forward", "backbone")]
     parts.append((model.sem_seg_head, "layers", "semantic head"))
     if hasattr(model, "roi_heads"):
@@ -135,7 +141,7 @@ def post_parts(module: object, merge: str) -> list[tuple[object, str, str]]:
 
 def predicted(model: nn.Module, image: dict, part: str) -> list[InferenceOutput]:
     outputs = model([image])
-    outputs[0][part]  # computed when it is asked for
+    outputs[0][part]  # this computes the part
     return outputs
 
 
@@ -174,7 +180,7 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
 
 def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]:
-    """The labels of a semantic network as the published code computes them, of its weights."""
+    """Return the published code's computation of labels, with a network's weights."""
 
     def plain(layer: ConvNormReLU) -> nn.Sequential:
         conv = nn.Conv2d(
@@ -273,7 +279,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _compare(outputs: dict[str, dict]) -> None:
-    """Print the share of equal pixels of each pair that computes one function."""
+    """Print the share of equal pixels for each pair that computes the same function."""
     key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
     *_, reference, last = outputs
     a, b = (outputs[name][key] for name in (reference, last))

@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Generate the sample data: small scenes in COCO panoptic format, and with one label per class.
+"""
+Generate the sample data: small scenes in COCO panoptic format, and label PNGs.
 
 A scene is a landscape (stuff: sky, forest, water, sand, grass) with objects on it (things: ball,
 crate, tent, starfish) that hide one another. Shades are shared between classes on purpose: water
@@ -56,7 +57,7 @@ CATEGORIES = [
 CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
 CLASSES = tuple(CATEGORY_ID)
 
-# Colours of the objects. Neighbouring kinds share some of them.
+# Colours of the objects. Neighbouring kinds share some colours.
 PALETTES = {
     "ball": [(205, 45, 50), (235, 120, 30), (50, 80, 190), (235, 235, 230)],
     "crate": [(150, 95, 45), (185, 130, 70), (120, 120, 125), (70, 110, 130)],
@@ -77,14 +78,16 @@ def generate_scenes(
     seed: int,
     classes: Sequence[str] = CLASSES,
 ) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
-    file of the folder's name.
+    """
+    Write scenes and a data file with the folder's name.
 
-    For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category among
-    the drawn ones, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
+    The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
+
+    For semantic segmentation, ``semantic/*.png`` beside them hold the category's position among the
+    drawn categories, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
 
     Args:
-        classes: names of the categories that are drawn: "sky", a ground and an object at least.
+        classes: names of the categories to draw: at least "sky", a ground and an object.
     """
     if size < 64:
         raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
@@ -143,7 +146,7 @@ def write_scene(
     seed: tuple[int, ...],
     categories: Sequence[Mapping[str, Any]],
 ) -> tuple[dict, dict]:
-    """Write one scene; returns its entries in "images" and "annotations"."""
+    """Write a scene; return its entries in "images" and "annotations"."""
     rng, classes = np.random.default_rng([*seed, index]), [c["name"] for c in categories]
     pixels, ids, segments = draw_scene(rng, size, classes)
     stem, number = f"{split}_{index:05d}", index + 1
@@ -162,7 +165,8 @@ def write_scene(
 def draw_scene(
     rng: np.random.Generator, size: int, classes: Sequence[str] = CLASSES
 ) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """Draw a scene of some classes.
+    """
+    Draw a scene of some classes.
 
     Returns:
         image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO
@@ -179,7 +183,7 @@ def draw_scene(
 
 
 class Canvas:
-    """Colours and segment ids that are painted from the back to the front."""
+    """Colours and segment ids, painted from back to front."""
 
     def __init__(self, rng: np.random.Generator, size: int):
         self.rng = rng
@@ -190,7 +194,7 @@ class Canvas:
         self.segments: list[dict] = []
 
     def new_segment(self, name: str, iscrowd: int = 0) -> int:
-        # Random ids, as a PNG of any tool may have them.
+        # Random ids, as in PNGs of any tool.
         taken = {segment["id"] for segment in self.segments}
         while (number := int(self.rng.integers(1, 256**3))) in taken:
             pass
@@ -213,8 +217,11 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth noise [S, S] of zero mean and about unit range, (rows, columns) of
-        cells."""
+        """
+        Return smooth noise [S, S] with zero mean and about unit range.
+
+        ``cells`` are the numbers of its rows and columns.
+        """
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
@@ -228,7 +235,7 @@ class Canvas:
         light = 1 + self.rng.normal(0, 0.04)
         grain = self.rng.normal(0, 2.5, self.colour.shape)
         image = np.clip(self.colour * light + grain, 0, 255).round().astype(np.uint8)
-        # A segment that is hidden but for a sliver is annotated as void.
+        # A segment that is hidden except for a sliver is annotated as void.
         statistics = segment_statistics(self.ids)
         slivers = [i for i, seen in statistics.items() if seen.area < SLIVER * self.size**2]
         self.ids[np.isin(self.ids, slivers)] = 0
@@ -292,10 +299,11 @@ GROUNDS = ("grass", "sand", "water")
 
 
 def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
-    """Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
+    """
+    Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
 
     Returns:
-        The row where the ground begins, in pixels.
+        row where the ground begins, in pixels
     """
     rng, size = canvas.rng, canvas.size
     horizon = rng.uniform(0.3, 0.45)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python
-"""Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*).
+"""
+Prepare CamVid as a semantic (camvid_*) and a panoptic data set (camvid_panoptic_*).
 
-CamVid has no instances. Those of the panoptic data set are approximated: each connected component
-of a thing class is one. Things that touch or occlude each other thus are one instance, and a thing
-that a pole divides is two. A number from these data measures that approximation, too.
+CamVid has no instances, so the panoptic data set approximates them: each connected component of a
+thing class is an instance. Things that touch or occlude each other become one instance, and a thing
+that a pole divides becomes two. Numbers from these data also measure this approximation.
 
 Shape letters: H, W size of the image.
 """
@@ -45,17 +46,18 @@ SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
 
 
 def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list[Path]:
-    """Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
+    """
+    Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
 
     Args:
         source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
-            ``labels``; or, as the public copy has it, with ``train`` and ``trainannot``, ...
+            ``labels``; or, like the public copy, with ``train`` and ``trainannot``, ...
         root: ``$DETECTRON2_DATASETS``.
         workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
-        the data files of the semantic data set, which is read as it lies, and of the panoptic one,
-        which is made.
+        data files of the semantic data set, which is read in place, and of the panoptic data set,
+        which is made
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
@@ -124,9 +126,11 @@ def _write_image(
 
 
 def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
-    """Make segments of CamVid's labels: one for each class of stuff, one for each 8-connected
-    component of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the
-    others.
+    """
+    Make segments from CamVid's labels.
+
+    Each class of stuff is a segment. Each 8-connected component of a thing with at least
+    ``SMALLEST_INSTANCE`` of the area is a segment, and the others form one crowd per class.
 
     Args:
         labels: uint8 [H, W], 0..11.
@@ -154,7 +158,7 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
         _, parts, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
         areas = statistics[:, cv2.CC_STAT_AREA]
         small = np.flatnonzero(areas < SMALLEST_INSTANCE * labels.size)
-        for part in range(1, len(areas)):  # 0 is what the mask leaves out
+        for part in range(1, len(areas)):  # 0 is outside the mask
             if part not in small:
                 add(parts == part, label)
         add(mask & np.isin(parts, small), label, iscrowd=1)

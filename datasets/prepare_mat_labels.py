@@ -1,5 +1,6 @@
 #!/usr/bin/env python
-"""Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from its MATLAB files.
+"""
+Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from the MATLAB files.
 
 Reads $DETECTRON2_DATASETS, laid out as docs/published_data.md shows. Needs SciPy. The PNGs keep the
 raw labels; the data set's label map is applied when they are read.
@@ -31,13 +32,15 @@ from ocr_panoptic.progress import imap_with_progress
 @dataclass(frozen=True)
 class MatRelease:
     """
+    A release whose labels are MATLAB files.
+
     Attributes:
-        images, mats, labels: folders of ``<name>.jpg``, ``<name>.mat`` and, to be written,
+        images, mats, labels: folders of ``<name>.jpg``, of ``<name>.mat`` and, for the results, of
             ``<split>/<name>.png``; relative to Detectron2's folder of data sets.
         splits: split -> text file with a name in each line.
-        key: the variable of the MATLAB files, labels [H, W].
-        space: whose map has every raw label.
-        hint: what to do where a folder is missing.
+        key: variable of the MATLAB files that holds the labels [H, W].
+        space: label space, whose map has every raw label.
+        hint: advice if a folder is missing.
     """
 
     images: Path
@@ -72,14 +75,15 @@ MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_1
 
 
 def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
-    """Write ``labels/<split>/*.png``. Repeating is harmless.
+    """
+    Write ``labels/<split>/*.png``; a second run changes nothing.
 
     Args:
         root: Detectron2's folder of data sets.
         workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
-        the folders written.
+        written folders
     """
     require_scipy()
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
@@ -98,7 +102,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
 
 
 def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str | None:
-    """Write the label PNG of one image; what is wrong with its files, if anything is."""
+    """Write the label PNG of an image; return the fault of its files, or None."""
     image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
     try:
         labels = read_mat_labels(mat, release.key)
@@ -122,10 +126,12 @@ def read_mat_labels(path: Path, key: str) -> np.ndarray:
     """Return the labels of a MATLAB file: uint8 [H, W], or uint16 if they do not fit."""
     labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
-        raise UserError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
+        raise UserError(
+            f"{path}: {key!r} is not a matrix of labels: {labels.dtype} {labels.shape}."
+        )
     wide = labels.astype(np.uint16)
     if not np.array_equal(wide, labels):
-        raise UserError(f"{path}: {key!r} holds values that are no labels 0..65535.")
+        raise UserError(f"{path}: {key!r} holds values outside the labels 0..65535.")
     return wide.astype(np.uint8) if wide.max() < 256 else wide
 
 

@@ -1,8 +1,8 @@
 """
 The config keys that this project adds to Detectron2's, and rules for some of Detectron2's keys.
 
-:data:`SECTIONS` is their only table. A row defines the default (:func:`add_ocr_config`), the checks
-of a config (:mod:`ocr_panoptic.engine.config_files`), the entry in docs/keys.md
+:data:`SECTIONS` is the only table of keys. A row defines the default (:func:`add_ocr_config`), the
+checks of a config (:mod:`ocr_panoptic.engine.config_files`), the entry in docs/keys.md
 (``tools/keys_page.py``), and the test that the key has an effect.
 """
 
@@ -13,16 +13,16 @@ from .config_rules import (
     ABOVE_0,
     ANY,
     DEVICE,
+    FROM_0,
     NORM,
     PLAIN_NAME,
+    SEED,
     SIZES,
     STEPS,
     Allowed,
     Condition,
     at_least,
-    at_most,
-    numbers_above,
-    numbers_from,
+    numbers,
     one_of,
     registered,
     share,
@@ -42,8 +42,8 @@ class Key(NamedTuple):
 
     Attributes:
         name: full name, such as "MODEL.OCR.CHANNELS".
-        default: default value (a list is copied into each config); THEIRS for Detectron2's.
-        read_by: all conditions for the key to be read; [] if every model reads it.
+        default: default value (a list is copied into each config); THEIRS keeps Detectron2's.
+        read_by: conditions that must all hold for the key to be read; [] if every model reads it.
         allowed: allowed values.
         sentence: description in Markdown; "" if Detectron2's documentation describes the key.
     """
@@ -59,8 +59,8 @@ def add_ocr_config(cfg: "CfgNode") -> None:
     """
     Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
 
-    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD means the number in the training data, see
-    :mod:`ocr_panoptic.engine.task`.
+    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD takes the number from the training data (see
+    :mod:`ocr_panoptic.engine.task`).
     """
     for key in KEYS:
         if key.default is not THEIRS:
@@ -69,7 +69,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             for section in sections:
                 node = node.setdefault(section, type(cfg)())
             node[name] = copy(key.default)
-    # The laboratory keeps features without a key (studies/train.py): read from older runs, ignored.
+    # studies/train.py keeps features without a key. Configs of old runs have the key; ignore it.
     cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
@@ -83,12 +83,11 @@ SEMANTIC_OR_SEGFIX = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor", "Se
 NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmentor")
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
-# These keys are not refused with Detectron2's own head, so that changing only
-# MODEL.SEM_SEG_HEAD.NAME turns a config with OCR into its plain baseline (if it uses that head's
-# loss, the cross-entropy).
+# With Detectron2's own head these keys only warn. So changing only MODEL.SEM_SEG_HEAD.NAME turns
+# a config with OCR into its plain baseline (if its loss is that head's loss, the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
-# Stands for the schemes that modeling/context.py gives the key to, see config_files.conditions.
+# Stands for the schemes to which modeling/context.py gives the key (see config_files.conditions).
 SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
 OHEM = Condition(
     "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
@@ -106,7 +105,7 @@ HRNET = Condition(
 )
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
-FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
+FREEZES = Condition(  # 0 freezes nothing, as in a network of timm
     "a ResNet of Detectron2 (in networks of timm everything is learnt with 0, nothing with "
     "MODEL.TIMM.FROZEN True)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
@@ -140,10 +139,10 @@ SECTIONS: dict[str, list[Key]] = {
         'Filter for resizing images: "bicubic" (openseg.pytorch) or "bilinear" (HRNet-OCR and '
         "mmsegmentation)."),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, then resize by a uniform random factor between these."),
+        "In training, then resize by a random factor, drawn uniformly between these two."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, then make wider and lower by the root of a uniform random factor between "
-        "these."),
+        "In training, then make wider and lower by the root of a random factor, drawn uniformly "
+        "between these two."),
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
         "Mirror an image in training, with probability 0.5 in each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
@@ -194,19 +193,19 @@ SECTIONS: dict[str, list[Key]] = {
         "and its batch norms use their running statistics."),
     Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
         "Drop path (stochastic depth) of its residual blocks in training: the chance of the last "
-        "block, rising linearly from the first. Networks of timm without it are refused."),
+        "block; it rises linearly from the first. Networks of timm without it are refused."),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
         "Factor from each layer's learning rate to the rate of the layer before it; the last "
         "layer has this multiple of BASE_LR. Layers, mostly blocks, follow timm's group_matcher. "
         "1 trains all layers alike."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
-        "codes. Both are equal if sides are multiples of 32."),
+        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as the other "
+        "published codes do. Both are equal if sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
-        "Dilation of the stage before the last; stride 8 has 2, and RES5_DILATION 4."),
+        "Dilation of the last stage but one; with stride 8 it is 2, and RES5_DILATION is 4."),
     Key("MODEL.RESNETS.RES5_MULTI_GRID", [1, 1, 1], [DILATED], ANY,
         "Multiples of RES5_DILATION in the blocks of the last stage."),
     Key("MODEL.RESNETS.STEM_TYPE", "deeplab", [DILATED], ANY,
@@ -233,13 +232,13 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
         'First weights of the coarse classifier of C channels and K classes: "pytorch", as the '
         'published codes have it, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
-        "times; for short trainings, too."),
+        "times as large; also for short trainings."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping its results: "
         "less memory for more time (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
-        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT weighs the "
-        "refined prediction's."),
+        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the weight of "
+        "the refined prediction's loss."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
         "The coarse prediction, which has a loss, is the soft object regions. False is the "
         "paper's ablation: a second branch of the same form predicts them without a loss of its "
@@ -276,10 +275,10 @@ SECTIONS: dict[str, list[Key]] = {
         "for HRNet-W48 3 in openseg.pytorch, 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
         "linear classifier."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
-        "Channels of that convolution: 512 for ResNet, 720 for HRNet-W48."),
+        "Channels of this convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
-        "Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published "
-        "code."),
+        "Channel dropout after this convolution, in training: 0.05 for ResNet, 0 for HRNet in the "
+        "published code."),
 ],
 "Context schemes (docs/context_schemes.md)": [
     Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], ANY,
@@ -366,10 +365,10 @@ SECTIONS: dict[str, list[Key]] = {
         "over about 1 / (1 - DECAY) iterations."),
 ],
 "Evaluation and prediction": [
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], numbers_from(0),
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
         "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
         "all. `ocr-panoptic fit-merge` finds good values for this key and the next."),
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], numbers_from(0),
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], FROM_0,
         "Least number of pixels of a stuff segment for each semantic class (the first stands for "
         "things); [] for STUFF_AREA_LIMIT in all."),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
@@ -388,7 +387,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
         'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), '
         '"float16" (GPUs), or "auto": bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. '
-        '`predict` and `load` take "auto" in place of "float32", unless they are given the key.'),
+        '`predict` and `load` take "auto" instead of "float32", unless the key is set for them.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
         "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: segments in "
         "the format of the panopticapi command. Semantic models write PNGs in the labels of the "
@@ -414,21 +413,20 @@ SECTIONS: dict[str, list[Key]] = {
         "Device of the running sum of several scales or windows, all classes at full resolution: "
         '"" for the model\'s; "cpu" if its memory is too small.'),
     Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
-        "See an image at all sizes of TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored: "
-        "instances as Detectron2's `GeneralizedRCNNWithTTA`, "
-        "semantic logits averaged, and one merge of both."),
+        "See an image at all sizes of TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, also mirrored. "
+        "Instances are predicted as by Detectron2's `GeneralizedRCNNWithTTA`; semantic logits are "
+        "averaged; both are merged once."),
     Key("TEST.AUG.MIN_SIZES", THEIRS, [AUGMENTED], SIZES),
     Key("TEST.AUG.MAX_SIZE", THEIRS, [AUGMENTED], at_least(1)),
     Key("TEST.AUG.FLIP", THEIRS, [AUGMENTED], ANY),
 ],
 "Detectron2's keys, as far as they are checked": [
-    # NumPy's seeds are below 2**32, and each process adds its rank.
-    Key("SEED", THEIRS, [], at_most(2**31 - 1, "or -1 for a random one")),
+    Key("SEED", THEIRS, [], SEED),
     Key("DATALOADER.NUM_WORKERS", THEIRS, [],
         at_least(0, "loads images in the training's own process")),
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
         one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
-    # Detectron2's and Pillow's other formats have another number of channels than the models.
+    # Images in other formats of Detectron2 and Pillow have more or fewer channels than the models.
     Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
     Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
     Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
@@ -441,8 +439,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
     Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
-    Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
-    # This project's data have neither proposals nor key points.
+    Key("MODEL.PIXEL_STD", THEIRS, [], numbers("above 0", lambda value: value > 0)),
+    # This project's data have no proposals and no key points.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
     Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),
@@ -478,7 +476,7 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
     Refuse a value that its key, or another key, does not allow.
 
     Args:
-        registries: check also names that Detectron2's registries have, which import PyTorch.
+        registries: whether to also check names in Detectron2's registries, which import PyTorch.
     """
     for key in KEYS:
         if key.allowed.asks_registry and not registries:
@@ -490,8 +488,8 @@ def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
         values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
         if len(values) != channels:
             raise UserError(
-                f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
-                f"{channels}; each channel has one."
+                f"MODEL.{name} is {values!s:.200}, {len(values)} values, but INPUT.CHANNELS is "
+                f"{channels}; each channel needs one value."
             )
     if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
         raise UserError(

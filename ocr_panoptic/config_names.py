@@ -9,19 +9,22 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """Return the sorted names of all configs that can be trained or evaluated; ``Base-...`` files,
-    which others include, are left out."""
+    """
+    Return the sorted names of all configs that can be trained or evaluated.
+
+    ``Base-...`` files, which other configs include, are left out.
+    """
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config's name, given with or without suffix. It may not exist."""
+    """Return the path of a named config, with or without suffix; the file may not exist."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment at the top of a config; "" without a comment."""
+    """Return the first sentence of a config's comment at the top; "" without a comment."""
     comment = []
     for line in config_path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("# "):

@@ -1,4 +1,4 @@
-"""Building blocks of the table of keys: conditions for a key, and allowed values."""
+"""Building blocks for the table of keys: conditions for a key, and allowed values."""
 
 import math
 import re
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 class Condition(NamedTuple):
     """
-    A setting of the config with which a key is read.
+    A setting of the config that a key needs to be read.
 
     Attributes:
-        text: text for people, such as "MODEL.EMA.ENABLED True".
+        text: text for messages, such as "MODEL.EMA.ENABLED True".
         holds: function that returns whether a config has the setting.
-        refuses: if the setting is absent, whether the key must keep its default; otherwise a
-            warning says that the key is not read.
+        refuses: whether the key must keep its default if the setting is absent; otherwise a warning
+            says that the key is not read.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Allowed(NamedTuple):
 
     Attributes:
         permits: function that returns whether a value is allowed.
-        text: function that returns the text for people, such as "a number of at least 1"; "" for
+        text: function that returns the words for messages, such as "a number of at least 1"; "" for
             any value.
         asks_registry: whether both functions import a registry of Detectron2, which takes seconds.
     """
@@ -43,12 +43,12 @@ class Allowed(NamedTuple):
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
-    """Return the value of the key with this full name."""
+    """Return a key's value by its full name."""
     return reduce(lambda node, part: node[part], name.split("."), cfg)
 
 
 def when(name: str, *values: object) -> Condition:
-    """Return the condition that a key has one of these values."""
+    """Return the condition that a key has one of the values."""
     *first, last = map(str, values)
     text = f"{name} {', '.join(first)}{' or ' if first else ''}{last}"
     return Condition(text, lambda cfg: value_of(cfg, name) in values)
@@ -60,7 +60,7 @@ def one_of(*values: object) -> Allowed:
 
 
 def registered(registry: str) -> Allowed:
-    """Allow the names in a registry of ``detectron2.modeling``, to which modeling/ adds names."""
+    """Allow the names in a registry of ``detectron2.modeling``, to which modeling/ also adds."""
 
     def names() -> list[str]:
         import detectron2.modeling
@@ -93,29 +93,18 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
     )
 
 
-def at_most(most: int, otherwise: str) -> Allowed:
-    """Allow the numbers up to ``most``; ``otherwise`` names special values among them."""
-    return of_form(f"at most {most}, {otherwise}", lambda value: value <= most)
-
-
-def numbers_above(least: int) -> Allowed:
-    """Allow lists of numbers above ``least``."""
+def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
+    """Allow lists of the finite numbers that a function permits; ``which`` describes them."""
     return of_form(
-        f"a list of numbers above {least}",
-        lambda values: all(isinstance(v, int | float) and least < v < math.inf for v in values),
-    )
-
-
-def numbers_from(least: int) -> Allowed:
-    """Allow lists of numbers of at least ``least``."""
-    return of_form(
-        f"a list of numbers of at least {least}",
-        lambda values: all(isinstance(v, int | float) and least <= v < math.inf for v in values),
+        f"a list of numbers {which}",
+        lambda values: all(
+            isinstance(v, int | float) and v < math.inf and permits(v) for v in values
+        ),
     )
 
 
 def some_of(*names: str) -> Allowed:
-    """Return the lists of names, none twice."""
+    """Allow the lists of these names without repetition."""
     return of_form(
         f"a list of {', '.join(names)}, each at most once",
         lambda values: len({*values} & {*names}) == len(values),
@@ -123,7 +112,7 @@ def some_of(*names: str) -> Allowed:
 
 
 def share(ends: str) -> Allowed:
-    """Allow the numbers of an interval from 0 to 1, such as "(0, 1]"."""
+    """Allow the numbers between 0 and 1, with the ends as in "(0, 1]"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 
@@ -133,6 +122,9 @@ def _are_counts(values: Sequence) -> bool:
 
 
 ANY = of_form("", lambda value: True)
+FROM_0 = numbers("of at least 0", lambda value: value >= 0)
+# NumPy's seeds are below 2**32, and each process adds its rank.
+SEED = of_form("at most 2147483647, or -1 for a random one", lambda value: value < 2**31)
 ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
@@ -141,7 +133,7 @@ DEVICE = of_form(
     "a device: auto, cpu, or cuda",
     lambda name: re.fullmatch(r"auto|(cpu|cuda)(:(0|[1-9]\d?))?", name) is not None,
 )
-# timm would also take an address or a folder, and trust the files there.
+# timm also accepts an address or a folder, and would trust the files there.
 PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
 SIZES = of_form(
     "a tuple of at least one size in pixels, 0 for the image's own size",

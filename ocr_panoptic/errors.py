@@ -1,4 +1,4 @@
-"""User errors, whose messages are for people. Any other exception is a defect of the program."""
+"""User errors, whose messages are written for users. Any other exception is a bug."""
 
 import difflib
 import re
@@ -8,7 +8,7 @@ PACKAGE = __package__
 
 
 class UserError(ValueError):
-    """An unusable input; the message gives the value found, the value expected, and the fix."""
+    """An unusable input; the message names the value found, the value expected, and the fix."""
 
 
 class MissingFileError(FileNotFoundError):
@@ -23,13 +23,13 @@ class FailedWriteError(OSError):
     """A file or video could not be written."""
 
 
-# Errors that a program reports in a line; FloatingPointError means a diverging training.
+# Errors that a program reports in one line; FloatingPointError means that a training diverges.
 USER_ERRORS = (
     UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
 )  # fmt: skip
 
-# Texts of the exceptions for lack of memory: the system, PyTorch, CUDA, C++, the loader of shared
-# libraries, OpenCV, oneDNN (which goes on with "descriptor" for what it does not support).
+# Parts of the messages about lack of memory, from the system, PyTorch, CUDA, C++, the loader of
+# shared libraries, OpenCV, and oneDNN ("a primitive descriptor" is what it does not support).
 NO_MEMORY = re.compile(
     "allocate memory|out of memory|bad_alloc|failed to map segment|Insufficient memory"
     "|could not create a primitive$",
@@ -43,8 +43,7 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """Return " Did you mean ...?" with the most similar known word, ignoring case, or "" if no word
-    is similar."""
+    """Return " Did you mean ...?" with the most similar known word, or "" if no word is similar."""
     by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=cutoff)
     return f" Did you mean {by_lower[close[0]]}?" if close else ""

@@ -1,9 +1,9 @@
 """
 The metrics of evaluations, each declared once.
 
-An evaluation's results are a mapping of each task ("panoptic_seg", "sem_seg", "bbox", "segm",
-"offsets") to values by Detectron2's names: "PQ", "PQ-<class>". "PQ_low" and "PQ_high" are the ends
-of a 95 % interval over images. An undefined value is NaN, or None if read from a file.
+The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets") to
+its values under Detectron2's names: "PQ", "PQ-<class>". "PQ_low" and "PQ_high" are the ends of a
+95 % interval over the images. An undefined value is NaN, or None in a file.
 
 An entry of ``METRICS`` brings a metric into ``per_class.csv``, the table in the log and the page of
 a run. ``metrics.json`` has all results of the evaluators.
@@ -19,12 +19,12 @@ Results = Mapping[str, Values]  # task -> values
 
 
 def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-    """Return a metric's values for the classes under Detectron2's names."""
+    """Return a metric's values for the classes, with Detectron2's names as keys."""
     return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 
 def of_classes(values: Values, metric: str) -> dict[str, float | None]:
-    """Return the values of a metric by class; the inverse of :func:`named`."""
+    """Return a metric's value for each class; the inverse of :func:`named`."""
     prefix = f"{metric}-"
     return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
@@ -35,12 +35,12 @@ class Metric:
     A metric and the way to show it.
 
     Attributes:
-        task: key of the results that hold the metric.
+        task: task whose results contain the metric.
         name: key of the value. The key for a class is ``<name>-<class>``.
-        label: name for people.
+        label: name in tables and pages.
         meaning: explanation in a few words.
-        group: heading above the value over all classes, in percent; "" to hide that value.
-        column: heading of the values for each class; "" if there are none.
+        group: heading above the value over all classes, in percent; "" hides this value.
+        column: heading of the values for each class; "" if the metric has no such values.
         is_count: whether the values for each class are counts, not percent.
         lower_is_better: whether the metric is an error.
     """
@@ -142,9 +142,10 @@ def class_metrics() -> list[Metric]:
 
 
 def per_class_rows(results: Results) -> list[dict[str, Any]]:
-    """Return a row for each class, in the order of the tasks: "class", "isthing" (0, 1 or None) and
-    the columns of the metrics, None for a missing value.
+    """
+    Return a row for each class, in the order of the tasks.
 
+    A row has "class", "isthing" (0, 1 or None) and the metrics' columns, None for a missing value.
     If tasks have classes of the same name, their metrics share a row.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}

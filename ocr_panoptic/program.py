@@ -1,4 +1,4 @@
-"""The frame of every program: its messages and its exit status."""
+"""The frame of every program: messages and exit status."""
 
 import errno
 import logging
@@ -17,7 +17,7 @@ INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
     "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
-# Error numbers that come from the state of a machine, not from a defect.
+# Error numbers that come from the state of a machine, not from a bug.
 STATES = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP),
@@ -32,11 +32,11 @@ MEMORY = (
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process. An error that :func:`explained` accepts ends
-    it with status 1 and a line, Ctrl-C with 130. Any other exception is a defect and shows its
-    traceback.
+    Run ``main(*args)`` as the program of this process.
 
-    The package's messages go to stderr, unless a run logs them (:func:`log_run`).
+    An error that :func:`explained` accepts ends it with status 1 and one line, Ctrl-C with 130. Any
+    other exception is a bug and shows its traceback. The package's messages go to stderr, unless
+    a run logs them (:func:`log_run`).
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.basicConfig(format="%(levelname)s: %(message)s")
@@ -50,20 +50,23 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         text = explained(e)
         if not text:
             raise
-        logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # of a run, for its log.txt
+        logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # for a run's log.txt
         print(f"ERROR: {text}", file=sys.stderr)
         raise SystemExit(1) from e
 
 
 def _thread_ended(end: threading.ExceptHookArgs) -> None:
-    """Print a thread's traceback only for a defect; other errors also reach the main thread."""
+    """Print a thread's traceback only for a bug; other errors also reach the main thread."""
     if end.exc_value is None or not explained(end.exc_value):
         threading.__excepthook__(end)
 
 
-def explained(error: Exception) -> str:
-    """Return the message for a user error, lack of memory, a state of the machine or a missing
-    package; "" for any other error, which is a defect."""
+def explained(error: BaseException) -> str:
+    """
+    Return the message for a user error, lack of memory, a machine's state or a missing package.
+
+    It is "" for any other error, which is a bug.
+    """
     if isinstance(error, USER_ERRORS):
         return str(error)
     if lacks_memory(error):
@@ -87,11 +90,13 @@ def explained(error: Exception) -> str:
 
 def log_run(folder: str, rank: int) -> None:
     """
-    Log this package and Detectron2 to ``log.txt`` in a folder and, in the main process, messages
-    from INFO on to the terminal. Handlers of an earlier run of this process are removed.
+    Log this package and Detectron2 to ``log.txt`` in a folder.
+
+    In the main process, messages from INFO on also go to the terminal. Handlers of an earlier run
+    of this process are removed.
 
     Args:
-        rank: number of this process; a number above 0 is added to the file, ``log.txt.rank1``.
+        rank: number of this process; if above 0, the file is named after it: ``log.txt.rank1``.
     """
     from detectron2.utils.logger import setup_logger
 
@@ -107,13 +112,20 @@ def log_run(folder: str, rank: int) -> None:
 
 
 def _not_logged(handler: logging.Handler, record: logging.LogRecord) -> None:
-    """Drop a record for which the disk has no room, or whose reader is gone: a traceback for each
-    would hide how the run ends."""
+    """
+    Drop a record if the disk is full or the reader is gone.
+
+    A traceback for each record would hide how the run ends.
+    """
     if not isinstance(sys.exc_info()[1], OSError):
         logging.StreamHandler.handleError(handler, record)
 
 
 def _is_no_end(record: logging.LogRecord) -> bool:
-    """Return whether to show a record in the terminal. Detectron2's traceback at the end of a
-    training is hidden, because :func:`run_program` reports the error."""
+    """
+    Return whether to show a record in the terminal.
+
+    Detectron2's traceback at the end of a training is hidden, because :func:`run_program` reports
+    the error.
+    """
     return not (record.exc_info and record.name == "detectron2.engine.train_loop")

@@ -1,4 +1,4 @@
-"""Long loops: computed on several cores, with a bar on a terminal or a line a minute in a log."""
+"""Long loops on several cores, with a bar in a terminal or a line each minute in a log."""
 
 import logging
 import os
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from operator import length_hint
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -16,23 +17,24 @@ _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 MAX_WORKERS = 8  # more only wait for the disk
-SECONDS = 60.0  # between two lines of a log
+SECONDS = 60.0  # between two lines in a log
 
 
 def with_progress(
     items: Iterable[_Item], description: str, total: int | None = None
 ) -> Iterator[_Item]:
-    """Yield the items, and show how many are done.
+    """
+    Yield the items, and show how many are done.
 
     Args:
         description: text before the bar.
-        total: number of the items, if they have no length.
+        total: number of items, if ``items`` has no length.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, description, total=total, unit="image")
         return
-    # A bar would stay in the log as one long line, to which the next one is glued.
-    total, said = len(items) if total is None else total, time.monotonic()
+    # A log would keep a bar as one long line, to which the next line is glued.
+    total, said = length_hint(items) if total is None else total, time.monotonic()
     for done, item in enumerate(items, 1):
         yield item
         if time.monotonic() - said > SECONDS and done < total:

@@ -1,4 +1,4 @@
-"""Random generators whose state depends only on a training's position, not on its interruptions."""
+"""Seeds random generators by a training's position only, so that interruptions do not matter."""
 
 import functools
 import random
@@ -15,7 +15,7 @@ def seed_generators(*numbers: int) -> None:
     """Seed the generators of Python, NumPy and PyTorch on every device with nonnegative numbers."""
     seed = _seed_cpu(numbers)
     torch.default_generator.manual_seed(seed)
-    # torch.manual_seed is slow: it formats the stack for each kind of device that is not in use.
+    # torch.manual_seed is slow: it formats the stack for each unused kind of device.
     if _has_cuda():
         torch.cuda.manual_seed_all(seed)
     elif torch.backends.mps.is_available():
@@ -24,8 +24,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """Seed the CPU's generators with nonnegative numbers inside the block; restore their states
-    after it."""
+    """Seed the CPU's generators with nonnegative numbers; restore them after the block."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield
@@ -42,7 +41,7 @@ def kept_generators() -> Iterator[None]:
         finally:
             if had_cuda:
                 torch.cuda.set_rng_state_all(cuda)
-            elif _has_cuda():  # the block started CUDA: give the state of a fresh start
+            elif _has_cuda():  # the block started CUDA: give it the state of a fresh start
                 torch.cuda.manual_seed_all(seed)
             torch.default_generator.manual_seed(seed)  # restores the caller's initial_seed()
 
@@ -59,7 +58,7 @@ def _kept_cpu() -> Iterator[None]:
 
 
 def _seed_cpu(numbers: tuple[int, ...]) -> int:
-    """Seed the generators of Python and NumPy; return a seed for PyTorch's."""
+    """Seed Python's and NumPy's generators; return a seed for PyTorch's generator."""
     # An array gives the same words as a tuple in half the time.
     words = np.random.SeedSequence(np.array(numbers, np.uint32)).generate_state(4)
     random.seed(words.tobytes())

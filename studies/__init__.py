@@ -1,2 +1,5 @@
-"""The laboratory: studies of many runs, receptive fields, drawn tiles, complexity. It uses
-``ocr_panoptic`` and is used by nothing."""
+"""
+The laboratory: studies of many runs, receptive fields, drawn tiles, complexity.
+
+It uses ``ocr_panoptic``, and nothing uses it.
+"""

@@ -1,5 +1,8 @@
-"""A study's results as figures. Readable without colours: each line has its marker, its label
-beside it or a panel of its own."""
+"""
+A study's results as figures that are readable without colours.
+
+Each line has its own marker, and a label beside it or a separate panel.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,13 +18,15 @@ from .study_file import PlacedStudy
 from .study_tables import MARKERS, Summaries, draw_curves
 
 Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
-OTHERS = "0.75"  # grey of what a panel is compared with
+OTHERS = "0.75"  # grey for other schemes' means
 
 
 def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
-    Plot the first metric over the iterations: for each system the mean of its seeds, and a band
-    from the lowest to the highest. A panel for each place; the baseline is black.
+    Plot the first metric over the iterations, with a panel for each place.
+
+    A system has the mean of its seeds, and a band from the lowest to the highest. The baseline is
+    black.
     """
     trained = {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
@@ -49,11 +54,12 @@ def gain_figure(
     study: PlacedStudy, rows: Summaries, fields: Mapping[str, Mapping[str, Any]]
 ) -> Figure:
     """
-    Draw what the first metric of each scheme gains over the baseline against the effective
-    receptive field of the features that it gets, as a part of the image: a panel for each scheme,
-    with the confidence intervals, and the means of the others in grey. A scheme that gains more
-    than twice as much as all others, as one that is told the truth does, comes last, with a scale
-    of its own.
+    Draw each scheme's gain in the first metric against the effective receptive field.
+
+    The field, of the features that the scheme gets, is a share of the image. Each scheme has a
+    panel with confidence intervals, and the means of the others in grey. A scheme that gains more
+    than twice as much as all others, such as one that sees the truth, comes last with its own
+    scale.
 
     Args:
         fields: place -> row of .fields.measurement.measure_fields.
@@ -63,7 +69,7 @@ def gain_figure(
     gains: dict[str, Points] = {}
     for row in rows:
         system, interval = study.systems[row.system], row.gains[metric]
-        if interval is not None:  # none of a baseline
+        if interval is not None:  # a baseline has no gain
             gains.setdefault(system.scheme, []).append((shares[system.place], interval))
     gains = {scheme: sorted(points, key=lambda p: p[0]) for scheme, points in gains.items()}
     apart = _far_above(gains)
@@ -109,14 +115,14 @@ def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
 
 
 def _far_above(gains: Mapping[str, Points]) -> str | None:
-    """The scheme that gains more than twice as much as any other."""
+    """Return the scheme that gains more than twice as much as any other."""
     largest = {name: max(0, *(i.mean for _, i in points)) for name, points in gains.items()}
     first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
     return first if others and largest[first] > 2 * largest[others[0]] else None
 
 
 def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:
-    """The means and a third as much around them: an interval of two runs would hide the others."""
+    """Limit the axis to a margin around the means; wide intervals would hide the others."""
     means = [interval.mean for points in gains.values() for _, interval in points]
     low, high = min(0, *means), max(0, *means)
     axes.set_ylim(low - (high - low) / 3, high + (high - low) / 3)

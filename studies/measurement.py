@@ -14,9 +14,9 @@ from studies.training_memory import counting
 
 def peak_memory(step: Callable[[], object], device: str) -> int:
     """
-    Return the bytes that PyTorch allocates on a device ("cpu" or "cuda") above what was there
-    before, at the highest point of a step. On a CPU that includes the copies that oneDNN makes of a
-    convolution's input and weights in layouts of its own.
+    Return the peak bytes that PyTorch allocates in a step on "cpu" or "cuda", above the start.
+
+    On a CPU this includes oneDNN's copies of a convolution's input and weights in its own layouts.
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -37,8 +37,9 @@ def peak_memory(step: Callable[[], object], device: str) -> int:
 
 def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
     """
-    Return the median seconds of wall time that a step takes on a device ("cpu" or "cuda"), the
-    work it leaves to a GPU included.
+    Return the median wall time in seconds of a step on "cpu" or "cuda".
+
+    The time includes the step's work on a GPU.
     """
     times = []
     for _ in range(repeats):
@@ -54,11 +55,12 @@ def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
 
 def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
     """
-    Call a function with gradients; return its result, and the bytes of the storages that are kept
-    for the backward pass, each counted once.
+    Call a function with gradients; return its result and the bytes kept for the backward pass.
+
+    Each storage is counted once.
 
     Args:
-        without: a module whose parameters and buffers do not count.
+        without: module whose parameters and buffers do not count.
     """
     own = [*without.parameters(), *without.buffers()] if without is not None else []
     known = WeakIdKeyDictionary({tensor.untyped_storage(): True for tensor in own})
@@ -78,11 +80,11 @@ def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) ->
 
 class StepMemory(NamedTuple):
     """
-    Bytes.
+    The bytes of a step.
 
     Attributes:
-        saved: kept for the backward pass, parameters and buffers left out.
-        peak: at the highest point, above parameters and features; with all gradients.
+        saved: bytes kept for the backward pass, without parameters and buffers.
+        peak: bytes at the highest point, above parameters and features, with all gradients.
     """
 
     saved: int
@@ -93,12 +95,12 @@ def count_head_step(
     build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
 ) -> StepMemory:
     """
-    A step of a semantic head on the features of an FPN, float32.
+    Count a step of a semantic head on the features of an FPN, in float32.
 
     Args:
-        build: makes the head.
-        channels: of the features p2 ... p5.
-        images, height, width: of the input, padded.
+        build: function that makes the head.
+        channels: channels of the features p2 ... p5.
+        images, height, width: number and padded size of the images.
     """
     with counting() as allocated:
         head = build().train()

@@ -10,12 +10,13 @@ from ocr_panoptic.workbench.comparing.study import RECORD, Study, check_record
 
 def add_records(study: Study, output: Path, file: Path) -> int:
     """
-    Put finished runs into the run folders of a study, and return how many were added. Nothing is
-    added if a run does not fit the study.
+    Put finished runs into the run folders of a study, and return how many were added.
+
+    If a run does not fit the study, nothing is added.
 
     Args:
         output: folder of the study's runs.
-        file: a ``results.json``. Runs of other systems and seeds are left out, and none is
+        file: a ``results.json``. Runs of other systems and seeds are left out, and no run is
             replaced.
     """
     if not file.is_file():

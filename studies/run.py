@@ -1,11 +1,12 @@
-"""Train the systems of a study with several seeds under equal settings, and compare them.
+"""
+Train the systems of a study with several seeds under equal settings, and compare them.
 
     python -m studies.run studies/STUDY.yaml
 
-What is finished is not trained again, and an interrupted run is resumed: repeat the command. The
-tables, the curves and the records of all runs are made from the run folders. Runs that another
-machine has finished join by --records; their times and memory are their own. --fields adds a figure
-of the gains over the receptive field.
+Finished runs are not trained again, and an interrupted run is resumed: repeat the command. The
+tables, the curves and the records of all runs are made from the run folders. --records adds runs
+that another machine has finished, with that machine's times and memory. --fields adds a figure of
+the gains over the receptive field.
 """
 
 import argparse
@@ -82,14 +83,14 @@ def write_study(
 
     Args:
         output: folder.
-        fields: place -> its receptive field, see :func:`.gain_figure`.
+        fields: place -> receptive field (see :func:`.gain_figure`).
     """
     rows = summarise(study, runs)
     report = placed_report(study, rows)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", runs, indent=1)
     figures = {"curves.png": placed_curves(study, runs)}
-    # At first there are runs of the baseline alone.
+    # At first, only the baseline has runs.
     if fields and any(row.gains[study.metrics[0]] for row in rows):
         figures["gains.png"] = gain_figure(study, rows, fields)
     for name, figure in figures.items():

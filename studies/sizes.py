@@ -21,5 +21,5 @@ def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
 def count(text: str) -> int:
     """Return the whole number above 0 that a flag has."""
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -1,4 +1,5 @@
-"""Make two small semantic data sets for studies, clothing9 and nuclei2: 100 training photos each.
+"""
+Make two small semantic data sets for studies, clothing9 and nuclei2: 100 training photos each.
 
     python -m studies.small_sets --clothing CLOTHING --nuclei NUCLEI
 
@@ -31,7 +32,7 @@ GROUPS = {
     "legwear": "socks stockings tights",
     "shoes": "boots clogs flats heels loafers pumps sandals shoes sneakers wedges",
     "bag": "bag purse wallet",
-    "accessories": "",  # the other classes
+    "accessories": "",  # all other classes
 }
 TRAIN = 100
 

@@ -21,9 +21,9 @@ class PlacedSystem(System):
     A system of a study file, at a place or without places.
 
     Attributes:
-        baseline: name of the system that it is compared with.
-        scheme: its name in the file.
-        place: the entry of ``at`` that it is trained at, "" without.
+        baseline: name of the system with which it is compared.
+        scheme: name of the system in the file.
+        place: entry of ``at`` for its training; "" without places.
     """
 
     baseline: str
@@ -33,7 +33,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are called SCHEME, or SCHEME at PLACE."""
+    """A study whose systems are named SCHEME, or SCHEME at PLACE."""
 
     systems: Mapping[str, PlacedSystem]
 
@@ -46,24 +46,24 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
     """
     Read a study's YAML file:
 
-        config: of all systems, relative to the file
-        opts: [KEY, VALUE, ...]          # of all systems
+        config: CONFIG                   # for all systems, relative to the file
+        opts: [KEY, VALUE, ...]          # for all systems
         seeds: [0, 1, 2]
-        baseline: none                   # that the others are compared with
+        baseline: none                   # compared with the others
         metrics: [sem_seg/mIoU]
         systems:
           none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
-          tried: {trial: [script.py, argument]}  # trains in place of train_net.py
+          tried: {trial: [script.py, argument]}  # trains instead of train_net.py
         at:                              # optional: each system at each of these places
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
 
-    With places the systems are called "other at layer3", and each is compared with the baseline at
-    its own place.
+    With places, the systems are named "other at layer3", and each is compared with the baseline at
+    the same place.
 
     Args:
-        baseline: takes the place of the file's.
+        baseline: baseline instead of the file's.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such study")
@@ -104,7 +104,7 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """Return what a key says of each name; nothing is an empty mapping."""
+    """Return name -> settings for the names below a key; an empty entry is an empty mapping."""
     entries = {name: entry or {} for name, entry in content[key].items()}
     for name, entry in entries.items():
         if unknown := set(entry) - known:

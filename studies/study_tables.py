@@ -8,28 +8,30 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ocr_panoptic.workbench.comparing.compare import class_values, markdown, plus_minus
-from ocr_panoptic.workbench.comparing.intervals import Interval, gain, student_quantile
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text, student_quantile
 from ocr_panoptic.workbench.comparing.study import Records
 
 from .study_file import PlacedStudy
 
-MARKERS = "os^DvPph<>X"  # told apart without colours, hollow too
+MARKERS = "os^DvPph<>X"  # distinguishable without colours, also hollow
 
 
 @dataclass(frozen=True)
 class SystemSummary:
     """
-    The runs of a system. What an evaluation left undefined (null) does not count; None if there are
-    too few runs.
+    The runs of a system.
+
+    Undefined values of an evaluation (null) do not count. If there are too few runs, a value is
+    None.
 
     Attributes:
-        system, baseline: names.
+        system, baseline: names of the system and of its baseline.
         runs: number of finished runs.
         means: metric -> mean and standard deviation (of the sample) over the seeds.
-        gains: metric -> the differences to the baseline with the same seed.
-        class_gains: class -> the differences of its IoU, PQ or AP.
-        costs: parameters, median seconds per iteration, mean CPU seconds and largest peak memory of
-            a run in bytes.
+        gains: metric -> gain over the baseline, paired by seed.
+        class_gains: class -> gain in its IoU, PQ or AP.
+        costs: parameters, median seconds per iteration, and mean CPU seconds and largest peak
+            memory in bytes of a run.
     """
 
     system: str
@@ -45,7 +47,7 @@ Summaries = Sequence[SystemSummary]
 
 
 def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
-    """Return the summary of each system, in their order."""
+    """Return the summary of each system, in the study's order."""
     of = {(record["system"], record["seed"]): record for record in records}
     by_class = {key: class_values(run, study.metrics[0]) for key, run in of.items()}
     classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
@@ -98,15 +100,19 @@ def paragraphs(parts: Iterable[str]) -> str:
 
 
 def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return a row for each system: mean ± standard deviation over the seeds; of the first metric
-    the difference to the baseline; and what the runs cost."""
+    """
+    Return a table with a row for each system.
+
+    It has the mean ± standard deviation over the seeds, the gain in the first metric, and the cost
+    of the runs.
+    """
     table = []
     for row in rows:
         cells = {"system": row.system, "runs": row.runs}
         for number, metric in enumerate(metrics):
             cells[metric] = plus_minus(*row.means[metric])
             if number == 0:
-                cells["difference to the baseline"] = gain(row.gains[metric])
+                cells["difference to the baseline"] = gain_text(row.gains[metric])
         for value, (column, factor, digits) in zip(
             row.costs,
             (
@@ -122,10 +128,10 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return the gain of each metric, a column each, for each system except the baseline."""
+    """Return a table of gains: a row for each system except the baseline, a column per metric."""
     return markdown(
         [
-            {"gain of": row.system, **{m: gain(row.gains[m]) for m in metrics}}
+            {"gain of": row.system, **{m: gain_text(row.gains[m]) for m in metrics}}
             for row in rows
             if any(row.gains.values())
         ]
@@ -133,18 +139,18 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def class_gains_table(rows: Summaries) -> str:
-    """Return the gain of each class, a row each, for each system that has gains of them."""
+    """Return a table of gains: a row for each class, a column for each system with such gains."""
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
-            {"class": name, **{row.system: gain(row.class_gains[name]) for row in columns}}
+            {"class": name, **{row.system: gain_text(row.class_gains[name]) for row in columns}}
             for name in (columns[0].class_gains if columns else ())
         ]
     )
 
 
 def gain_note(rows: Summaries, metric: str) -> str:
-    """Return how to read the gains, by the pairs of runs that there are."""
+    """Return a note on how to read the gains, depending on the pairs of runs."""
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
         "brackets; bold: it excludes 0. One in 20 such intervals misses."
@@ -157,12 +163,13 @@ def gain_note(rows: Summaries, metric: str) -> str:
 
 def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
     """
-    Draw for each system the mean of its seeds, and a band from the lowest to the highest. Readable
-    without colours: each line has its marker.
+    Draw each system's mean over the seeds, and a band from the lowest to the highest.
+
+    Each line has its marker, so the figure is readable without colours.
 
     Args:
-        runs: system -> records; systems without records have their colour and no line.
-        black: baselines, which are drawn in black.
+        runs: system -> records; systems without records only use up their colour.
+        black: baselines, drawn in black.
     """
     axes.set_xlabel("iteration")
     axes.grid(alpha=0.3)
@@ -170,7 +177,7 @@ def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set
         if not records:
             continue
         curves = [dict(record["curves"][metric]) for record in records]
-        # Iterations that all seeds have: one may still be under way.
+        # Only iterations that all seeds have: a run may still be in progress.
         ticks = sorted(set.intersection(*(set(curve) for curve in curves)))
         values = np.array([[curve[tick] for tick in ticks] for curve in curves], float)
         style = {

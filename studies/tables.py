@@ -1,7 +1,7 @@
 """Tables of a study whose systems are compared at several places."""
 
 from ocr_panoptic.workbench.comparing.compare import markdown, plus_minus
-from ocr_panoptic.workbench.comparing.intervals import gain
+from ocr_panoptic.workbench.comparing.intervals import gain_text
 
 from . import study_tables as flat
 from .study_file import PlacedStudy
@@ -13,7 +13,7 @@ def placed_report(study: PlacedStudy, rows: Summaries) -> str:
     Return all tables in Markdown.
 
     Args:
-        rows: of :func:`.summarise`, of this study.
+        rows: results of :func:`.summarise` for this study.
     """
     if not any(system.place for system in study.systems.values()):
         return flat.study_report(rows, study.metrics)
@@ -27,13 +27,15 @@ def placed_report(study: PlacedStudy, rows: Summaries) -> str:
 
 def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
-    Return a row for each scheme, a column for each place: what the metric gains over the baseline
-    there, see :func:`.gain`; of the baseline itself mean ± standard deviation.
+    Return a table with a row for each scheme and a column for each place.
+
+    It has the gain in the metric over the baseline at this place (see :func:`.gain_text`). The
+    baseline itself has mean ± standard deviation.
     """
     table = {scheme: {metric: scheme} for scheme in study.schemes}
     for row in rows:
         system = study.systems[row.system]
         is_baseline = row.system == row.baseline
-        cell = plus_minus(*row.means[metric]) if is_baseline else gain(row.gains[metric])
+        cell = plus_minus(*row.means[metric]) if is_baseline else gain_text(row.gains[metric])
         table[system.scheme][system.place] = cell
     return markdown([*table.values()])

@@ -1,17 +1,18 @@
-"""Generated tiles under unknown light, where a pixel alone does not tell its class.
+"""
+Generated tiles under unknown light: a single pixel does not show its class.
 
-Tiles cover the image. A tile is of one of K materials, which differ in hue alone, evenly spaced on
-the circle, and bears a bright stamp, whose hue is the same on all materials. The light turns all
-hues of an image by one angle, uniform in +-180 degrees times the difficulty d. The hue of a pixel
-is then as likely for each of d K materials (where that is 1 or more): stamps aside, a classifier of
-single pixels is right on all of them at d = 0, on 1 / (d K) above, and on 1 / K, which is chance,
-at d = 1. The angle from a stamp to a tile tells the material always, but few pixels of a tile are
+Tiles cover the image. Each tile has one of K materials, which differ only in hue, evenly spaced on
+the circle. It bears a bright stamp, whose hue is the same on all materials. The light turns all
+hues of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is
+then equally likely for d K materials (if this is 1 or more). Apart from stamps, a classifier of
+single pixels is right on all pixels at d = 0, on 1 / (d K) above, and on 1 / K, which is chance,
+at d = 1. The angle from a stamp to a tile always shows the material, but few pixels of a tile are
 near a stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 
-Tiles depend on (seed, split, index), the size, the materials and the difficulty alone: equal ones
-give equal bytes.
+Tiles depend only on (seed, split, index), the size, the materials and the difficulty: equal
+arguments give equal bytes.
 
 Shape letters: S side of the square image.
 """
@@ -34,12 +35,12 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.progress import imap_with_progress
 
-# Of the image's side.
+# Shares of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
 
 TILE_LEVELS, STAMP_LEVEL = (80.0, 105.0), 150.0  # brightness
-# Distance to grey, as a share of the brightness, in the plane that these two directions span: they
-# are at right angles to grey and to each other, and hues are angles in it.
+# Distance to grey, as a share of the brightness. Hues are angles in the plane of these two
+# directions, which are at right angles to grey and to each other.
 SATURATION = 0.6
 HUE_PLANE = np.array([[2, -1, -1], [0, 3**0.5, -(3**0.5)]]) / 6**0.5
 
@@ -53,12 +54,15 @@ def generate_tiles(
     materials: int,
     difficulty: float,
 ) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}`` and a data file of the
-    folder's name, for semantic segmentation.
+    """
+    Write images, labels and a data file for semantic segmentation into a folder.
+
+    The files are ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}``, and the data file has
+    the folder's name.
 
     Args:
-        materials: K, the number of classes.
-        difficulty: d, from 0 to 1.
+        materials: number K of classes.
+        difficulty: difficulty d, from 0 to 1.
     """
     check_splits(output, num_train, num_val, seed)
     if size < 48:
@@ -88,7 +92,8 @@ def generate_tiles(
 def draw_tiles(
     rng: np.random.Generator, size: int, materials: int, difficulty: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One image of tiles.
+    """
+    Draw an image of tiles.
 
     Returns:
         image uint8 [S, S, 3] (RGB), labels uint8 [S, S] in 0..K - 1.
@@ -106,7 +111,7 @@ def draw_tiles(
 def lay_tiles(
     rng: np.random.Generator, size: int, materials: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels uint8 [S, S], brightness float64 [S, S], and where the stamps are, bool [S, S]."""
+    """Return labels uint8, brightness float64, and the places of stamps, bool; all [S, S]."""
     labels = np.zeros((size, size), np.uint8)
     level = np.zeros((size, size))
     stamps = np.zeros((size, size), bool)
@@ -116,7 +121,7 @@ def lay_tiles(
         right = rng.uniform(0, WIDTHS[1])
         left = right - WIDTHS[1]
         while left < 1:
-            # The part of the tile that the image has.
+            # The part of the tile inside the image.
             rows, columns = (
                 slice(max(0, round(start * size)), round(end * size))
                 for start, end in ((bottom - HEIGHT, bottom), (left, right))
@@ -133,12 +138,12 @@ def lay_tiles(
 
 
 def material_hues(materials: int) -> np.ndarray:
-    """Hues [K] in radians."""
+    """Return the hues [K] in radians."""
     return np.arange(materials) * 2 * np.pi / materials
 
 
 def under_light(hue: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """RGB float64 [..., 3] of a hue in radians [...] and a brightness of 0..255 [...]."""
+    """Return RGB float64 [..., 3] for hues in radians [...] and brightness 0..255 [...]."""
     direction = np.stack([np.cos(hue), np.sin(hue)], axis=-1) @ HUE_PLANE
     return level[..., None] * (1 + SATURATION * direction)
 

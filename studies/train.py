@@ -1,10 +1,11 @@
-"""Train as train_net.py does, and compute the features of a frozen backbone once for all runs.
+"""
+Train like train_net.py, but compute the features of a frozen backbone only once for all runs.
 
     python -m studies.train --config-file CONFIG ...
 
-is what studies train with. Where MODEL.TIMM.FROZEN is True, the features of every image that the
-network has seen are kept in output/feature_cache, by the network and the image as it gets it: each
-as it is computed of the image alone. Random crops and scales would fill the disk.
+Studies train with this program. If MODEL.TIMM.FROZEN is True, the features of every image are kept
+in output/feature_cache, under the network and the image as the network gets it. Each image's
+features are computed separately. Random crops and scales would fill the disk.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-if not __package__:  # studies/run.py names the file
+if not __package__:  # studies/run.py runs this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from ocr_panoptic.engine import launch, run_program  # noqa: E402
@@ -27,12 +28,12 @@ from train_net import argument_parser, main  # noqa: E402
 FOLDER = Path("output/feature_cache")
 
 compute = TimmBackbone.forward
-folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy has its own
+folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy has a separate folder
 
 
 def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
-    Return the feature maps of images, image by image from a file where they are kept.
+    Return the feature maps of images, each image from its file if it is kept.
 
     Args:
         x: [N, in_channels, H, W]

@@ -1,8 +1,8 @@
 """
-Memory of a training step, counted on tensors that have shapes only: no GPU and no RAM is needed.
+Memory of a training step, counted on tensors without values: no GPU and no RAM is needed.
 
-What is counted are the tensors that PyTorch allocates. A GPU holds more: CUDA itself, work space of
-cuDNN, NCCL's buffers, gaps between tensors.
+It counts the tensors that PyTorch allocates. A GPU holds more: CUDA itself, work space of cuDNN,
+NCCL's buffers, gaps between tensors.
 """
 
 import contextlib
@@ -20,18 +20,19 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling.build import build_network
+
+MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors of the size of a parameter
 
 
 class AllocatedBytes(TorchDispatchMode):
     """
-    Counts the storages that are made inside of it, and no longer those that are freed.
+    A mode that counts the storages made inside it, until they are freed.
 
     Attributes:
-        current, peak: bytes.
-        largest: bytes of the largest single storage.
+        current, peak: bytes now and at the highest point.
+        largest: bytes of the largest storage.
         operations: additions and multiplications of convolutions and matrix products.
     """
 
@@ -44,7 +45,7 @@ class AllocatedBytes(TorchDispatchMode):
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         for tensor in tensors_of((args, kwargs)):
-            self._known[tensor.untyped_storage()] = True  # made outside, or counted already
+            self._known[tensor.untyped_storage()] = True  # made outside, or already counted
         result = function(*args, **(kwargs or {}))
         if count := flop_registry.get(function._overloadpacket):
             self.operations += count(*args, **(kwargs or {}), out_val=result)
@@ -57,7 +58,7 @@ class AllocatedBytes(TorchDispatchMode):
         return result
 
     def reset(self) -> int:
-        """Start the peak again from what there is, which is returned."""
+        """Set the peak to the current bytes, and return them."""
         self.peak = self.current
         return self.current
 
@@ -69,9 +70,9 @@ class AllocatedBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
-    """Tensors without values, allocated as on a GPU."""
+    """Let tensors have no values, but allocate like on a GPU."""
     with (
-        FakeTensorMode(allow_non_fake_inputs=True),  # models of the "meta" device
+        FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device
         patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
         AllocatedBytes() as allocated,
     ):
@@ -80,13 +81,13 @@ def counting() -> Iterator[AllocatedBytes]:
 
 class TrainingMemory(NamedTuple):
     """
-    Bytes.
+    The bytes of a training.
 
     Attributes:
         states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.
-        step: the rest at the highest point of a step, gradients of the parameters included.
-        operations: no bytes, but the additions and multiplications of convolutions and matrix
-            products in a step.
+        step: all other bytes at the highest point of a step, including gradients.
+        operations: number (not bytes) of additions and multiplications in convolutions and matrix
+            products of a step.
     """
 
     states: int
@@ -102,18 +103,19 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    Return the memory of one step of SOLVER.OPTIMIZER. A detector's proposals and regions of
-    interest are as many as the config asks for and pooled from the finest features; matching with
-    the ground truth is left out.
+    Return the memory of a step of SOLVER.OPTIMIZER.
+
+    A detector has as many proposals and regions of interest as the config asks for, pooled from the
+    finest features. Matching with the ground truth is left out.
 
     Args:
-        cfg: of a model, with numbers of classes and without SyncBN.
-        images: of a process.
-        height, width: of the images, padded.
-        amp: mixed precision, by the rules of a CPU in bfloat16: on a GPU, group norms are in
-            float32.
+        cfg: config of a model, with numbers of classes and without SyncBN.
+        images: number of images of a process.
+        height, width: padded size of the images.
+        amp: whether to use mixed precision, by a CPU's rules for bfloat16; on a GPU, group norms
+            are in float32.
     """
-    # Not among tensors without values: timm's ConvNeXt asks some of its own for theirs.
+    # Not inside the mode: timm's ConvNeXt reads values of its own tensors.
     with torch.device("meta"):
         model = build_network(cfg).train()
     with counting() as allocated:
@@ -121,7 +123,7 @@ def count_training_memory(
         parameters = list(model.parameters())
         trained = [p for p in parameters if p.requires_grad]
         states = [*parameters, *model.buffers()] * (2 if cfg.MODEL.EMA.ENABLED else 1)
-        states += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
+        states += trained * MOMENTA[cfg.SOLVER.OPTIMIZER]
         before = allocated.reset()
         with torch.autocast("cpu", torch.bfloat16, enabled=amp):
             loss = _loss(model, cfg, images, height, width)
@@ -144,7 +146,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """A term of every output of the detector's parts, in the order of a training step."""
+    """Return a term from every output of the detector's parts, in the order of a training step."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

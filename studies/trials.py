@@ -1,9 +1,10 @@
-"""Train with a change that the package does not have, to learn what it is worth.
+"""
+Train with a change that the package does not have, to measure its gain.
 
     python -m studies.trials TRIAL --config-file CONFIG ...
 
-is train_net.py with one function of the package replaced. studies/docs/short_trainings.md says
-what came of each; a study names one by `trial: [trials.py, TRIAL]`.
+is train_net.py with one function of the package replaced. studies/docs/short_trainings.md has the
+results; a study names a trial by `trial: [trials.py, TRIAL]`.
 """
 
 import sys
@@ -15,7 +16,7 @@ from detectron2.utils.events import get_event_storage
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
-if not __package__:  # a study names its file
+if not __package__:  # a study runs this file
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from ocr_panoptic.engine import launch, run_program  # noqa: E402
@@ -32,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Start the classifier of Detectron2's head as PyTorch does, as the coarse one of OCR does."""
+    """Start the classifier of Detectron2's head like PyTorch, as OCR's coarse classifier starts."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -43,7 +44,7 @@ def small_start_of_the_plain_head() -> None:
 
 
 def large_start_of_the_refined_classifier() -> None:
-    """Start the refined classifier as Detectron2 starts that of its head, without residual form."""
+    """Start the refined classifier like Detectron2's head, without the residual form."""
     add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
@@ -70,17 +71,17 @@ def correction_times_4(factor: float = 4.0) -> None:
 
 
 def correction_times_10() -> None:
-    """Scale it by more."""
+    """Scale the correction by 10 instead of 4."""
     correction_times_4(10.0)
 
 
 def regions_detached() -> None:
-    """Let the refined loss not reach the coarse classifier by the regions."""
+    """Stop the refined loss from reaching the coarse classifier through the regions."""
     RefinedHead._refine = lambda self, x, regions: refine(self, x, regions.detach())
 
 
 def trunk_detached() -> None:
-    """Let the refined loss teach the OCR head alone."""
+    """Let the refined loss train only the OCR head."""
 
     def detached(self: RefinedHead, features: dict[str, Tensor], truth: Tensor | None = None):
         stage, pixels = self.representations(features)
@@ -92,7 +93,7 @@ def trunk_detached() -> None:
 
 
 def refined_loss_warmed_up(iterations: int = 150) -> None:
-    """Raise the weight of the refined loss from 0 to its own in the first iterations."""
+    """Raise the weight of the refined loss from 0 to its value in the first iterations."""
 
     def warmed_up(self: SemSegCriterion, *args) -> dict[str, Tensor]:
         found = losses(self, *args)
@@ -103,12 +104,12 @@ def refined_loss_warmed_up(iterations: int = 150) -> None:
 
 
 def posterior_in_relation() -> None:
-    """Add to each pixel's relation how probable the coarse prediction holds each class there."""
+    """Add the coarse prediction's log probability of each class to each pixel's relation."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2))
 
 
 def presence_mean() -> None:
-    """Add the log of each class's share of the image to the relation of all pixels to it."""
+    """Add the log of each class's share of the image to every pixel's relation to the class."""
     _biased_relation(lambda m: m.softmax(dim=1).flatten(2).mean(dim=2, keepdim=True).log())
 
 
@@ -138,7 +139,7 @@ def gather_by_masks() -> None:
 
 
 def skip() -> None:
-    """Add the pixel representations to the augmented ones, z = x + g([x; y])."""
+    """Add the pixel representations to the augmented representations, z = x + g([x; y])."""
     augmented = ocr_layer.RegionContext._augment
 
     def with_x(self: OCR, x: Tensor, *args) -> Tensor:
@@ -148,7 +149,7 @@ def skip() -> None:
 
 
 def two_rounds() -> None:
-    """Take the refined logits as the regions of a second round of the same OCR."""
+    """Use the refined logits as the regions of a second round of the same OCR."""
 
     def twice(self: RefinedHead, x: Tensor, regions: Tensor) -> Tensor:
         first = refine(self, x, regions)
@@ -158,7 +159,7 @@ def two_rounds() -> None:
 
 
 def presence_classifier() -> None:
-    """Weigh the relation by a classifier of the image, with a loss of its own (weight 0.2)."""
+    """Weigh the relation by a classifier of the image, with an extra loss (weight 0.2)."""
     add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
@@ -175,7 +176,7 @@ def presence_classifier() -> None:
         return kappa.softmax(dim=1).to(x.dtype)
 
     def with_presence(self: RefinedHead, predictions, targets: Tensor) -> dict[str, Tensor]:
-        seen = self.context.__dict__.pop("seen").float()  # a copy for evaluation cannot hold it
+        seen = self.context.__dict__.pop("seen").float()  # a copy for evaluation cannot keep it
         truth = torch.stack([(targets == k).flatten(1).any(1) for k in range(seen.shape[1])], 1)
         loss = nn.functional.binary_cross_entropy_with_logits(seen, truth.float())
         return {**forward(self, predictions, targets), "loss_presence": 0.2 * loss}
@@ -256,13 +257,16 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Classify as adapted, taught by prototypes of the truth (context-aware classifier)."""
+    """Classify as in ``adapted``, taught by prototypes of the truth (context-aware classifier)."""
     adapted(teacher=True)
 
 
 def logged_gradients() -> None:
-    """Log to metrics.json the norms of the gradients of the semantic losses at the features that
-    the predictions share."""
+    """
+    Log the norms of the semantic losses' gradients to metrics.json.
+
+    The gradients are taken at the features that the predictions share.
+    """
 
     def log(found: dict[str, Tensor], x: Tensor) -> None:
         for name, loss in found.items():

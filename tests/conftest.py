@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures for all tests."""
 
 import functools
 import logging
@@ -21,11 +21,11 @@ from ocr_panoptic.engine import load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 from train_net import argument_parser, main
 
-# Tensors are small here: a second thread waits more than it works.
+# Tensors are small here, so a second thread mostly waits.
 torch.set_num_threads(1)
-os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
-# Copies of this process (support/forked.py) cannot train where its own first backward pass was
-# under a profiler, whichever test comes first.
+os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
+# Copies of this process (support/forked.py) cannot train if its own first backward pass was under a
+# profiler, in whichever test.
 torch.ones(1, requires_grad=True).sum().backward()
 
 
@@ -45,20 +45,20 @@ def own_folders(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_determinism():
-    """A run with --deterministic leaves its process so, and other tests see other operators."""
+    """Switch off the determinism that a run with --deterministic leaves in its process."""
     yield
     torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)
-def a_processor_without_bfloat16(monkeypatch):
-    """Predictions are in float32, whatever this machine's processor has."""
+def no_fast_bfloat16(monkeypatch):
+    """Let predictions be in float32 on every machine."""
     monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: False)
 
 
 @pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch):
-    """What a test sets up of logging ends with it, and caplog gets what a run logs."""
+    """End a test's logging with the test, and let caplog get a run's messages."""
     monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)
     yield
     for name in ("ocr_panoptic", "detectron2", "fvcore"):
@@ -70,7 +70,7 @@ _setup_propagating_logger = functools.partial(setup_logger, enable_propagation=T
 _setup_propagating_logger.cache_clear = setup_logger.cache_clear
 
 
-# Before any test lets this package take the place of some.
+# Detectron2's own data sets, before a test lets this package replace some.
 DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
 
 
@@ -85,8 +85,11 @@ def clean_catalog(monkeypatch):
 
 @pytest.fixture
 def small_cfg():
-    """Factory: the quick ResNet-18 config with the OCR or the plain head, 2 thing classes and 3
-    stuff classes, on the CPU, KEY VALUE pairs applied."""
+    """
+    Return a function that makes the quick ResNet-18 config, with the OCR or the plain head.
+
+    It has 2 thing classes and 3 stuff classes, the CPU, and the given KEY VALUE pairs.
+    """
 
     def make(head: str = "ocr", *opts: object) -> CfgNode:
         name = {"ocr": "panoptic_fpn_ocr_R_18_scenes", "plain": "panoptic_fpn_R_18_scenes"}[head]
@@ -103,8 +106,11 @@ def small_cfg():
 
 @pytest.fixture
 def batch():
-    """Factory: what the mapper gives for training: random images, one box-shaped thing each,
-    semantic labels in vertical stripes with a void border."""
+    """
+    Return a function that makes a training batch of random images.
+
+    Each image has one box-shaped thing, and semantic labels in vertical stripes with a void border.
+    """
 
     def make(
         num_images: int = 2, height: int = 64, width: int = 96, num_classes: int = 4
@@ -134,8 +140,11 @@ def batch():
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory) -> Path:
-    """A folder for DETECTRON2_DATASETS that holds tiny_train (8 scenes) and tiny_val (4), and
-    their semantic labels as tiny_sem_train and tiny_sem_val."""
+    """
+    Return a folder for DETECTRON2_DATASETS with tiny_train (8 scenes) and tiny_val (4 scenes).
+
+    Their semantic labels are tiny_sem_train and tiny_sem_val.
+    """
     root = tmp_path_factory.mktemp("datasets")
     generate_scenes(root / "tiny", num_train=8, num_val=4, size=64, seed=1)
     return root
@@ -149,7 +158,7 @@ def tiny_data(tiny_root, monkeypatch) -> Path:
 
 @pytest.fixture
 def make_args(tmp_path):
-    """Factory: the arguments of train_net.py for a tiny run."""
+    """Return a function that makes the arguments of train_net.py for a tiny run."""
 
     def make(*opts: object, config: Path = OCR_CONFIG, flags: tuple[str, ...] = ()) -> Namespace:
         settings = ["OUTPUT_DIR", str(tmp_path / "run"), *TINY]
@@ -169,8 +178,11 @@ def finished_runs() -> dict:
 
 @pytest.fixture
 def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
-    """Factory: ``make_args`` of a tiny run that has been trained and evaluated in its OUTPUT_DIR.
-    All tests share the training of equal settings; each gets a copy of its files."""
+    """
+    Return ``make_args`` for a tiny run that is trained and evaluated in its OUTPUT_DIR.
+
+    All tests share the training of equal settings; each gets a copy of its files.
+    """
 
     def make(*opts: object, config: Path = OCR_CONFIG) -> Namespace:
         args = make_args(*opts, config=config)
@@ -187,8 +199,11 @@ def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
 
 @pytest.fixture
 def forks(monkeypatch):
-    """Processes that torch starts are copies of this one, which has imported what takes a new
-    one seconds; they see no GPU, which copies could not use."""
+    """
+    Let torch start processes as copies of this process, which has already imported everything.
+
+    They see no GPU, which copies could not use.
+    """
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     fork = functools.partial(mp.start_processes, start_method="fork")

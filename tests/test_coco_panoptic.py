@@ -1,4 +1,4 @@
-"""Panoptic PNGs against hand-worked ids and panopticapi's functions; the truth of a data set."""
+"""Panoptic PNGs, compared with ids by hand and with panopticapi; the truth of a data set."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_equals_panopticapi(dtype, tmp_path):
 
 
 @pytest.mark.parametrize("bad", [[[-1]], [[256**3]]])
-def test_ids_that_do_not_fit(bad):
+def test_ids_out_of_range(bad):
     with pytest.raises(ValueError, match=r"ids"):
         id2rgb(np.array(bad))
 

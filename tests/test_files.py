@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, faults that name them, YAML, characters for a terminal."""
+"""Files are written whole or not at all, faults name their file, YAML and terminals are safe."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
         (b"\xff\xfe\x81", "'utf-8' codec"),
     ],
 )
-def test_yaml_that_is_refused_in_one_line(tmp_path, text, fault):
+def test_faulty_yaml_gives_one_line(tmp_path, text, fault):
     (tmp_path / "x.yaml").write_bytes(text)
     with pytest.raises(ValueError, match=f"x.yaml is not valid YAML: .*{fault}") as error:
         read_yaml(tmp_path / "x.yaml")

@@ -12,7 +12,7 @@ from ocr_panoptic.formats.image_sources import ahead, find_inputs, images_below,
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """The working directory, with images in a/ and b/."""
+    """Return the working directory, which has images in a/ and b/."""
     names = ["a/2.jpg", "a/1.PNG", "a/notes.txt", "a/deep/3.jpg", "a/deep/1.PNG", "b/1.PNG"]
     for name in (*names, "b/x[1].jpg", "b/scan", "b/scan.png", "a/.cache/2.jpg", "a/.2.jpg"):
         path = tmp_path / name
@@ -41,7 +41,7 @@ def test_files_folders_and_lists(folder, entry, expected):
         assert inputs.entry == folder / entry
 
 
-def test_what_is_left_out_is_told(folder):
+def test_files_left_out_are_reported(folder):
     (folder / "a/gone.jpg").symlink_to("nowhere")
     (folder / "a/loop.jpg").symlink_to("loop.jpg")
     (folder / "a/more").symlink_to("deep")
@@ -55,7 +55,7 @@ def test_what_is_left_out_is_told(folder):
 
 
 def test_every_file_is_an_image_or_left_out(folder):
-    """Formats that cannot be read count as images, which shows when they are read."""
+    """Unreadable formats count as images; reading them reports the fault."""
     for name in ("x.gif", "x.JP2", "x.avif", "x.ppm", "x.heic", "x.dng", "x.zip", "x"):
         (folder / "empty" / name).touch()
     images, others = images_below(folder / "empty")
@@ -105,7 +105,7 @@ def test_names_of_results_are_unique(tmp_path, files, names):
     assert [item.name for item in find_inputs(tmp_path).items] == names
 
 
-def test_an_image_that_cannot_be_read_takes_its_place(tmp_path):
+def test_an_unreadable_image_keeps_its_place(tmp_path):
     for name in ("a.png", "c.png"):
         Image.new("L", (4, 3), ord(name[0])).save(tmp_path / name)
     (tmp_path / "b.png").write_text("no image")
@@ -127,5 +127,5 @@ def test_results_ahead_come_in_order_until_an_error():
     with pytest.raises(OSError, match="full"):
         for result in ahead(double, range(1000), threads=3):
             taken.append(result)
-            assert len(begun) <= len(taken) + 6  # under way
+            assert len(begun) <= len(taken) + 6  # at most this many are in progress
     assert taken == list(range(0, 100, 2))

@@ -1,7 +1,8 @@
-"""Label PNGs hold indices, not colours; labels of files become training labels."""
+"""Label PNGs hold indices, not colours, and file labels become training labels."""
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -10,6 +11,7 @@ from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import (
     apply_label_map,
+    color_label,
     look_up,
     pixel_counts,
     read_label_image,
@@ -23,7 +25,7 @@ WIDE = np.array([[0, 300], [459, 65535]], np.uint16)
 
 
 @pytest.mark.parametrize("labels", [LABELS, WIDE, np.array([[True, False]]), "palette"])
-def test_what_others_write(tmp_path, labels):
+def test_pngs_of_other_programs(tmp_path, labels):
     """Converted to grey, a palette would turn every label into its colour's brightness."""
     image = Image.fromarray(LABELS if isinstance(labels, str) else labels)
     if isinstance(labels, str):
@@ -72,7 +74,7 @@ def palette_image(colours: np.ndarray) -> Image.Image:
         *((f"a.{end}", Image.fromarray(COLOURS[SHAPE]), [ROAD, TREE]) for end in ("png", "bmp")),
         ("a.png", Image.fromarray(COLOURS[SHAPE]).convert("RGBA"), [ROAD, TREE]),
         ("a.gif", palette_image(COLOURS), [ROAD, TREE]),
-        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # indices, as ever
+        ("a.png", palette_image(COLOURS[::-1]), [ROAD, TREE]),  # a palette's indices count
         ("a.png", Image.fromarray(SHAPE), [ROAD, TREE]),
         ("a.png", Image.fromarray(SHAPE).convert("RGB"), [ROAD, TREE]),
         (
@@ -88,7 +90,7 @@ def palette_image(colours: np.ndarray) -> Image.Image:
     ],
     ids=lambda value: getattr(value, "mode", None),
 )
-def test_labels_as_people_save_them(tmp_path, file, image, classes):
+def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     image.save(tmp_path / file)
     space = parse_label_space({"classes": classes}, "c")
     assert np.array_equal(read_labels(tmp_path / file, space.label_map), SHAPE)
@@ -107,8 +109,8 @@ GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
         ("a.bmp", SMOOTH, NUMBERED),
     ],
 )
-def test_values_that_are_near_to_labels(tmp_path, file, pixels, classes):
-    """Borders may be off by a pixel."""
+def test_values_near_labels(tmp_path, file, pixels, classes):
+    """Borders may be wrong by a pixel."""
     Image.fromarray(pixels).save(tmp_path / file)
     space = parse_label_space({"classes": classes}, "c")
     found = read_labels(tmp_path / file, space.label_map)
@@ -145,7 +147,7 @@ def test_values_that_are_near_to_labels(tmp_path, file, pixels, classes):
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
     ],
 )
-def test_labels_that_cannot_be_told(tmp_path, file, pixels, classes, message):
+def test_unclear_labels(tmp_path, file, pixels, classes, message):
     Image.fromarray(pixels).save(tmp_path / file)
     label_map = parse_label_space({"classes": [*classes, "c"] if "a" in classes else classes}, "c")
     with pytest.raises(ValueError, match=message):
@@ -153,8 +155,8 @@ def test_labels_that_cannot_be_told(tmp_path, file, pixels, classes, message):
 
 
 @pytest.mark.parametrize("labels", [np.full((2, 3), 70000), np.zeros((2, 3, 3), np.uint8)])
-def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
-    """Pillow would write 65535 for 70000, and colours."""
+def test_values_outside_label_pngs_are_not_written(tmp_path, labels):
+    """Pillow would write 65535 for 70000, and would write colours."""
     file = tmp_path / "a.png"
     with pytest.raises(ValueError, match=r"expected labels uint8 or uint16 \[H, W\], found "):
         write_label_png(file, labels)
@@ -162,7 +164,7 @@ def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
 
 
 @pytest.mark.parametrize("labels", [LABELS, WIDE])
-def test_what_is_written_is_read(tmp_path, labels):
+def test_written_labels_are_read_back(tmp_path, labels):
     path = tmp_path / "folder" / "a.png"
     write_label_png(path, labels)
     found = np.asarray(Image.open(path))
@@ -203,7 +205,7 @@ def test_label_map_by_hand():
 
 
 @pytest.mark.parametrize("values", [1, 11, 256, 300])
-def test_bytes_and_others_alike(values):
+def test_bytes_and_larger_integers(values):
     labels = np.random.default_rng(0).integers(0, values, (5, 7))
     labels = labels.astype(np.uint8 if values <= 256 else np.uint16)
     table = np.random.default_rng(1).integers(0, 256, values).astype(np.uint8)
@@ -221,10 +223,10 @@ LARGE = np.zeros((60, 90), np.uint8)
     [
         ({0: 100, 30: 101, 60: 102, 75: 103}, [0, 100, 200]),  # forgotten classes
         ({0: 0, 30: 1, 60: 2, 75: 3}, [0, 255]),
-        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin
+        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin regions
     ],
 )
-def test_forgotten_classes_are_no_noise(tmp_path, areas, known):
+def test_forgotten_classes_are_not_taken_for_noise(tmp_path, areas, known):
     labels = LARGE.copy()
     for left, value in areas.items():
         labels[:, left:] = value
@@ -240,3 +242,76 @@ def test_numbers_in_a_jpeg_are_refused(tmp_path, known):
     Image.fromarray(labels).save(tmp_path / "a.jpg")
     with pytest.raises(ValueError, match="JPEG"):
         read_label_image(tmp_path / "a.jpg", known)
+
+
+GREYS_AND_COLOURS = [
+    np.array([[0], [60], [120], [250]], np.uint8),
+    np.array([[0, 0, 0], [64, 0, 0], [128, 0, 0], [70, 130, 180]], np.uint8),
+]
+
+
+def save_places(file, places, values, blur=0.0) -> dict[int, int]:
+    """Save an image of values, and return the map of raw labels that leads back to the places."""
+    pixels = values[places].squeeze()
+    pixels = cv2.GaussianBlur(pixels, (0, 0), blur) if blur else pixels
+    Image.fromarray(pixels).save(file, **({"quality": 92} if file.suffix == ".jpg" else {}))
+    labels = [int(v[0]) if len(v) == 1 else color_label(v.tolist()) for v in values]
+    return {label: place for place, label in enumerate(labels)}
+
+
+@pytest.mark.parametrize("values", GREYS_AND_COLOURS, ids=["greys", "colours"])
+@pytest.mark.parametrize("file", ["a.png", "a.jpg"])
+@pytest.mark.parametrize("blur", [0.5, 0.8])
+def test_smoothed_borders_take_no_third_class(tmp_path, values, file, blur):
+    """Halfway between two classes lies the value of another one."""
+    places = np.zeros((240, 320), np.uint8)
+    for x, place in ((70, 2), (200, 3)):
+        cv2.circle(places, (x, 120), 40, place, -1)
+    places[4:24], places[200:204] = 1, 1
+    label_map = save_places(tmp_path / file, places, values, blur)
+    found = read_labels(tmp_path / file, label_map)
+    assert (found != places).mean() < 0.01
+    assert not (found[40:190] == 1).any()  # the third class is elsewhere
+    assert (found[6:22] == 1).all() and (found[201:203] == 1).all()  # where it stays
+
+
+@pytest.mark.parametrize("values", GREYS_AND_COLOURS, ids=["greys", "colours"])
+def test_noise_in_areas(tmp_path, values):
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, 4, (6, 8)).repeat(20, 0).repeat(20, 1)
+    label_map = save_places(tmp_path / "a.png", places, values)
+    noise = rng.integers(-9, 10, (*places.shape, values.shape[1]))
+    noisy = (values[places].astype(int) + noise).clip(0, 255).astype(np.uint8)
+    Image.fromarray(noisy.squeeze()).save(tmp_path / "a.png")
+    assert np.array_equal(read_labels(tmp_path / "a.png", label_map), places)
+
+
+def stripes(*greys: float, noise: int = 0) -> np.ndarray:
+    pixels = np.repeat(np.repeat(greys, 160 // len(greys))[None], 80, 0)
+    pixels = pixels + np.random.default_rng(0).integers(-noise, noise + 1, pixels.shape)
+    return pixels.clip(0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("known", [{0: 0, 255: 1}, {0: 0, 1: 1, 255: 255}])
+@pytest.mark.parametrize(
+    ("pixels", "expected"),
+    [
+        (stripes(30, 220), (0, 255)),
+        (stripes(90, 255), (0, 255)),
+        (stripes(20, 128), (0, 255)),
+        (stripes(75, 190, noise=20), (0, 255)),
+        (stripes(12, noise=12), (0,)),  # no object
+        (stripes(0, 85, 170, 255), None),
+        (stripes(0, 0, 100, 255), None),
+        (stripes(0, 100, 100, 255), None),
+        (stripes(60, noise=60), None),  # a photo
+    ],
+)
+def test_jpeg_masks_of_two_values(tmp_path, pixels, expected, known):
+    Image.fromarray(pixels).save(tmp_path / "a.jpg", quality=90)
+    if expected is None:
+        with pytest.raises(ValueError, match="JPEG"):
+            read_label_image(tmp_path / "a.jpg", known)
+    else:
+        found = read_label_image(tmp_path / "a.jpg", known)
+        assert np.array_equal(found, np.repeat([expected], 160 // len(expected), 1).repeat(80, 0))

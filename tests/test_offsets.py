@@ -1,4 +1,4 @@
-"""Offsets: the numbering of directions, labels, and moving by them."""
+"""Offsets: the numbering of directions, labels, and moved values."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from ocr_panoptic.formats.offsets import (
 
 
 def test_directions_go_round_clockwise_from_the_left():
-    """-180 + 45 i degrees, with 0 to the right and 90 down."""
+    """Directions are -180 + 45 i degrees, with 0 to the right and 90 down."""
     angles = np.degrees(np.arctan2(*DIRECTIONS.T.astype(float)))
     np.testing.assert_allclose(angles % 360, (-180 + 45 * np.arange(8)) % 360)
     for a, b in MIRRORED:
@@ -38,7 +38,7 @@ def test_labels_and_their_parts(library):
     assert found == [[[1, 0, 1, 0, 255]], [[7, 0, 255, 3, 255]]]
 
 
-def test_offsets_away_from_boundaries_and_without_direction_are_none():
+def test_offsets_away_from_boundaries_or_without_direction_are_0():
     near = np.array([[True, False, True, True]])
     offsets = offsets_of(near, np.array([[1, 1, UNDEFINED, IGNORED]]))
     assert offsets.dtype == np.int8
@@ -62,7 +62,7 @@ def test_every_pixel_takes_the_value_of_its_source(scale):
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.as_tensor])
-def test_no_values_and_those_of_another_image(library):
+def test_empty_maps_and_maps_of_another_size(library):
     sources = library(np.zeros((9, 13), np.int64))
     assert tuple(moved(library(np.zeros((0, 9, 13))), sources).shape) == (0, 9, 13)
     for size in ((13, 9), (10, 13)):
@@ -74,7 +74,7 @@ def test_no_values_and_those_of_another_image(library):
 def test_offset_files(tmp_path):
     io = pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB files")
     offsets = np.random.default_rng(0).integers(-1, 2, (5, 4, 2))
-    for dtype in (np.int64, np.int8, np.float32):  # int64 is openseg.pytorch's
+    for dtype in (np.int64, np.int8, np.float32):  # openseg.pytorch writes int64
         io.savemat(tmp_path / "a.mat", {"mat": offsets.astype(dtype)})
         found = read_offsets(tmp_path / "a.mat")
         assert found.dtype == np.int8

@@ -1,4 +1,4 @@
-"""The common reader of image files, against Detectron2's and against hand-worked numbers."""
+"""The common reader of image files, compared with Detectron2 and with numbers by hand."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def write_png(path, width, height, depth, colours, rows: bytes) -> None:
-    """A PNG by the format's own rules; rows begin with filter byte 0."""
+    """Write a PNG by the format's rules; rows begin with filter byte 0."""
     header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks))
@@ -52,19 +52,19 @@ def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
     np.testing.assert_array_equal(read_picture(path, format), read_image(str(path), format))
 
 
-def test_a_png_is_turned_by_what_comes_after_its_pixels(tmp_path, pixels):
+def test_a_png_is_turned_by_exif_data_after_its_pixels(tmp_path, pixels):
     exif, path = Image.Exif(), tmp_path / "a.png"
     exif[ORIENTATION] = 6
     Image.fromarray(pixels).save(path, exif=exif)
     content = path.read_bytes()
     start, end = (content.index(kind) - 4 for kind in (b"eXIf", b"IDAT"))
-    moved = content[end:-12] + content[start:end]  # before IEND, of 12 bytes
+    moved = content[end:-12] + content[start:end]  # before the 12 bytes of IEND
     path.write_bytes(content[:start] + moved + content[-12:])
     np.testing.assert_array_equal(read_picture(path, "RGB"), np.rot90(pixels, -1))
     assert read_size(path)[:2] == (4, 7)
 
 
-def test_16_bits_of_colours(tmp_path):
+def test_colours_of_16_bits(tmp_path):
     row = b"\0" + struct.pack(">6H", 255, 256, 65535, 0, 511, 128)
     write_png(tmp_path / "a.png", 2, 1, 16, 2, row)
     assert read_picture(tmp_path / "a.png", "RGB").tolist() == [[[0, 1, 255], [0, 1, 0]]]
@@ -73,9 +73,9 @@ def test_16_bits_of_colours(tmp_path):
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
 @pytest.mark.parametrize("orientation", [None, *range(1, 9), 99])
 def test_every_orientation(tmp_path, suffix, orientation):
-    """The EXIF standard asks: which side of the scene are the first row and column?"""
+    """The EXIF value says which side of the scene the first row and column are."""
     scene = np.zeros((16, 24), np.uint8)
-    scene[:8, :8] = 255  # its upper left corner
+    scene[:8, :8] = 255  # the upper left corner
     turned = scene.T
     stored = [scene, scene[:, ::-1], scene[::-1, ::-1], scene[::-1]]
     stored += [turned, turned[::-1], turned[::-1, ::-1], turned[:, ::-1]]
@@ -85,7 +85,8 @@ def test_every_orientation(tmp_path, suffix, orientation):
         exif[ORIENTATION] = orientation
     path = tmp_path / f"a{suffix}"
     Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=exif)
-    assert np.abs(read_picture(path, "L")[..., 0].astype(int) - scene).max() < 9  # JPEG's losses
+    # JPEG loses some precision.
+    assert np.abs(read_picture(path, "L")[..., 0].astype(int) - scene).max() < 9
     for size in (read_size(path), header_size(path)):
         assert (size.width, size.height) == (24, 16)
 
@@ -104,7 +105,7 @@ def test_16_bits_are_scaled(tmp_path, name):
     elif name == "RGB.png":
         rows = RAMP[..., None].repeat(3, 2).astype(">u2")
         write_png(path, 256, 256, 16, 2, b"".join(b"\0" + row.tobytes() for row in rows))
-    elif name == "12 bits.tif":  # rows of 256 * 12 bits, two pixels in three bytes
+    elif name == "12 bits.tif":  # two pixels of 12 bits in three bytes
         high, low = (RAMP[:, 0::2] >> 4).astype(int), (RAMP[:, 1::2] >> 4).astype(int)
         packed = np.stack([high >> 4, (high & 15) << 4 | low >> 8, low & 255], axis=-1)
         data = packed.astype(np.uint8).tobytes()
@@ -119,7 +120,7 @@ def test_16_bits_are_scaled(tmp_path, name):
         assert image.mode.startswith("I") or name == "RGB.png"
     found = read_picture(path)
     assert found.shape == (256, 256, 3) and found.dtype == np.uint8
-    # The first column of a row is its number: 256 values, 256 pixels each.
+    # The first column holds the number of its row: 256 values, 256 pixels each.
     np.testing.assert_array_equal(found, np.arange(256)[:, None, None].repeat(256, 1).repeat(3, 2))
     read_size(path)
 
@@ -147,9 +148,9 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\ns
 FAULTY_FILES = (
     *((f"a{end}", keep, "broken or truncated") for end in (".jpg", ".png") for keep in (0.5, 20)),
     *(("a.png", content, "broken or truncated") for content in (b"no image", b"")),
-    ("a.png", "60000 x 60000", "more than 178.957 megapixels.*MAX_MEGA"),  # in a few bytes
+    ("a.png", "60000 x 60000", "more than 178.957 megapixels.*MAX_MEGA"),  # a file of few bytes
     ("a\x1b[2J\n.png", b"no image", "broken"),
-    ("a.png", POSTSCRIPT, "unknown format"),  # a program, which Pillow gives to Ghostscript
+    ("a.png", POSTSCRIPT, "unknown format"),  # Pillow would let Ghostscript run this program
 )
 
 
@@ -167,7 +168,7 @@ def test_faulty_files(tmp_path, read, name, content, fault):
         os.truncate(path, int(content * size) if content < 1 else content)
     with pytest.raises(ValueError, match=rf"{re.escape(printable(path))}: .*{fault}") as error:
         read(path)
-    assert str(error.value).isprintable()  # a name cannot write to the terminal
+    assert str(error.value).isprintable()  # a name cannot control the terminal
     for absent in ("none.png", "a\0b.png"):
         with pytest.raises(FileNotFoundError, match="not found"):
             read(str(tmp_path / absent))
@@ -187,7 +188,7 @@ def test_another_limit(tmp_path):
 
 @pytest.mark.parametrize("read", [read_label_image, read_panoptic_png])
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_labels_that_were_compressed_with_loss(tmp_path, pixels, read, kind):
+def test_labels_with_lossy_compression(tmp_path, pixels, read, kind):
     Image.fromarray(pixels).save(tmp_path / "a.png", kind)
     with pytest.raises(ValueError, match=f"a.png: .* is a {kind} file"):
         read(tmp_path / "a.png")
@@ -202,11 +203,17 @@ def test_the_first_frame_is_read(tmp_path, pixels, kind):
 
 
 @pytest.mark.parametrize("suffix", [".heic", ".DNG"])
-def test_photos_that_are_not_read(tmp_path, pixels, suffix):
+def test_refused_raw_photos(tmp_path, pixels, suffix):
     """A DNG is a TIFF with a preview, which is not the photo."""
     Image.fromarray(pixels).save(tmp_path / f"a{suffix}", "TIFF")
     with pytest.raises(ValueError, match=rf"a{suffix}: image has a format that cannot be read"):
         read_picture(tmp_path / f"a{suffix}")
+
+
+def test_heic_by_its_content(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(ValueError, match="is an HEIC file, .* convert such photos to JPEG"):
+        read_picture(tmp_path / "a.jpg")
 
 
 def test_one_and_four_channels(tmp_path):
@@ -235,8 +242,8 @@ def test_one_and_four_channels(tmp_path):
             read_picture(tmp_path / name, "RGB", channels)
 
 
-def test_what_people_see_of_channels():
-    """The first three channels are colours; a network's input is turned back to a picture."""
+def test_pictures_of_any_number_of_channels():
+    """The first three channels are colours; a network's input is turned back into a picture."""
     image = np.arange(4, dtype=np.uint8)[None, None]
     assert reordered(image, "BGR").ravel().tolist() == [2, 1, 0, 3]
     assert reordered(image[:, :, :1], "BGR").ravel().tolist() == [0]

@@ -1,4 +1,4 @@
-"""The files of a run, and that a metric is declared once."""
+"""The files of a run; each metric is declared once."""
 
 import csv
 import json
@@ -9,16 +9,16 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic import metrics
-from ocr_panoptic.formats.run_folder import (
+from ocr_panoptic.evaluation.stored import (
     StoredEvaluation,
     evaluation_folder,
     read_evaluation,
     read_table,
-    read_training_log,
     write_evaluation,
     write_region_quality,
     write_table,
 )
+from ocr_panoptic.formats.run_folder import read_training_log
 from ocr_panoptic.metrics import METRICS, Metric, named, of_classes
 from ocr_panoptic.workbench.looking.report import render_report
 
@@ -48,7 +48,7 @@ def test_names_of_detectron2_and_back():
 
 
 def test_metrics_json(tmp_path):
-    """NaN is not JSON."""
+    """NaN becomes null, because JSON has no NaN."""
     folder = tmp_path / "a" / "b"
     write_evaluation(RESULTS, folder, {"seed": np.int64(3), "loss": [1, np.nan]})
     json.loads((folder / "metrics.json").read_text(), parse_constant=pytest.fail)
@@ -101,11 +101,11 @@ def test_table_is_logged(tmp_path, caplog):
     table = caplog.text.splitlines()
     disc = next(line for line in table if line.startswith("disc"))
     assert " ".join(disc.split()) == "disc thing 40.50 81.00 50.00 3 2 4 33.00"
-    assert not any("AP_mask" in line for line in table)  # a column without any value
+    assert not any("AP_mask" in line for line in table)  # this column would have no value
 
 
 def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
-    """One entry of the table, and it is in all that a run says."""
+    """An entry in the table brings a metric into everything that a run reports."""
     new = Metric("sem_seg", "BIoU", "Boundary IoU", "IoU near edges", "Borders", "boundary")
     count = Metric("sem_seg", "holes", "Holes", "missing parts", column="holes", is_count=True)
     monkeypatch.setattr(metrics, "METRICS", (*METRICS, new, count))
@@ -165,20 +165,20 @@ PQ, MIOU = {"panoptic_seg/PQ": 50.0}, {"sem_seg/mIoU": 10.0}
     "written, read",
     [
         ([], []),
-        # A resumed run replaces what it repeats; the last one has another period.
+        # A resumed run replaces the iterations that it repeats; the last has another period.
         (
             [loss(19, 5.0), loss(39, 4.0), loss(59, 3.0), loss(39, 2.0), loss(49, 1.0)],
             [loss(19, 5.0), loss(39, 2.0), loss(49, 1.0)],
         ),
         ([loss(9, 1.0), {"iteration": 9, **PQ}], [{**loss(9, 1.0), **PQ}]),
-        # Detectron2 writes evaluations between two lines of training every 20 iterations at once.
+        # Detectron2 writes evaluations between two lines of training, every 20 iterations.
         (
             [loss(19, 3.0), {"iteration": 9, **MIOU}, loss(39, 2.0), {"iteration": 29, **MIOU}],
             [{"iteration": 9, **MIOU}, loss(19, 3.0), {"iteration": 29, **MIOU}, loss(39, 2.0)],
         ),
-        # Losses may be gathered later than learning rates are written: nothing was resumed.
+        # Losses may be gathered after learning rates are written, without a resumed run.
         ([{"iteration": 8, "lr": 0.1}, loss(6, 3.0)], [loss(6, 3.0), {"iteration": 8, "lr": 0.1}]),
-        # The next run's line joins one that a kill has cut.
+        # A kill has cut a line, which the next run's first line joins.
         (
             [loss(0, 2.0), '{"iteration": 1, "tot', loss(1, 1.0), loss(2, 0.5)],
             [loss(0, 2.0), loss(2, 0.5)],

@@ -9,8 +9,8 @@ from ocr_panoptic import seeding
 from ocr_panoptic.seeding import seed_generators
 
 
-def test_seeds_stay_those_of_former_runs():
-    """A resumed run draws the same numbers; the expected seeds come from NumPy's classes."""
+def test_seeds_equal_those_of_former_runs():
+    """A resumed run draws the same numbers; NumPy's classes give the expected seeds."""
     words = np.random.SeedSequence((3, 0, 70000)).generate_state(4)
     seed_generators(3, 0, 70000)
     assert np.random.rand() == np.random.RandomState(words).rand()  # noqa: NPY002

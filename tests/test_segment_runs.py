@@ -1,4 +1,4 @@
-"""Areas and boxes against hand-worked numbers and pycocotools."""
+"""Areas and boxes of segments, compared with numbers by hand and with pycocotools."""
 
 import numpy as np
 import pycocotools.mask as mask_util
@@ -24,7 +24,7 @@ def random_ids(*size: int) -> np.ndarray:
     "ids",
     [
         *(random_ids(1, 1), random_ids(13, 7), random_ids(40, 61)),
-        # Runs over several columns; the first and the last pixel in the mask and out of it.
+        # Runs over several columns, with the first and the last pixel inside and outside.
         *np.array([[[1, 1, 2], [1, 1, 2]], [[2, 1, 1], [2, 1, 2]], [[1, 1, 1], [1, 1, 1]]]),
     ],
 )

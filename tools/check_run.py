@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""``ocr-panoptic check``."""
+"""Run ``ocr-panoptic check``."""
 
 import sys
 from functools import partial

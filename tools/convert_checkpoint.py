@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""``ocr-panoptic convert``."""
+"""Run ``ocr-panoptic convert``."""
 
 import sys
 from functools import partial

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""``ocr-panoptic export``."""
+"""Run ``ocr-panoptic export``."""
 
 import sys
 from functools import partial

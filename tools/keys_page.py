@@ -31,7 +31,7 @@ and how does each work? Each has its default. Keys under "With ..." are read onl
 
 
 def keys_page() -> str:
-    """Return the page, a line for each key or for several that say the same."""
+    """Return the page, with a line for each key, or for several keys with equal text."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -54,14 +54,14 @@ def _read_with(key: Key) -> str:
 
 
 def _text(key: Key) -> str:
-    """Return what stands behind a key's name and default."""
+    """Return the text after a key's name and default."""
     allowed = key.allowed.text() and f"*{key.allowed.text()}*"
     text = " ".join(filter(None, [_linked(key.sentence), allowed]))
     return text and f": {text}"
 
 
 def _linked(text: str) -> str:
-    """Return a text whose paths of pages, from the repository's root, are links."""
+    """Turn the paths of pages, relative to the repository's root, into links."""
     return re.sub(r"(?:\w+/)+(\w+\.md)", _link, text)
 
 

@@ -5,15 +5,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import timm
+import torch
 from tabulate import tabulate
+from timm.models import adapt_input_conv
 from torch import nn
 
 from ocr_panoptic.errors import UserError
 
+from .addresses import TIMM
 from .checkpointer import ADAPTERS
 from .efficientnet_lite import is_efficientnet_lite, lite_record, timm_names
-from .input_channels import adapt_input_channels
-from .timm_files import timm_record
 
 # Prefixes of Detectron2's ResNet and of a timm network, outside and inside an FPN; of a ViT.
 _PREFIXES = (
@@ -149,3 +151,90 @@ def adapt_published(
 
 
 ADAPTERS.append(adapt_published)
+
+
+COLOURS = 3
+
+
+def adapt_input_channels(
+    weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], channels: int
+) -> Mapping[str, Any]:
+    """
+    Adapt the convolution that reads the image, as timm does.
+
+    For one channel, the weights are summed over the colours. For several channels, the colours are
+    repeated, times 3 / channels. The convolution is found by its shape, since names differ among
+    files: a convolution of the backbone that has as many outputs and reads as many channels as the
+    image. The kernel size may differ, since patches of a ViT are resampled later.
+
+    Args:
+        weights: tensors by their names in the file.
+        shapes: shapes of the model's tensors.
+        channels: C of the images.
+
+    Returns:
+        the adapted weights, or ``weights`` itself if nothing has to be adapted
+    """
+    if channels == COLOURS:
+        return weights
+    wanted = {
+        shape[0]
+        for name, shape in shapes.items()
+        if name.startswith("backbone.") and len(shape) == 4 and shape[1] == channels
+    }
+    found = {
+        name: adapt_input_conv(channels, torch.as_tensor(value))
+        for name, value in weights.items()
+        if len(shape := tuple(getattr(value, "shape", ()))) == 4
+        and (shape[0] in wanted and shape[1] == COLOURS and shapes.get(name) != shape)
+    }
+    if found:
+        logging.getLogger(__name__).warning(
+            "%s: made for images of %d channels, adapted to %d",
+            ", ".join(found),
+            COLOURS,
+            channels,
+        )
+    return {**weights, **found} if found else weights
+
+
+def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
+    """
+    Return the settings that weights expect, for :func:`.settings.check_settings`.
+
+    They are RGB images with the mean and deviation of the training.
+
+    Args:
+        network: timm's name of the network, MODEL.TIMM.NAME.
+        file: path or address of its weights, whose name tells which of timm's weights they are
+            (convnext_tiny.fb_in1k.safetensors, timm://..., a folder of the hub's cache). If it does
+            not, any mean and deviation of timm's weights of this network is allowed.
+
+    Returns:
+        None if timm has no weights of this network
+    """
+    architecture = network.partition(".")[0]
+    names = timm.list_pretrained(f"{architecture}.*")
+    # "x.in22k_ft_in1k" holds "x.in22k".
+    named = max((name for name in names if name in file), key=len, default="")
+    if not named and network in names:
+        named = network
+    if not named and file == f"{TIMM}{architecture}":
+        named = architecture  # timm's default weights
+    found = [timm.get_pretrained_cfg(name) for name in ([named] if named else names)]
+    if not found:
+        return None
+    return {
+        "source": f"timm's {named or architecture}",
+        "file": file,
+        "settings": {
+            "INPUT.FORMAT": "RGB",
+            "MODEL.PIXEL_MEAN": frozenset(_of_bytes(cfg.mean) for cfg in found),
+            "MODEL.PIXEL_STD": frozenset(_of_bytes(cfg.std) for cfg in found),
+        },
+    }
+
+
+def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
+    """Scale statistics of images with values up to 1 to values up to 255."""
+    return tuple(round(255 * value, 3) for value in values)

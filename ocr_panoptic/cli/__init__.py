@@ -1,8 +1,8 @@
 """
 The program ``ocr-panoptic``, with a module for each command.
 
-A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. Slow
-imports stand inside ``run``.
+A command's module has ``argument_parser()`` and ``run(args)``, which returns an exit status or
+None. Slow imports are inside ``run``.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def run_command(
     Run a command as the program of this process, and exit with its status.
 
     Args:
-        argv: arguments after the name; by default the arguments of the process.
+        argv: arguments after the command's name; by default the arguments of the process.
         program: program's name in messages; by default the name of the process.
     """
     module = _module(name)
@@ -79,7 +79,7 @@ def run_command(
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command without ending the process: errors are raised."""
+    """Run a command without ending the process; errors are raised."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

@@ -4,9 +4,9 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import did_you_mean
@@ -16,14 +16,14 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
-    """Return the path of a flag, with ~ expanded: a shell does not expand it in --output=~/x."""
+    """Return a flag's path, with ~ expanded: a shell does not expand it in --output=~/x."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; expected a path")
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
-    """Return the number of a flag, at least 1."""
+    """Return a flag's number, which must be at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
     return int(text)
@@ -34,8 +34,8 @@ class CommandParser(argparse.ArgumentParser):
     A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: description of the command, shown as it is laid out.
-        fault: function that returns what is wrong with the arguments together, "" for nothing.
+        description: description of the command, shown with its line breaks.
+        fault: function that returns why the arguments do not fit together, or "".
     """
 
     def __init__(self, description: str, fault: Callable[[argparse.Namespace], str] | None = None):
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
         self._fault = fault
         self._needs_model = False
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         found = super().parse_args(args, namespace)
         if self._needs_model and not (found.config_file or found.weights):
             self.error(
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
             self.error(fault)
         return found
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         known = self._option_string_actions
         for word, after in zip(words, [*words[1:], None]):
@@ -79,7 +79,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Add ``--data``; a KEY after the files begins ``args.opts``."""
+        """Add ``--data``; the first KEY after the files begins ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -91,13 +91,13 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add the config's KEY VALUE ... at the end of the line."""
+        """Add KEY VALUE ... of the config, at the end of the line."""
         self.add_argument(
             "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
         )
 
     def add_weights(self) -> None:
-        """Add the trained model that the command uses."""
+        """Add the flag that names a trained model."""
         self.add_argument(
             "--weights",
             help="trained model, which holds its settings and classes (default: the last "
@@ -105,7 +105,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_model(self) -> None:
-        """Add the trained model that the command uses, and its config's KEY VALUE ..."""
+        """Add the flags that name a trained model, and KEY VALUE ... of its config."""
         self.add_argument(
             "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
         )
@@ -116,8 +116,10 @@ class CommandParser(argparse.ArgumentParser):
 
 class TrainingArguments(CommandParser):
     """
-    Detectron2's flags and this project's. ``args.resume`` is True for ``--resume``, "auto" for
-    ``--resume auto``, else False; ``args.data`` is a list of data files.
+    Detectron2's flags and this project's flags.
+
+    ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False; and
+    ``args.data`` is a list of data files.
 
     If ``--resume`` had an optional value, it would take the first KEY of the overrides. So the
     parser joins the words ``--resume auto`` into a hidden flag.
@@ -182,10 +184,54 @@ class TrainingArguments(CommandParser):
             help="repeatable results on this machine from the config's SEED; slower on a GPU",
         )
 
-    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         for i in range(len(words) - 1):
             if words[i : i + 2] == ["--resume", "auto"]:
                 words[i : i + 2] = [_AUTO]
                 break
         return super().parse_known_args(words, namespace)
+
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
+
+
+def check_arguments(args: argparse.Namespace) -> "CfgNode":
+    """
+    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+
+    Some faults cannot be found without PyTorch; the command itself checks again.
+
+    Args:
+        args: arguments of a command that takes KEY VALUE ...
+
+    Returns:
+        the config before it is completed
+    """
+    from ocr_panoptic.config import check_values
+    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.formats.config_files import (
+        are_weights,
+        default_config,
+        merge_file,
+        merge_options,
+    )
+
+    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
+    if not weights and hasattr(args, "weights") and are_weights(config):
+        config, weights = "", config  # the weights hold the settings
+    merge_file(cfg, config)
+    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
+    if config or not weights:  # otherwise the weights hold the other settings
+        check_values(cfg, registries=False)
+    check_weights(weights or "")
+    return cfg
+
+
+def check_weights(weights: str) -> None:
+    """Refuse weights that are neither an address nor an existing file; "" passes."""
+    from ocr_panoptic.formats.config_files import check_weights_file
+
+    if weights and "://" not in weights:
+        check_weights_file(weights.partition("?")[0])  # options of Detectron2's checkpointer

@@ -1,7 +1,9 @@
 """
-Check data files and print a summary by class. With --config-file, check a training without running
-it: print data and epochs, learning rates, parameters, and what --resume would find. This needs no
-GPU. The exit status is 1 if something would stop the run.
+Check data files, or a training before it runs.
+
+With data files, print a summary by class. With --config-file, print data and epochs, learning
+rates, parameters, and what --resume would find. This needs no GPU. The exit status is 1 if
+something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -15,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import TrainingArguments
-from .door import check_arguments
+from .arguments import TrainingArguments, check_arguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -58,13 +59,10 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine.complete_config import (
-        check_solver,
-        complete_config,
-        scaled_to_processes,
-    )
+    from ocr_panoptic.engine.complete_config import complete_config
     from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.run_check import check_run
+    from ocr_panoptic.engine.run_check import check_run, check_solver
+    from ocr_panoptic.engine.training import scaled_to_processes
 
     cfg = load_arguments(args)
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
@@ -87,23 +85,24 @@ def check(
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
-    Check data files or, with a config, a training, as ``ocr-panoptic check`` does. Nothing is
-    written or trained.
+    Check data files or, with a config, a training, as ``ocr-panoptic check`` does.
+
+    Nothing is written or trained.
 
     Args:
         data: data files.
         config: file, or name of a config of the package.
         num_gpus: processes of the training.
         resume: see :func:`.train`.
-        keys: keys of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+        **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        a summary that ``print`` shows as tables. For a training, ``tables`` holds them, and
-        ``faults`` the sentences about everything that would stop it.
+        a summary that ``print`` shows as tables. For a training, ``tables`` has the tables, and
+        ``faults`` has sentences about everything that would stop it.
 
     Raises:
         FileNotFoundError, ValueError: the data have faults (the message lists all), or an argument
-            is wrong; the message is the command's.
+            is wrong. The message equals the command's message.
     """
     parser = argument_parser()
     return _checked(function_arguments(parser, config, data, None, num_gpus, keys, resume))

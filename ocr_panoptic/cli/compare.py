@@ -1,8 +1,10 @@
 """
-Compare heads on your data. Train a config as it is ("ours"), and with the plain head, PPM and OCR
-as published in its place, several times each, and say which wins, with confidence intervals.
-Finished runs are kept: repeat the command after a stop, or with more seeds. Several processes may
-run it at the same time.
+Compare heads on your data.
+
+Train a config unchanged ("ours"), and with three other heads: the plain head, and PPM and OCR as
+published. Each is trained several times. Say which wins, with confidence intervals. Finished runs
+are kept: repeat the command after a stop, or with more seeds. Several processes may run it at the
+same time.
 
     ocr-panoptic compare --config-file CONFIG [--data FILE ...] --output FOLDER [--seeds N]
         [KEY VALUE ...]
@@ -14,8 +16,7 @@ from pathlib import Path
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 

@@ -13,8 +13,7 @@ import argparse
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, path
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path
 
 LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 

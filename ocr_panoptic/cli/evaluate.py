@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from .arguments import TrainingArguments
-from .door import check_arguments
+from .arguments import TrainingArguments, check_arguments
 from .train import function_arguments, launched
 
 
@@ -59,8 +58,8 @@ def evaluate(
         task -> metric -> value; with several data sets, name -> task -> metric -> value
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
-        SystemExit: the results are not TEST.EXPECTED_RESULTS.
+        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
+        SystemExit: the results differ from TEST.EXPECTED_RESULTS.
     """
     args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)
     args.weights = weights

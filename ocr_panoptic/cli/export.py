@@ -16,8 +16,7 @@ from typing import Any
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser, path
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path
 
 PRECISIONS = ("float32", "int8")
 
@@ -78,8 +77,9 @@ def export(
     **keys: Any,
 ) -> Path:
     """
-    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does. The file is written only
-    if it gives the model's results.
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does.
+
+    The file is written only if it gives the model's results.
 
     Args:
         run, weights, keys: see :func:`.load`.
@@ -87,7 +87,7 @@ def export(
         precision: type of the network's weights, "float32" or "int8".
 
     Returns:
-        the file
+        path of the file
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.

@@ -1,8 +1,9 @@
 """
-Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0], and write them as the
-config OUTPUT_DIR/merge.yaml. The images are predicted once, then thousands of settings are tried
-without the network. The reported gain is cross-validated, and the config is written only if the
-gain's interval is above 0. Categories without a true segment are left out of the PQ.
+Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0].
+
+The images are predicted once, then thousands of settings are tried without the network. The
+reported gain is cross-validated. If the gain's interval is above 0, the constants are written as
+the config OUTPUT_DIR/merge.yaml. Categories without a true segment are left out of the PQ.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
@@ -10,8 +11,7 @@ gain's interval is above 0. Categories without a true segment are left out of th
 
 import argparse
 
-from .arguments import CommandParser
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -38,21 +38,24 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
-    from ocr_panoptic.workbench.comparing.kept_predictions import kept_predictions
-    from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+    from ocr_panoptic.workbench.comparing.merge_fit import (
+        fit_merge,
+        kept_predictions,
+        rules_fragment,
+    )
 
     opts = [*data_options(args.data), *args.opts]
     cfg = trained_config(args.config_file, args.weights, opts, needs_data=True)
     kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
-    rows = [("as it is", before, before, None, "")]
+    rows: list[tuple] = [("as it is", before, before, None, "")]
     for fit in fits:
         interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
         rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))
     header = ["rules", "PQ, fitted to all", "PQ, cross-validated", "gain", "95% interval"]
     print(f"{name}, {len(kept.images)} images, {args.folds} folds\n")
     print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
-    carried = [fit for fit in fits if fit.is_carried]
+    carried = [fit for fit in fits if fit.is_improvement]
     if not carried:
         print("\nNo interval excludes 0: these images do not show that other rules are better.")
         return

@@ -1,6 +1,7 @@
 """
-Import annotations of another format as a panoptic or a semantic data set, which is registered as
-NAME_train and NAME_val. docs/imports.md describes the formats:
+Import annotations of another format as a panoptic or a semantic data set.
+
+Its splits are registered as NAME_train and NAME_val. docs/imports.md describes the formats:
 
     coco                 SOURCE: JSON of instances, or the folder of a Roboflow export;
                          IMAGES: folder of the images
@@ -16,7 +17,7 @@ NAME_train and NAME_val. docs/imports.md describes the formats:
                          IMAGES: folder of the images, by default images/ beside the XML
     label-studio         SOURCE: JSON export; IMAGES: folder of the images
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
-                         default that of the JSON files
+                         default the folder of the JSON files
     masks                SOURCE: folder of mask images, one for each object or class; IMAGES: folder
                          of the images, by default the same
     via                  SOURCE: JSON of VGG Image Annotator; IMAGES: folder of the images
@@ -67,7 +68,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--missing", choices=("skip",), help="leave out missing images, and report their number"
     )
-    parser.add_argument("--rest", metavar="CLASS", help="class of stuff for pixels without segment")
+    parser.add_argument("--rest", metavar="CLASS", help="stuff class for pixels without segment")
     parser.add_argument(
         "--semantic", action="store_true", help="make a semantic data set, without objects"
     )
@@ -118,4 +119,5 @@ def source(split: str, paths: list[Path]) -> "AnnotationSource":
 
     if len(paths) > 3:
         raise UserError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
-    return AnnotationSource(*paths)
+    images, labels = [*paths[1:], None, None][:2]
+    return AnnotationSource(paths[0], images, labels)

@@ -1,17 +1,18 @@
 """
-Predict every image of a folder, a list or a video, and write panoptic and label PNGs, confidences,
-COCO's JSON files and pictures. docs/prediction.md describes the files.
+Predict every image of a folder, a list or a video.
+
+This writes panoptic and label PNGs, confidences, COCO's JSON files and pictures.
+docs/prediction.md describes the files.
 
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
 
-Repeat the command to go on after a stop. The exit status is 1 if an image has no results.
+Repeat the command to continue after a stop. The exit status is 1 if an image has no results.
 """
 
 import argparse
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 LABELS = ("train", "dataset")
 

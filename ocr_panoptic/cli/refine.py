@@ -9,8 +9,7 @@ Refine label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
 
 import argparse
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -46,17 +45,16 @@ def run(args: argparse.Namespace) -> None:
     check_arguments(args)
     from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.formats.image_sources import find_inputs
-    from ocr_panoptic.workbench.refining import offset_sources
-    from ocr_panoptic.workbench.refining.label_files import refine_labels
+    from ocr_panoptic.workbench.refining import refine
 
     if args.oracle:
-        offsets = offset_sources.true_offsets(args.oracle, args.boundary_distance)
+        offsets = refine.true_offsets(args.oracle, args.boundary_distance)
     elif args.offsets:
-        offsets = offset_sources.stored_offsets(args.offsets)
+        offsets = refine.stored_offsets(args.offsets)
     else:
         cfg = load_segfix_config(args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights])
         items = find_inputs(args.images, args.output).items
         images = {item.name: item.source for item in items}
-        offsets = offset_sources.predicted_offsets(cfg, images)
-    count = refine_labels(args.predictions, args.output, offsets, args.scale)
+        offsets = refine.predicted_offsets(cfg, images)
+    count = refine.refine_labels(args.predictions, args.output, offsets, args.scale)
     print(f"Refined the predictions of {count} images: {args.output}")

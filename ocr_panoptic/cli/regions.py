@@ -1,16 +1,16 @@
 """
-Measure the soft object regions of a trained model on DATASETS.TEST[0]: IoU of the coarse and the
-refined prediction, the share of a region's weight on pixels of its class, and the relation of
-pixels to the region of their class. The table is printed, and written to
-OUTPUT_DIR/inference/<data set>/region_quality.json.
+Measure the soft object regions of a trained model on DATASETS.TEST[0].
+
+Measures are the IoU of the coarse and the refined prediction, the share of a region's weight on
+pixels of its class, and the relation of pixels to the region of their class. The table is printed,
+and written to OUTPUT_DIR/inference/<data set>/region_quality.json.
 
     ocr-panoptic regions [--config-file RUN] [--weights FILE] [KEY VALUE ...]
 """
 
 import argparse
 
-from .arguments import CommandParser
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
+    from ocr_panoptic.evaluation.stored import evaluation_folder, write_region_quality
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)

@@ -1,6 +1,7 @@
 """
-Write a self-contained HTML page about a run that was trained and evaluated: metrics, pictures of a
-few images, the worst and the best images, classes, loss curves.
+Write a self-contained HTML page about a run that was trained and evaluated.
+
+It shows metrics, pictures of a few images, the worst and the best images, classes and loss curves.
 
     ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
@@ -9,8 +10,7 @@ few images, the worst and the best images, classes, loss curves.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, path, positive
-from .door import check_arguments
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import TrainingArguments
-from .door import check_arguments, check_weights
+from .arguments import TrainingArguments, check_arguments, check_weights
 
 
 def argument_parser() -> TrainingArguments:
@@ -30,8 +29,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Run :func:`run_here` in the processes that the arguments ask for; return its metrics if it
-    ran in this process."""
+    """
+    Run :func:`run_here` in the processes that the arguments ask for.
+
+    Returns:
+        the metrics if the training ran in this process
+    """
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
@@ -42,13 +45,13 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
-    from ocr_panoptic.engine.run_check import check_run_data
+    from ocr_panoptic.engine.run_check import check_start
     from ocr_panoptic.engine.setup import locked_folder, sole_run
 
     with sole_run():
         with faults_listed(cache_folder() / "faults.txt"):
             cfg, written = setup(args)
-            check_run_data(cfg, training=not args.eval_only)
+            check_start(cfg, args.resume, training=not args.eval_only)
         if args.eval_only:
             return Trainer.evaluate(cfg)
         with locked_folder(cfg.OUTPUT_DIR):
@@ -69,20 +72,21 @@ def train(
     **keys: Any,
 ) -> dict[str, dict[str, float]]:
     """
-    Train a model, as ``ocr-panoptic train`` does: with its messages and files, seeded random
-    generators and logging.
+    Train a model, as ``ocr-panoptic train`` does.
+
+    This includes the command's messages and files, seeded random generators and logging.
 
     Args:
         config: file, or name of a config of the package.
         data: data files.
         output: folder of the run; by default the config's OUTPUT_DIR.
-        resume: whether to go on after the last checkpoint; with "auto", a training starts if there
-            is no checkpoint.
-        overwrite: whether to start a new training in a folder that has another's checkpoints.
+        resume: whether to continue from the last checkpoint; with "auto", a training starts if
+            there is no checkpoint.
+        overwrite: whether to start a new training in a folder with another training's checkpoints.
         num_gpus: processes on this machine. If there are several, new processes import the caller's
             program, which then needs ``if __name__ == "__main__":``.
         deterministic: whether equal SEEDs give equal results on this machine.
-        keys: keys of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+        **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
         metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
@@ -90,7 +94,7 @@ def train(
         other processes trained
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong; the message is the command's.
+        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
     config = path_argument("config", config)

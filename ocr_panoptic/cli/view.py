@@ -1,6 +1,7 @@
 """
-Write a page about a panoptic or semantic data set: faults found by the check, a table of the
-classes, and images with the truth drawn.
+Write a page about a panoptic or semantic data set.
+
+It shows faults found by the check, a table of the classes, and images with the truth drawn.
 
     ocr-panoptic view --dataset city_train --data city.yaml --output page.html [--num-images N]
 """

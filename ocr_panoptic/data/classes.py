@@ -3,8 +3,9 @@
 import colorsys
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
-from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL as VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 
 _MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch
@@ -14,7 +15,7 @@ _MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def is_id(value: object) -> bool:
+def is_id(value: object) -> TypeGuard[int]:
     """Return whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_ID
 
@@ -24,7 +25,7 @@ def has_controls(text: str) -> bool:
     return _CONTROLS.search(text) is not None
 
 
-def is_color(value: object) -> bool:
+def is_color(value: object) -> TypeGuard[list[int]]:
     """Return whether a JSON value is a colour: three integers 0..255."""
     return isinstance(value, list) and len(value) == 3 and all(is_id(c) and c <= 255 for c in value)
 

@@ -2,17 +2,18 @@
 The check of data sets before a training, and a summary of their content.
 
 Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``): a small file for each split, with a digest of the names, sizes
-and times of its files, and the summary. The cache may be removed at any time.
+default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the
+names, sizes and times of the split's files. The cache may be removed at any time.
 """
 
+import hashlib
 import heapq
 import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import Any
 from filelock import FileLock
 from tabulate import tabulate
 
-from ocr_panoptic.formats.files import as_list, digest, write_json
+from ocr_panoptic.formats.files import as_list, write_json
 from ocr_panoptic.formats.pictures import thin_fault
 from ocr_panoptic.progress import imap_with_progress
 
@@ -36,9 +37,9 @@ from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files
-# Largest split of which a training's start looks at every file; larger ones need ``check``.
+# Largest number of images at which the start of a training checks every file; above, use ``check``.
 MANY = 20_000
-THINNEST = 20  # number of images whose size is remembered
+THINNEST = 20  # number of images in SplitSummary.thinnest
 
 # Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
 DETECTIONS = 100
@@ -94,14 +95,16 @@ class SplitSummary:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
+        shown: list[tuple] = [
+            (c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes
+        ]
         if none := self.pixels - sum(c.pixels for c in self.classes):
             shown.append(("(none)", "", None, None, none))
         names, kinds, images, segments, pixels = zip(*shown, strict=True)
         columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
         if not any(segments):  # semantic data
             del columns["segments"]
-        columns["% of pixels"] = [100 * number / self.pixels for number in pixels]
+        columns["% of pixels"] = tuple(100 * number / self.pixels for number in pixels)
         table = tabulate(columns, "keys", floatfmt=".2f")
         return f"{self.name}: {self.images:,} images\n{table}"
 
@@ -127,7 +130,7 @@ class DataSummary:
         for split in self.splits:
             file, things = split.most_things
             too_many = (
-                f"{file} has {things} things, of which a model finds at most {detections}: set "
+                f"{file} has {things} things, but a model finds at most {detections}: set "
                 "TEST.DETECTIONS_PER_IMAGE."
             )
             for text in (*split.warnings, *([too_many] if things > detections else [])):
@@ -151,7 +154,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
-        return check_sources([split.source for split in found.values()], workers, wholly=True)
+        return check_sources([split.source for split in found.values()], workers, thorough=True)
 
 
 def check_data_sets(
@@ -178,15 +181,15 @@ def check_sources(
     sources: Iterable[object],
     workers: int | None,
     *,
-    wholly: bool = False,
+    thorough: bool = False,
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check those sources that belong to this package.
+    Check the sources that belong to this package.
 
     Args:
-        wholly: also check sources of more than MANY images, and panoptic images for Detectron2's
-            sizes.
+        thorough: for the command ``check``: whether to check sources of more than MANY images, too,
+            and whether Detectron2's default sizes suit panoptic images.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -194,13 +197,16 @@ def check_sources(
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             # Semantic data are only scaled if a config says so.
-            sizes = DETECTRON2S_SIZES if wholly and isinstance(source, PanopticSource) else inputs
+            sizes = DETECTRON2S_SIZES if thorough and isinstance(source, PanopticSource) else inputs
             with gathering(faults):
                 images = source.images()
-                if wholly or len(images) <= MANY:
+                if thorough or len(images) <= MANY:
                     summary = _check_or_recall(source, images, workers)
                     found.append(summary)
-                    raise_if_any(list(_thin_faults(summary, sizes or {})))
+                    if sizes:
+                        split = min("TRAIN", "TEST", key=lambda split: _longest_side(sizes, split))
+                        thin = ((p, size_fault(h, w, sizes, split)) for p, h, w in summary.thinnest)
+                        raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -208,14 +214,14 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the summary of a split, remembered or made by looking at every image."""
+    """Return a split's summary from the cache, or else by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]
     if isinstance(source, PanopticSource):
         files.append(source.split.annotations)
     known = remembered(
-        f"{name}-{digest(place)}",
+        f"{name}-{_digest(place)}",
         [VERSION, source.recipe()],
         files,
         lambda: asdict(_check_images(source, images, workers)),
@@ -231,13 +237,13 @@ def remembered(
 
     Args:
         name: name of the cache's file.
-        recipe: all that the result depends on, except the files.
+        recipe: everything that the result depends on, except the files.
         files: files that the result depends on, by their sizes and times.
-        compute: returns the result, which JSON can hold.
+        compute: function that returns the result, which JSON can hold.
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a training start together
-        state = digest([recipe, [[str(path), *_state_of(path)] for path in files]])
+        state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
             if known.pop("state") == state:
@@ -252,7 +258,9 @@ def _check_images(
 ) -> SplitSummary:
     kind: Any = panoptic_check if isinstance(source, PanopticSource) else semantic_check
     raise_if_any(list(kind.general_faults(source, images)))
-    shown_in, segments, pixels = Counter(), Counter(), Counter()
+    shown_in: Counter[int] = Counter()
+    segments: Counter[int] = Counter()
+    pixels: Counter[int] = Counter()
     looks = list(imap_with_progress(kind.checker(source), images, f"check {source.name}", workers))
     raise_if_any([fault for look in looks for fault in look.faults])
     files = [str(source.files(image)[0]) for image in images]
@@ -282,8 +290,13 @@ def _check_images(
     )
 
 
+def _digest(value: object) -> str:
+    """Return a hash of a value that JSON can hold."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+
+
 def _state_of(path: str | Path) -> tuple[int, int]:
-    """Return the size and the time of the last change; (-1, -1) without a file."""
+    """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns
@@ -306,11 +319,3 @@ def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     sizes = inputs[f"MIN_SIZE_{split}"]
     is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
     return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
-
-
-def _thin_faults(summary: SplitSummary, inputs: Mapping[str, Any]) -> Iterator[str]:
-    if inputs:
-        split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-        for path, height, width in summary.thinnest:
-            if fault := size_fault(height, width, inputs, split):
-                yield f"{path}: {fault}."

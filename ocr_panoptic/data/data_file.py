@@ -105,8 +105,8 @@ class DataFile:
         return f"{self.name}_{split}"
 
 
-def read_data_file(path: Path | str) -> DataFile:
-    if not os.fspath(path):  # which is the current folder to Python
+def read_data_file(path: str | os.PathLike) -> DataFile:
+    if not os.fspath(path):  # Python takes it for the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if path.is_dir():
@@ -159,16 +159,18 @@ def _only_data_file(folder: Path) -> Path:
 def _check_is_no_annotation(path: Path, content: object) -> None:
     """Refuse a file with annotations of another format, and name the import to type."""
     entry = content[0] if isinstance(content, list) and content else content
-    keys = {*entry} if isinstance(entry, dict) else set()
-    values = [*entry.get("_via_img_metadata", entry).values()] if keys else []
+    known = entry if isinstance(entry, dict) else {}
+    keys, images = {*known}, known.get("_via_img_metadata", known)
+    values = [*images.values()] if isinstance(images, dict) else []
     things = "--things things.yaml --split 0.8"
     if path.suffix.lower() == ".xml":
         found = ("an XML file", "cvat", path, f"IMAGES {things}")
     elif entry is not content and {"data", "annotations"} <= keys:
         found = ("an export of Label Studio", "label-studio", path, f"IMAGES {things}")
-    elif {"images", "annotations", "categories"} <= keys:
+    elif isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
         found = ("a COCO JSON", "coco", path, "IMAGES --rest background --split 0.8")
-        first = next(iter(content["annotations"]), None)
+        listed = content["annotations"]
+        first = listed[0] if isinstance(listed, list) and listed else None
         if isinstance(first, dict) and "segments_info" in first:
             raise UserError(
                 f"{printable(path)}: is a panoptic JSON. A data file names it, as "
@@ -217,22 +219,17 @@ def write_data_file(
         classes: CLASS_KEYS of semantic data.
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
-    content = {
-        "name": name,
-        kind: {
-            split: {key: _portable(place, path.parent) for key, place in vars(paths).items()}
-            for split, paths in splits.items()
-        },
-        **classes,
-    }
+    root = os.path.abspath(path.parent)
+    described = {}
+    for split, paths in splits.items():
+        places = {key: Path(os.path.abspath(place)) for key, place in vars(paths).items()}
+        described[split] = {
+            key: str(place.relative_to(root) if place.is_relative_to(root) else place)
+            for key, place in places.items()
+        }
+    content = {"name": name, kind: described, **classes}
     text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=200)
     write_text(path, text)
-
-
-def _portable(path: Path, folder: Path) -> str:
-    """Return the path relative to the folder if it is inside, else absolute; links stay links."""
-    path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def data_options(files: DataFiles) -> list:
@@ -262,7 +259,7 @@ def datasets_root() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which the check of data remembers results, after a test of writing."""
+    """Return the folder in which the data check remembers results, after a test of writing."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."
@@ -281,7 +278,7 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return the names that data sets below ``$DETECTRON2_DATASETS`` have by their data files."""
+    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` define."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 

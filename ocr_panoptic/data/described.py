@@ -1,4 +1,4 @@
-"""Reads the data that files describe, split by split, in place; without PyTorch."""
+"""Reads the splits that data files describe, without PyTorch."""
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list
 
-from .data_file import DataFile, DataFiles, read_data_file
+from .data_file import DataFile, DataFiles, PanopticSplit, read_data_file
 from .faults import DataFaults, first_few, gathering, raise_if_any, repeated
 from .panoptic.source import PanopticSource
 from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
@@ -21,7 +21,7 @@ class Described(NamedTuple):
 
     Attributes:
         file: the data file.
-        source: its records.
+        source: records of the split.
         metadata: metadata of the registered data set.
     """
 
@@ -40,9 +40,9 @@ def read_described(
 
     Args:
         files: one data file or several.
-        wanted: names ``<name>_<split>`` in use; other splits are not read, whatever their faults.
+        wanted: names ``<name>_<split>`` in use; other splits are not read, and may have faults.
             None reads all.
-        classes: metadata of a trained model; data with the same class names take over its order.
+        classes: metadata of a trained model; data with the same class names take over their order.
 
     Returns:
         names of all splits, in use or not; the splits in use, by name
@@ -61,7 +61,7 @@ def read_described(
                     name, paths = file.data_set(split), file.splits[split]
                     source = (
                         PanopticSource(name, paths, file.channels)
-                        if file.kind == "panoptic"
+                        if isinstance(paths, PanopticSplit)
                         else SemanticSource(name, paths, label_space(file), file.channels)
                     )
                     source = source.ordered_as(classes) if classes else source
@@ -91,7 +91,7 @@ def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
         found: name of each data set -> its data file, and its metadata.
     """
     faults = []
-    first, *others = found or [None]
+    first, *others = found or [""]
     for name in others:
         for kind in ("thing", "stuff"):
             classes = (found[n][1].get(f"{kind}_classes", ()) for n in (first, name))

@@ -4,9 +4,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, write_text
+
+_Value = TypeVar("_Value", bound=Hashable)
 
 _SHOWN = 20  # number of faults in a message
 _LONGEST = 400  # number of characters of a fault in a message
@@ -64,7 +67,7 @@ def gathering(faults: list[str]) -> Iterator[None]:
         faults += error.faults
 
 
-def repeated(values: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
+def repeated(values: Iterable[_Value]) -> Iterator[tuple[_Value, int]]:
     """Yield the values that occur more than once, and how often."""
     return ((value, times) for value, times in Counter(values).items() if times > 1)
 

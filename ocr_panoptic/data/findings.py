@@ -1,4 +1,4 @@
-"""What the check of data finds in each image, and its warnings about the image files."""
+"""Findings of the data check: facts about each image, and warnings about the image files."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# The largest share of white in a 12-bit photo stored in 16 bits, or read from that as 8 bits.
+# Largest share of white in a 12-bit photo that is stored in 16 bits, or read as 8 bits from there.
 DARK = 1 / 16
 
 
@@ -25,7 +25,7 @@ class Look(NamedTuple):
         things: number of things, without crowds.
         crowds: category of things -> number of its crowds.
         ignored: raw label -> number of ignored pixels.
-        is_near: the labels are only the nearest to the values of their file.
+        is_near: whether the file's values are not labels, so that the nearest labels are taken.
     """
 
     faults: list[str]

@@ -23,8 +23,8 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # names that this module has registered
 
-# Data sets known by name add themselves here (:mod:`.published.register`): functions that register
-# the names in use.
+# Known public data sets add functions here (:mod:`.published.register`), which register the names
+# in use.
 KNOWN: list[Callable[[Collection[str]], None]] = []
 
 
@@ -42,9 +42,9 @@ def register(
 
     Args:
         origin: the data file or folder, for messages.
-        load: returns the records.
+        load: function that returns the records.
         files: files and folders that :func:`check_files` looks for.
-        replaces: also replace a data set that Detectron2 has registered.
+        replaces: whether to also replace a data set that Detectron2 has registered.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -65,7 +65,7 @@ def register_data_files(
     classes: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """
-    Register the splits of data files as ``<name>_<split>``; former ones are replaced.
+    Register the splits of data files as ``<name>_<split>``, in place of splits of the same name.
 
     Args:
         files, wanted, classes: see :func:`.read_described`.
@@ -84,9 +84,9 @@ def register_in_use(
     files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
 ) -> list[str]:
     """
-    Register the data sets in use: those known by name, and those of data files.
+    Register the data sets in use: public data sets, and splits of data files.
 
-    Names without either are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
+    Other names are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
     """
     for register_known in KNOWN:
         register_known(wanted)
@@ -107,10 +107,10 @@ def check_files(names: Iterable[str]) -> None:
     """Check that the files and folders of data sets exist, without reading them."""
     for name in names:
         if name in _registered:
-            files = map(str, _registered[name].files)
+            files = [str(file) for file in _registered[name].files]
         else:  # Detectron2's data set, or one with the same metadata
             metadata = MetadataCatalog.get(name)
-            files = (metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root"))
+            files = [metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root")]
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
         if lost:
             raise MissingFileError(
@@ -129,7 +129,7 @@ def class_counts(dataset_name: str) -> tuple[int, int]:
     """
     Return the numbers of thing classes and of semantic classes of a registered panoptic data set.
 
-    The second is the number of stuff classes plus one, for the label "things".
+    The second number is the stuff classes plus one, for the label "things".
     """
     metadata = registered_metadata(dataset_name)
     things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))

@@ -24,7 +24,8 @@ from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import VOID_LABEL, label_areas, read_true_labels
+from ocr_panoptic.formats.coco_panoptic import VOID_LABEL
+from ocr_panoptic.formats.labels import label_areas, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.seeding import seeded_generators
@@ -37,15 +38,15 @@ def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
     Return the records of DATASETS.TRAIN that a training draws from.
 
     Args:
-        log: log how many instances each class has.
+        log: whether to log how many instances each class has.
     """
     names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
     try:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
         raise UserError(
-            f"{', '.join(names)}: {error} Perhaps no image has an instance that is no crowd: "
-            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False uses them all the same."
+            f"{', '.join(names)}: {error} Perhaps all instances are crowds: "
+            "DATALOADER.FILTER_EMPTY_ANNOTATIONS False also uses images without instances."
         ) from error
 
 
@@ -53,8 +54,8 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    It follows only from the data, the seed and the number of processes. Unlike Detectron2's loader,
-    it depends neither on the number of workers nor on what they have prefetched: the random
+    It depends only on the data, the seed and the number of processes. Unlike Detectron2's loader,
+    it depends neither on the number of workers nor on the batches they have prefetched: the random
     generators are seeded for each image by its position in the sequence. So earlier images need not
     be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
     not depend on the number of processes either.
@@ -62,9 +63,9 @@ class TrainingStream:
     Args:
         records: records of the data set, map-style.
         sampler: endless indices of this process's images, the same in every iteration.
-        mapper: makes the model's input from a record.
+        mapper: function that makes the model's input from a record.
         batch_size: number of images in all processes.
-        group: put wide images and other images into separate batches.
+        group: whether to separate batches of wide images from batches of other images.
         workers: number of processes that load images; 0 for none.
         seed: nonnegative.
         channels: channels of the images, INPUT.CHANNELS.
@@ -72,13 +73,13 @@ class TrainingStream:
             Detectron2's ``Instances`` stay on the CPU, since its models move them.
 
     Attributes:
-        seen: number of images, in all processes, that are skipped at the start of the sequence; a
-            multiple of the batch size.
+        seen: number of images, in all processes, to skip at the start of the sequence; a multiple
+            of the batch size.
     """
 
     def __init__(
         self,
-        records: Sequence[dict] | Dataset,
+        records: Sequence[dict],
         sampler: Iterable[int],
         mapper: Callable[[dict], Any],
         *,
@@ -190,7 +191,7 @@ def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
 
 
 def _classes_shown(record: dict, label_maps: dict[str, dict | None]) -> list[int]:
-    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name"))))
+    found = label_areas(read_true_labels(record, label_maps.get(record.get("dataset_name", ""))))
     return [label for label in found if label != VOID_LABEL]
 
 
@@ -202,7 +203,7 @@ def run_seed(cfg: CfgNode) -> int:
 class _Examples(Dataset):
     """Mapped records, for which the random generators are seeded by position in the sequence."""
 
-    def __init__(self, records: Dataset, mapper: Callable[[dict], Any], seed: int):
+    def __init__(self, records: Sequence[dict], mapper: Callable[[dict], Any], seed: int):
         self.records = records
         self.mapper = mapper
         self.seed = seed
@@ -230,14 +231,15 @@ def _identity(example: Any) -> Any:
 @contextmanager
 def explained_workers() -> Iterator[None]:
     """
-    Raise a loading process's error as it was, with advice if the process has ended.
+    Raise a loading process's error unchanged, with advice if the process has ended.
 
-    PyTorch reports an ended process by a signal handler, in any line of the trainer.
+    PyTorch reports an ended process by a signal handler, at any line of the trainer.
     """
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
-        if _lacks_room(error):  # a process cannot open a tensor
+        signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
+        if any(sign in str(error) for sign in signs):  # a process cannot open a tensor
             raise UserError(
                 f"A process that loads images has ended, or its images cannot be taken over "
                 f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
@@ -246,7 +248,7 @@ def explained_workers() -> Iterator[None]:
                 "DATALOADER.NUM_WORKERS 0 needs none of them."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # this process's error, or a defect whose traceback the message has
+            raise  # this process's error, or a bug whose traceback the message has
         text = _own_words(error)
         system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
         raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
@@ -255,11 +257,6 @@ def explained_workers() -> Iterator[None]:
 def _own_words(error: Exception) -> str:
     """Return the message of an error without PyTorch's traceback before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
-
-
-def _lacks_room(error: Exception) -> bool:
-    signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
-    return any(text in str(error) for text in signs)
 
 
 def begin_worker(worker: int) -> None:
@@ -274,7 +271,8 @@ def end_if_an_image_is_lost(worker: int) -> None:
 
     Python would print the error and go on, and the trainer would wait for the image for ever.
     """
-    multiprocessing.queues.Queue._on_queue_feeder_error = staticmethod(_end_without_image)
+    queue: Any = multiprocessing.queues.Queue  # its types leave out the hook
+    queue._on_queue_feeder_error = staticmethod(_end_without_image)
 
 
 def _end_without_image(error: Exception, example: Any) -> None:
@@ -284,10 +282,10 @@ def _end_without_image(error: Exception, example: Any) -> None:
 
 def leave_signals_to_the_trainer(worker: int) -> None:
     """
-    Let a process that loads images ignore a Ctrl-C and a SIGTERM that reach all processes.
+    Let a process that loads images ignore a Ctrl-C or a SIGTERM to all processes.
 
-    The trainer needs images to finish its iteration, and ends its workers by a SIGTERM of its own.
-    DataLoader's handler would end them at any SIGTERM, and the trainer with an error.
+    The trainer needs images to finish its iteration, and ends its workers by its own SIGTERM.
+    DataLoader's handler would end the workers at any SIGTERM, and the trainer with an error.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Gradient accumulation: the published batch size on a GPU that holds only a part of a batch."""
+"""The step of a training: gradient accumulation, mixed precision and clipping."""
 
 import contextlib
 import functools
@@ -13,8 +13,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.errors import UserError
-
-from .optimizer import build_clipping, prepare_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
@@ -48,7 +46,7 @@ class AccumulatingTrainer(SimpleTrainer):
         precision: number type of autocast, see :func:`autocast_dtype`.
         gather_period: number of iterations after which processes exchange their losses. The run
             ends if the sum of the losses is not finite.
-        clip: function called before each step, see :func:`.build_clipping`.
+        clip: function called before each step, see :func:`build_clipping`.
     """
 
     def __init__(
@@ -137,3 +135,49 @@ def build_steps(
         gather_period=gather_period,
         clip=build_clipping(cfg, optimizer),
     )
+
+
+def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
+    """
+    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS, or None if this is disabled.
+
+    It clips each parameter's gradient by its norm, or each value.
+
+    Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
+    the optimizer's step, where a fused optimizer still has float16's scaled gradients.
+    """
+    settings = cfg.SOLVER.CLIP_GRADIENTS
+    if not settings.ENABLED:
+        return None
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if settings.CLIP_TYPE == "value":
+        return lambda: torch.nn.utils.clip_grad_value_(parameters, settings.CLIP_VALUE)
+
+    @torch.no_grad()
+    def clip() -> None:
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norms = torch.stack(torch._foreach_norm(gradients, settings.NORM_TYPE))
+        factors = (settings.CLIP_VALUE / (norms + 1e-6)).clamp(max=1)
+        torch._foreach_mul_(gradients, list(factors))
+
+    return clip
+
+
+def prepare_state(optimizer: torch.optim.Optimizer) -> None:
+    """
+    Prepare new or loaded momenta for a fused step:
+
+    - They get the memory layout of their parameters, because the step reads both in memory order.
+    - SGD's are created here. If an infinite float16 gradient skips the first step, SGD leaves its
+      own momenta uninitialised, and the second step would read them.
+    """
+    for group in optimizer.param_groups:
+        is_unset = group.get("fused") and group.get("momentum")
+        for parameter in group["params"] if is_unset else ():
+            if optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            is_momentum = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if is_momentum and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -50,6 +50,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         kind: labels in result files, a value of LABELS. "train" means 0..K-1, "dataset" the labels
             in the data set's files (in a panoptic data set: category ids of stuff, 0 for things).
     """
+    labels: np.ndarray
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
     if not things:

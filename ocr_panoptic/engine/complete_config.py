@@ -1,4 +1,4 @@
-"""Completion of a config: check it, and fill in what depends on the data and the machine."""
+"""Completes a config: checks it, and fills in values that depend on the data and the machine."""
 
 import math
 from typing import NamedTuple
@@ -7,7 +7,6 @@ import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 
 from ocr_panoptic.config import check_values
@@ -20,7 +19,6 @@ from ocr_panoptic.data.register import (
 )
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError, did_you_mean
-from ocr_panoptic.metrics import METRICS
 
 from .config_files import check_unread_keys, unread_keys
 from .identity import read_identity
@@ -85,7 +83,8 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     if not (training or is_segfix):
         identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
+    classes = identity.classes if identity else None
+    described = register_in_use(cfg.DATASETS.FILES, names, classes)
     for name in names:
         if name not in DatasetCatalog.list():
             known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
@@ -111,7 +110,7 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
     """
     Fill in the schedule of ``cfg``, whose data are registered.
 
-    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth of them.
+    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth.
     - SOLVER.STEPS that are shares become iterations.
     - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
 
@@ -191,55 +190,3 @@ def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
             _replace_sync_bn(value, unread, f"{path}{key}.")
         elif key == "NORM" and value == "SyncBN" and path + key not in unread:
             node[key] = "BN" if comm.get_world_size() == 1 else "naiveSyncBN"
-
-
-def check_solver(cfg: CfgNode, processes: int) -> None:
-    """
-    Check the settings that only a training needs: batch and evaluations.
-
-    Args:
-        cfg: config with its device, scaled to the number of processes
-            (SOLVER.REFERENCE_WORLD_SIZE).
-        processes: number of processes of the run.
-    """
-    batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
-    if steps < 1 or batch < 1 or batch % (processes * steps):
-        raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
-            f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
-            "same number of images, at least 1."
-        )
-    if cfg.TEST.BEST_CHECKPOINT:
-        _check_best_metric(cfg)
-    if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
-        raise UserError(
-            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
-            "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
-        )
-
-
-def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that improves downwards."""
-    best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
-    *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
-    names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
-    misspelt = name not in names and name.lower() in {known.lower() for known in names}
-    is_known = data and names and not misspelt and (not dataset or dataset[0] in data)
-    if not is_known or names.get(name):
-        form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
-        raise UserError(
-            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
-            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
-            f"segm/AP; {task} has {', '.join(sorted(names)) or 'no metrics'}."
-        )
-
-
-def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
-    """Return the config with batch and schedule scaled to a number of processes."""
-    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
-    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
-        raise UserError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
-            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
-        )
-    return DefaultTrainer.auto_scale_workers(cfg, processes)

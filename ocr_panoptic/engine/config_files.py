@@ -49,16 +49,12 @@ def load_config(
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)
-    _let_one_length_count(cfg.SOLVER, set(opts[::2]))
+    iterations, epochs = (key in opts[::2] for key in ("SOLVER.MAX_ITER", "SOLVER.EPOCHS"))
+    if iterations and not epochs and cfg.SOLVER.MAX_ITER:
+        cfg.SOLVER.EPOCHS = 0.0
+    elif epochs and not iterations and cfg.SOLVER.EPOCHS:
+        cfg.SOLVER.MAX_ITER = 0
     return cfg
-
-
-def _let_one_length_count(solver: CfgNode, given: set[str]) -> None:
-    iterations, epochs = ("SOLVER.MAX_ITER" in given), ("SOLVER.EPOCHS" in given)
-    if iterations and not epochs and solver.MAX_ITER:
-        solver.EPOCHS = 0.0
-    elif epochs and not iterations and solver.EPOCHS:
-        solver.MAX_ITER = 0
 
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:

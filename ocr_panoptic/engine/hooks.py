@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
 from ocr_panoptic.errors import MissingFileError
 
 logger = logging.getLogger(__name__)
+
+Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 class Averaging(HookBase):
@@ -41,7 +43,7 @@ class Averaging(HookBase):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: list[Tensor], values: list[Tensor], _: int) -> None:  # of one type
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # of one type
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them
@@ -113,7 +115,7 @@ class Checkpoints(HookBase):
         """
         Refuse to go on if the run's folder was replaced since the start.
 
-        Otherwise log, metrics and config would not lie beside the checkpoint.
+        Otherwise the checkpoint would be in another folder than log, metrics and config.
         """
         folder = self._checkpointer.save_dir
         if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
@@ -126,10 +128,16 @@ class Stopped(SystemExit):
     """Ends all processes together, after their work is saved."""
 
 
-class Stopping:
-    """Stores the signal that asked this process to stop."""
+class StopOnSignal(HookBase):
+    """
+    Saves and ends all processes after an iteration in which a process was asked to stop.
 
-    def __init__(self):
+    Args:
+        checkpoints: hook that saves (main process only).
+    """
+
+    def __init__(self, checkpoints: Checkpoints | None = None):
+        self._checkpoints = checkpoints
         self._signal = 0
         self._at_once = False
 
@@ -172,17 +180,8 @@ class Stopping:
             raise SystemExit(128 + number)
         self._signal = number
 
-
-class StopOnSignal(HookBase):
-    """Saves and ends all processes after an iteration in which a process was asked to stop."""
-
-    def __init__(self, stopping: Stopping, checkpoints: Checkpoints | None):
-        self._stopping = stopping
-        self._checkpoints = checkpoints
-
     def after_step(self) -> None:
-        number = self._stopping.agreed_signal()
-        if number:
+        if number := self.agreed_signal():
             if self._checkpoints:
                 self._checkpoints.save()
             comm.synchronize()  # otherwise the launcher ends the process that saves
@@ -196,7 +195,24 @@ class Evaluation(hooks.EvalHook):
 
     A resumed run evaluates first if it was stopped between checkpoint and evaluation. A training
     that fails in its last iteration is not evaluated.
+
+    Args:
+        period: iterations between two evaluations.
+        evaluate: evaluates, and returns the results.
+        best: tracker of the best model (updated only in the main process).
+        patience: number of evaluations without a higher value after which all processes end; 0 for
+            any number.
     """
+
+    def __init__(
+        self,
+        period: int,
+        evaluate: Callable[[], dict],
+        best: "BestModel | None" = None,
+        patience: int = 0,
+    ):
+        super().__init__(period, evaluate)
+        self.best, self.patience = best, patience
 
     def before_train(self) -> None:
         start = self.trainer.start_iter
@@ -204,38 +220,24 @@ class Evaluation(hooks.EvalHook):
             self.trainer.storage.iter = start - 1  # the iteration that is evaluated
             self._do_eval()
             self.trainer.storage.iter = start
+            self._end_if_too_long(start)
+
+    def after_step(self) -> None:
+        super().after_step()
+        self._end_if_too_long(self.trainer.iter + 1)
 
     def after_train(self) -> None:
         if self.trainer.iter >= self.trainer.max_iter:
             super().after_train()
 
-
-class EarlyEnd(HookBase):
-    """
-    Ends all processes if the metric has not risen for ``patience`` evaluations.
-
-    This is checked after each evaluation and at the start of a resumed run. The hook must follow
-    the hook that evaluates.
-
-    Args:
-        best: tracker of the best model (updated only in the main process).
-        period: iterations between two evaluations.
-        patience: number of evaluations that may pass without a higher value.
-    """
-
-    def __init__(self, best: "BestModel", period: int, patience: int):
-        self.best, self.period, self.patience = best, period, patience
-
-    def before_train(self) -> None:
-        self._end_if_too_long(self.trainer.start_iter)
-
-    def after_step(self) -> None:
-        self._end_if_too_long(self.trainer.iter + 1)
-
     def _end_if_too_long(self, done: int) -> None:
-        if done % self.period or done == self.trainer.max_iter:
+        if (
+            not (self.best and self.patience)
+            or done % self._period
+            or done == self.trainer.max_iter
+        ):
             return
-        waited = (done - 1 - self.best.iteration) // self.period
+        waited = (done - 1 - self.best.iteration) // self._period
         is_enough = comm.is_main_process() and self.best.iteration >= 0 and waited >= self.patience
         if any(comm.all_gather(is_enough)):
             logger.info(
@@ -252,7 +254,7 @@ class EndedEarly(BaseException):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's hook with the same images at each call, so that a resumed run is equal."""
+    """Detectron2's hook, but each call takes the same images, so that a resume changes nothing."""
 
     def update_stats(self) -> None:
         self._data_iter = None

@@ -28,7 +28,6 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
-from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .class_names import LABELS, classes_of
 from .result import Result
@@ -102,10 +101,11 @@ class Model:
                     f"{list(inputs.FIXED_SIZE)}; set them to 0 and [] if the model was trained at "
                     "such a scale, or SIZE and STRIDE to []."
                 )
-        self._model = refined_by_segfix(config, build_trained_model(config))
+        trained = build_trained_model(config)
+        self._model = refined_by_segfix(config, trained)
         # If images are resized, averaged over scales or refined, the model needs the whole image.
-        whole = is_resized or tuple(test.SCALES) != (1.0,) or isinstance(self._model, RefinedModel)
-        self._in_windows = has_windows and not self._in_tiles and not whole
+        whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
+        self._windowed = trained if has_windows and not self._in_tiles and not whole else None
 
     def __str__(self) -> str:
         cfg, task = self.config, task_of(self.config)
@@ -125,8 +125,7 @@ class Model:
             source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
                 the same values; Pillow image, which is turned by its EXIF data; or several
                 images: a folder with its subfolders, a list of files (``.txt``), a video, or an
-                iterable of
-                images.
+                iterable of images.
 
         Returns:
             a :class:`.Result`, or an iterator of results if there are several images; it reads
@@ -167,9 +166,10 @@ class Model:
         """
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
-            if not isinstance(image, Exception):
-                image = _result_or_error(self._result, item, image)
-            yield item, image
+            if isinstance(image, Exception):
+                yield item, image
+            else:
+                yield item, _result_or_error(self._result, item, image)
 
     def _result_of_source(self, name: str, source: Source) -> Result:
         if not isinstance(source, str | PathLike):
@@ -197,8 +197,12 @@ class Model:
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
         else:
-            usable = isinstance(source, np.ndarray) and source.dtype == np.uint8 and source.size
-            if not usable or source.shape[2:] != (cfg.CHANNELS,):
+            if (
+                not isinstance(source, np.ndarray)
+                or source.dtype != np.uint8
+                or source.size == 0
+                or source.shape[2:] != (cfg.CHANNELS,)
+            ):
                 raise UserError(
                     f"{name}: is {kind} {list(shape)}; expected a uint8 array "
                     f"[H,W,{cfg.CHANNELS}], RGB first, a uint8 tensor [{cfg.CHANNELS},H,W], an "
@@ -216,7 +220,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs as arguments of :class:`.Result`, from labels on."""
+        """Return the model's outputs: :class:`.Result`'s arguments ``labels`` to ``instances``."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas
@@ -230,9 +234,9 @@ class Model:
                     cut,
                 )
             return tuple(found)
-        if self._in_windows:
+        if self._windowed:
             tensor = model_input(self.config, image)["image"]
-            return tuple(part.numpy() for part in self._model.window_labels(tensor))
+            return tuple(part.numpy() for part in self._windowed.window_labels(tensor))
         output = self._model_output(image)
         confidence, labels = (output[key].cpu().numpy() for key in ("confidence", "labels"))
         if "panoptic_seg" not in output:

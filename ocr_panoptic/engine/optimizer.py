@@ -1,7 +1,7 @@
-"""SGD and AdamW with learning rates by head and layer; gradient clipping; schedules."""
+"""SGD and AdamW with learning rates by head and layer; schedules."""
 
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from detectron2.config import CfgNode
@@ -10,8 +10,8 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
-# SOLVER.OPTIMIZER -> names of the state tensors that have the shape of their parameter.
-MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
+if TYPE_CHECKING:
+    from ocr_panoptic.modeling.timm_network import Training
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -20,11 +20,11 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
     SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
     layers of a timm network. AdamW has no weight decay on parameters that timm exempts
-    (docs/keys.md); SGD has Detectron2's weight decay. :func:`build_clipping` clips the gradients.
+    (docs/keys.md); SGD has Detectron2's weight decay. :func:`.build_clipping` clips the gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = {}  # name of a parameter -> TimmBackbone's learning rate factor and weight decay
+    of_timm: dict[str, Training] = {}  # by the parameter's name, from a TimmBackbone
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -45,7 +45,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         lr_factor_func=factor,
     )
     # On a CPU a fused step gains little and would change the last bits of a run.
-    way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
+    way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
             parameter
@@ -70,52 +70,6 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=solver.WEIGHT_DECAY,
         **way,
     )
-
-
-def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
-    """
-    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS, or None if this is disabled.
-
-    It clips each parameter's gradient by its norm, or each value.
-
-    Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
-    the optimizer's step, where a fused optimizer still has float16's scaled gradients.
-    """
-    settings = cfg.SOLVER.CLIP_GRADIENTS
-    if not settings.ENABLED:
-        return None
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if settings.CLIP_TYPE == "value":
-        return lambda: torch.nn.utils.clip_grad_value_(parameters, settings.CLIP_VALUE)
-
-    @torch.no_grad()
-    def clip() -> None:
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        norms = torch.stack(torch._foreach_norm(gradients, settings.NORM_TYPE))
-        factors = (settings.CLIP_VALUE / (norms + 1e-6)).clamp(max=1)
-        torch._foreach_mul_(gradients, list(factors))
-
-    return clip
-
-
-def prepare_state(optimizer: torch.optim.Optimizer) -> None:
-    """
-    Prepare new or loaded momenta for a fused step:
-
-    - They get the memory layout of their parameters, because the step reads both in memory order.
-    - SGD's are created here. If an infinite float16 gradient skips the first step, SGD leaves its
-      own momenta uninitialised, and the second step would read them.
-    """
-    for group in optimizer.param_groups:
-        is_unset = group.get("fused") and group.get("momentum")
-        for parameter in group["params"] if is_unset else ():
-            if optimizer.state[parameter].get("momentum_buffer") is None:
-                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    for parameter, state in optimizer.state.items():
-        for name, value in state.items():
-            is_momentum = isinstance(value, torch.Tensor) and value.shape == parameter.shape
-            if is_momentum and value.stride() != parameter.stride():
-                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:

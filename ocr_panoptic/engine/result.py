@@ -103,7 +103,8 @@ class Result:
         "iscrowd", "bbox" (x, y, width, height) and, for things, "score". Segments of a semantic
         model are its classes; they also have "label".
         """
-        return list(self._label_segments() if self.ids is None else self._panoptic_segments())
+        ids = self.ids
+        return list(self._label_segments() if ids is None else self._panoptic_segments(ids))
 
     def _label_segments(self) -> Iterator[dict[str, Any]]:
         areas, sums = self._totals(self.labels)
@@ -112,9 +113,9 @@ class Result:
             confidence = round(float(sums[k] / areas[k]), 4)
             yield {**known, "area": int(areas[k]), "confidence": confidence}
 
-    def _panoptic_segments(self) -> Iterator[dict[str, Any]]:
+    def _panoptic_segments(self, panoptic_ids: np.ndarray) -> Iterator[dict[str, Any]]:
         names = {category["id"]: category["name"] for category in self._known.categories}
-        _, sums = self._totals(self.ids)
+        _, sums = self._totals(panoptic_ids)
         for segment in self._segments:
             # Segments without visible pixels are left out; panopticapi refuses them.
             if found := self._runs.statistics.get(segment["id"]):
@@ -133,6 +134,7 @@ class Result:
 
     @cached_property
     def _runs(self) -> SegmentRuns:
+        assert self.ids is not None
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
@@ -184,7 +186,7 @@ class Result:
             for segment in self.segments
         ]
         annotation = {"image_id": image_id, "file_name": f"{self.name}.png", "segments_info": info}
-        results, ids = self._instances, self._known.thing_ids
+        results, ids = self._instances or [], self._known.thing_ids
         if isinstance(results, Instances):
             results = coco_results(results)
         results = [

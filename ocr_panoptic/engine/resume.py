@@ -1,4 +1,4 @@
-"""Resuming a training: where it goes on, and the saved state that it takes over."""
+"""Resuming a training: the position at which it continues, and the state that it restores."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -13,9 +13,6 @@ from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
-
-from .complete_config import scaled_to_processes
-from .identity import check_classes_of, check_settings_of, read_identity
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read or takes from the saved run.
@@ -33,26 +30,6 @@ class Position(NamedTuple):
 
     iteration: int
     images: int
-
-
-def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
-    """
-    Check a run's weights as far as possible before any data are read.
-
-    Args:
-        cfg: completed config, not scaled to the number of processes.
-        checkpoint: checkpoint in OUTPUT_DIR to go on from or to evaluate; "" for MODEL.WEIGHTS.
-    """
-    if not training:
-        check_trained_weights(checkpoint or cfg.MODEL.WEIGHTS)
-    elif checkpoint:
-        identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        check_settings_of(identity, cfg)
-        check_classes_of(identity, cfg.DATASETS.TRAIN)
-        state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        position_after(scaled_to_processes(cfg, comm.get_world_size()), state)
-    else:
-        fetch_weights(cfg.MODEL.WEIGHTS)
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
@@ -77,15 +54,6 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
             "--resume auto, which starts a training if there is no checkpoint."
         )
     return file
-
-
-def check_unused(folder: str) -> None:
-    """Refuse an OUTPUT_DIR that has the checkpoints of a training."""
-    if former := newest_whole(folder):
-        raise UserError(
-            f"OUTPUT_DIR {folder} has the checkpoints of another training, {former} the last. Go "
-            "on with it (--resume), set another OUTPUT_DIR, or write over it (--overwrite)."
-        )
 
 
 def check_trained_weights(weights: str) -> None:
@@ -115,7 +83,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     """
-    Return the position at which a run goes on.
+    Return the position at which a run continues.
 
     Args:
         cfg: present config, scaled to the number of processes.
@@ -178,8 +146,8 @@ def continued_optimizer(
             settings change their order, because equal settings form a group.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
-    state = {i: state.get(name) for i, name in enumerate(names)}
+    ordered = {i: state.get(name) for i, name in enumerate(names)}
     return {
         **optimizer.state_dict(),
-        "state": {i: values for i, values in state.items() if values is not None},
+        "state": {i: values for i, values in ordered.items() if values is not None},
     }

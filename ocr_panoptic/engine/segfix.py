@@ -80,7 +80,7 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
     """
-    Return the model, or a :class:`.RefinedModel` of it if TEST.SEGFIX.WEIGHTS is set.
+    Return the model, refined (:class:`.RefinedModel`) if TEST.SEGFIX.WEIGHTS is set.
 
     Args:
         cfg: completed config of the model.

@@ -17,13 +17,14 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 from filelock import FileLock, Timeout
 
+from ocr_panoptic.checkpoint.checkpointer import newest_whole
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .complete_config import check_solver, complete_config, scaled_to_processes
+from .complete_config import complete_config
 from .config_files import load_arguments
-from .resume import check_start, check_unused, find_checkpoint
+from .resume import find_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def setup(args: argparse.Namespace) -> Run:
     """
     Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
 
-    Check config and weights, and set up log and seed. The log is the only file in OUTPUT_DIR that
+    Check the config, and set up log and seed. The log is the only file in OUTPUT_DIR that
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
@@ -78,20 +79,21 @@ def setup(args: argparse.Namespace) -> Run:
     checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     if not training:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
-    elif not (args.resume or args.overwrite):
-        check_unused(cfg.OUTPUT_DIR)
+    elif not (args.resume or args.overwrite) and (former := newest_whole(cfg.OUTPUT_DIR)):
+        raise UserError(
+            f"OUTPUT_DIR {cfg.OUTPUT_DIR} has the checkpoints of another training, {former} the "
+            "last. Go on with it (--resume), set another OUTPUT_DIR, or write over it "
+            "(--overwrite)."
+        )
     written, warnings = complete_config(cfg, training=training, needs_data=True)
     if args.deterministic:
         _check_deterministic_pooling(cfg)
-    if training:
-        check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
     for text in warnings:
         logger.warning(text)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
-    check_start(cfg, checkpoint, training=training)
     cfg.freeze()
     return Run(cfg, written)
 

@@ -54,12 +54,13 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
             f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
             "the model was trained on images of another kind."
         )
-    if fault := size_fault(*image.shape[:2], cfg.INPUT, "TEST"):
+    height, width = image.shape[:2]
+    if fault := size_fault(height, width, cfg.INPUT, "TEST"):
         raise TooThin(fault)
     inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
-    found = {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
+    found = {"image": tensor, "height": height, "width": width}
     if segfix := segfix_config(cfg):
         same_order = segfix.INPUT.FORMAT == cfg.INPUT.FORMAT
         found["segfix"] = model_input(segfix, image if same_order else reordered(image, "BGR"))

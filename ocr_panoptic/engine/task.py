@@ -6,12 +6,13 @@ The differences between the architectures outside the model.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
@@ -42,8 +43,8 @@ class Task:
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
-    semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
-    evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] | None = None
+    semantic_logits: Callable[[Any, list[dict]], Tensor | tuple[Tensor, Tensor]]
+    evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator] | None = None
 
 
 TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task

@@ -11,7 +11,7 @@ from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, hooks
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import NO_CHECKPOINT, SafeCheckpointer, newest_whole
 from ocr_panoptic.checkpoint.settings import check_settings, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, explained_workers, run_seed
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -20,17 +20,14 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import build_steps
-from .complete_config import scaled_to_processes
 from .hooks import (
     Averaging,
     BestModel,
     Checkpoints,
-    EarlyEnd,
     EndedEarly,
     Evaluation,
     PreciseBN,
     StopOnSignal,
-    Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
@@ -79,7 +76,6 @@ class ResumableTrainer(DefaultTrainer):
         self.cfg = cfg = scaled_to_processes(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
-        self.stopping = Stopping()
         self.seed = run_seed(cfg)
         self.start = Position(0, 0)
         model = self.build_model(cfg)
@@ -88,6 +84,7 @@ class ResumableTrainer(DefaultTrainer):
         gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
         self._trainer = build_steps(cfg, model, loader, optimizer, gather)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self._identity = identity_of_run(cfg, self._written)
         # The average starts at the present weights, which all processes share.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
@@ -97,7 +94,7 @@ class ResumableTrainer(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             average=self.averaging and self.averaging.module,
-            identity=identity_of_run(cfg, self._written),
+            identity=self._identity,
             by_class=cfg.MODEL.WEIGHTS_BY_CLASS,
             trainer=weakref.proxy(self),
         )
@@ -109,8 +106,8 @@ class ResumableTrainer(DefaultTrainer):
         """
         Load the last checkpoint of OUTPUT_DIR, or the weights that the config names.
 
-        A checkpoint's training goes on after its iteration. Then the folder is prepared for this
-        run; if loading fails, it stays unchanged.
+        After a checkpoint, the training continues with the next iteration. If loading succeeds, the
+        folder is prepared for this run; otherwise it stays unchanged.
 
         Args:
             resume: True, False, or "auto" (resume if there is a checkpoint).
@@ -137,11 +134,11 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             former = "" if file else newest_whole(cfg.OUTPUT_DIR)
             if former:
-                checkpointer.begin_anew()
+                checkpointer.tag_last_checkpoint(NO_CHECKPOINT)
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-            write_classes(cfg.OUTPUT_DIR, checkpointer.identity["classes"])
+            write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self.start.images
 
@@ -174,7 +171,7 @@ class ResumableTrainer(DefaultTrainer):
         present config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit.faults or fit.unused:
+        if fit and (fit.faults or fit.unused):
             raise UserError(
                 "The run cannot be resumed with this config, whose model is different: "
                 f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
@@ -213,15 +210,15 @@ class ResumableTrainer(DefaultTrainer):
         if comm.is_main_process():
             checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
             writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+        self.stopping = StopOnSignal(checkpoints)
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
             self.averaging,  # before the hooks that read the average
             precise_bn,  # before the checkpoints, as it changes the model
             checkpoints,
-            StopOnSignal(self.stopping, checkpoints),
-            Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            self.stopping,
+            Evaluation(period, self._evaluate, self.best, cfg.TEST.PATIENCE),
             writer,
         ]
 
@@ -265,6 +262,17 @@ class ResumableTrainer(DefaultTrainer):
         if self.best and comm.is_main_process():
             self.best.update(self._last_eval_results, self._trainer.iter)
         return self._last_eval_results
+
+
+def scaled_to_processes(cfg: CfgNode, processes: int) -> CfgNode:
+    """Return the config with batch and schedule scaled to a number of processes."""
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, processes)
 
 
 def log_period(max_iter: int) -> int:

@@ -10,7 +10,7 @@ from detectron2.data import DatasetCatalog, Metadata
 
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
-from ocr_panoptic.formats.files import local_path
+from ocr_panoptic.formats.pictures import local_path
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 

@@ -1,13 +1,13 @@
 """
-Which segments of an image match, by their masks, or by their masks and boundaries.
+Matching of an image's true and predicted segments, by masks or by masks and boundaries.
 
-A predicted and a true segment of one category match when their IoU is greater than 0.5, which makes
+A predicted and a true segment of a category match when their IoU is greater than 0.5, which makes
 the match unique. Void pixels of the truth do not count. A predicted segment does not count if void
 and crowd regions of its category cover more than half (Kirillov et al., "Panoptic
 Segmentation", CVPR 2019, section 4.2). For Boundary PQ the IoU of a pair is the minimum of its IoU
 and its Boundary IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
 
-If an image has several crowd regions of one category, the last in the JSON counts, as in
+If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.
 
 Shape letters: H, W size of the image; G true segments; P predicted segments; R runs.

@@ -1,5 +1,5 @@
 """
-Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
+Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all images.
 
 A PNG stores the segment id of each pixel in the three bytes of its colour,
 ``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
@@ -13,7 +13,7 @@ Shape letters: H, W size of the image.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from detectron2.data import Metadata
 
 MAX_ID = 256**3 - 1
+THINGS_LABEL, VOID_LABEL = 0, 255  # semantic labels of Panoptic-FPN
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
@@ -126,6 +127,19 @@ def read_segment_ids(record: Mapping) -> np.ndarray:
             read_segments, the function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
+
+
+def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
+    """
+    Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void.
+
+    Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
+
+    Args:
+        segments: ``segments_info`` of a record, with id, isthing, category_id (1..S for stuff).
+    """
+    labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
+    return {0: VOID_LABEL, **labels}
 
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:

@@ -1,7 +1,6 @@
 """Reading and writing files; a file is written whole or not at all."""
 
 import gc
-import hashlib
 import json
 import os
 import secrets
@@ -26,11 +25,11 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
-    Folders are made as needed. After an error nothing stays behind.
+    Folders are made as needed. After an error no file stays behind.
 
     Args:
         durable: wait until the disk has the content, then the name, so that the file is whole or
-            absent even after a power failure. Takes time.
+            absent even after a power failure. This takes time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the process id, which two containers may share.
@@ -50,7 +49,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors of writing: a full disk does not say which file it was."""
+    """Add the file's name to errors of writing, because a full disk's error lacks it."""
     try:
         yield
     except OSError as error:
@@ -70,11 +69,6 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
 
 
-def digest(value: object) -> str:
-    """Return a hash of a value that JSON can hold."""
-    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
-
-
 def path_argument(name: str, value: Any) -> str:
     """Return the path that a Python function was given as its argument ``name``."""
     if not isinstance(value, str | os.PathLike) or not str(value):
@@ -91,16 +85,6 @@ def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str 
         if not isinstance(path, str | os.PathLike):
             raise UserError(f"data has {path!r:.100}; expected a path, or several.")
     return found
-
-
-def local_path(path: str | os.PathLike) -> str:
-    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
-    path = os.fspath(path)
-    if "://" not in path:
-        return path
-    from detectron2.utils.file_io import PathManager
-
-    return PathManager.get_local_path(path)
 
 
 def _sync(path: Path) -> None:

@@ -17,13 +17,12 @@ from PIL import Image
 
 from ocr_panoptic.errors import UserError
 
-from .coco_panoptic import read_segment_ids
+from .coco_panoptic import VOID_LABEL, label_of_segments, read_segment_ids
 from .files import printable, replacing
-from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_labels
-from .pictures import Color, load_labels, lossy_fault
+from .near_labels import CLOSEST, LOSSY, NOISY, ROUNDING, SMOOTHED, nearest_labels
+from .pictures import Color, color_codes, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
-THINGS_LABEL, VOID_LABEL = 0, 255  # Panoptic-FPN's values
 MAX_NUMBER = 65535  # the highest label that is a number
 COLOURED = 1 << 24  # bit of labels that are colours
 
@@ -46,8 +45,8 @@ def read_label_image(
 
     An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
     whose writer may reorder the indices. An image with several channels has colours, or numbers if
-    its channels are equal. If the data set does not know these labels, the image is read in the
-    other way, or else as the nearest labels, see :func:`.nearest_labels`.
+    its channels are equal. If the data set lacks these labels, the image is read the other way; if
+    it lacks those labels, too, the image gets the nearest labels (:func:`.nearest_labels`).
 
     Args:
         known: the raw labels of the data set; by default all numbers.
@@ -63,28 +62,33 @@ def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
     """
-    Return the raw labels of a decoded file, and whether they are only the nearest that fit.
+    Return the raw labels of a decoded file, and whether they are only the nearest labels.
 
     See :func:`read_label_image`.
     """
     is_lossy = image.format == "JPEG"
+    shown: set[int] = set()
     if not is_lossy:
         readings, fault = _readings(image, known)
         if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
         if known is None:
             return readings[0], False
-        fitting = (r for r in readings if label_areas(r).keys() <= known.keys())
-        if (labels := next(fitting, None)) is not None:
-            return labels, False
-    shown = set() if is_lossy else label_areas(readings[0]).keys() & (known or {}).keys()
+        found = []
+        for labels in readings:
+            found.append(label_areas(labels).keys())
+            if found[-1] <= known.keys():
+                return labels, False
+        shown = found[0] & known.keys()
+    # The highest value that may be the label of a class numbered 1, 2, ... after JPEG's rounding.
+    numbers = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
             continue  # the image shows other labels of the data set
         values = [_value(label) for label in meant]
-        places = nearest_labels(image, values, LOSSY if is_lossy else noise)
+        places = nearest_labels(image, values, LOSSY if is_lossy else noise, numbers)
         if places is not None:
-            return np.array(meant, np.min_scalar_type(max(meant)))[places], True
+            return look_up(np.array(meant, np.min_scalar_type(max(meant))), places), True
     if is_lossy:
         raise UserError(
             f"{lossy_fault(path, 'label image', 'JPEG')} JPEGs will do only if the labels are "
@@ -94,19 +98,17 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return the ways to read a lossless file, the most likely first, and why there is none."""
+    """Return possible raw labels of a lossless file, the likeliest first, and why if none exist."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
-        red_green_blue: Any = np.moveaxis(np.asarray(image.convert("RGB"), np.uint32), -1, 0)
-        colours: Any = color_label(red_green_blue)
-        found.insert(0 if len(image.getbands()) > 1 else 1, colours)
+        found.insert(0 if len(image.getbands()) > 1 else 1, color_codes(image) | COLOURED)
     return found, fault
 
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
     """
-    Yield possible raw labels of values that are only near to them, and how near they lie.
+    Yield raw labels that values near to them may stand for, and the noise of the values.
 
     The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """
@@ -151,7 +153,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
     if pixels.ndim == 3:
         colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1]
         opacity = pixels[..., colours.shape[2] :]
-        if (colours != colours[..., :1]).any():
+        if any((colours[..., 0] != colours[..., k]).any() for k in range(1, colours.shape[2])):
             return None, ""
         if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
             return None, "has an opacity that varies beside a grey value; export one channel."
@@ -255,7 +257,7 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return the count of each value in [H, W]: [256] for bytes, else up to the largest value."""
+    """Return how often each value occurs in [H, W]: [256] for bytes, else [largest value + 1]."""
     if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))
@@ -272,7 +274,7 @@ def _ranges(labels: Iterable[int]) -> str:
 
 
 def has_labels(record: Mapping) -> bool:
-    """Return whether a record of Detectron2's names a label PNG or a panoptic PNG."""
+    """Return whether a Detectron2 record names a label PNG or a panoptic PNG."""
     return "sem_seg_file_name" in record or "pan_seg_file_name" in record
 
 
@@ -291,16 +293,3 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
         return read_labels(record["sem_seg_file_name"], label_map)
     runs = SegmentRuns(read_segment_ids(record))
     return runs.labels(label_of_segments(record["segments_info"]), VOID_LABEL)
-
-
-def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
-    """
-    Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void.
-
-    Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
-
-    Args:
-        segments: ``segments_info`` of a record, with id, isthing, category_id (1..S for stuff).
-    """
-    labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
-    return {0: VOID_LABEL, **labels}

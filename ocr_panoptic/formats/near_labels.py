@@ -4,22 +4,26 @@ Label images whose values are only near the intended labels: JPEG files, and smo
 Shape letters: H, W size of the image, K labels, C channels.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import chain, combinations
 
 import numpy as np
 from PIL import Image
 
-CLOSEST = 32  # least distance at which two labels can be told apart
+from .pictures import color_codes
+
+CLOSEST = 32  # least distance at which two labels can be distinguished
 # Distances from a label that values may have inside an area: in JPEG files, in files converted from
 # JPEG, and in others, where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
 # Unknown values beside two labels, and beside more; if there are fewer, they are forgotten classes.
 _FEWEST, _FEWEST_OF_MANY = 3, 16
-_ROUNDING = 4  # distance by which JPEG shifts a flat area of another label than black and white
+ROUNDING = 4  # distance by which JPEG shifts a flat area of another label than black and white
 
 
 def nearest_labels(
-    image: Image.Image, values: Sequence[Sequence[int]], noise: float
+    image: Image.Image, values: Sequence[Sequence[int]], noise: float, numbers: float = 0
 ) -> np.ndarray | None:
     """
     Return the place of the nearest value for each pixel of an image, or None if that is a guess.
@@ -31,65 +35,181 @@ def nearest_labels(
         image: decoded file.
         values: the intended values, K greys (C 1) or colours (C 3).
         noise: LOSSY, NOISY or SMOOTHED.
+        numbers: if a JPEG file has no higher value, it may hold numbers such as 0, 1, 2.
 
     Returns:
-        int64 [H, W], 0..K-1.
+        unsigned integers [H, W], 0..K-1.
     """
     import cv2
 
-    meant = np.array(values, np.float64)  # [K, C]
+    meant = np.array(values, np.float32)  # [K, C]
     gaps = np.linalg.norm(meant[:, None] - meant, axis=2)
     if image.mode.startswith(("I", "F")):
         return None  # more than 8 bits
     gap = min(gaps[np.triu_indices(len(meant), 1)], default=0)
     if gap < CLOSEST:
         return None
-    pixels = np.asarray(image.convert("L" if meant.shape[1] == 1 else "RGB"), np.uint32)
-    shifts = np.arange(meant.shape[1], dtype=np.uint32) * 8
-    codes = (pixels.reshape(*pixels.shape[:2], -1) << shifts).sum(2)
-    found, inverse = np.unique(codes, return_inverse=True)
-    colours = found[:, None] >> shifts & 255
-    places, nearest = np.zeros(len(found), np.int64), np.full(len(found), np.inf)
-    for place, value in enumerate(meant):  # all distances at once would fill the memory
-        distance = np.linalg.norm(colours - value, axis=1)
-        places[distance < nearest] = place
-        nearest = np.minimum(nearest, distance)
-    if len(found) > 1 and not places.any():
-        return None  # numbers such as 0, 1, 2
-    fewest, rounding = (_FEWEST, 0) if len(meant) == 2 else (_FEWEST_OF_MANY, _ROUNDING)
-    if noise != LOSSY and (nearest > 0).sum() < fewest:
+    pixels = _Pixels(image, meant.shape[1])
+    places, distances = _nearest(pixels.colours, meant)
+    may_be_numbers = noise != LOSSY or pixels.colours.max() <= numbers
+    if may_be_numbers and len(places) > 1 and not places.any():
         return None
-    if noise == NOISY and _has_flat_area(inverse.reshape(codes.shape), nearest > rounding):
+    if noise == LOSSY and meant.shape == (2, 1) and 0 < places.mean() < 1:
+        # Any two greys: the background of such masks is often dark, not black.
+        meant = np.array([pixels.median(places == place) for place in (0, 1)])
+        gap = float(meant[1, 0] - meant[0, 0])
+        places, distances = _nearest(pixels.colours, meant)
+    fewest, rounding = (_FEWEST, 0) if len(meant) == 2 else (_FEWEST_OF_MANY, ROUNDING)
+    if noise != LOSSY and (distances > 0).sum() < fewest:
         return None
-    far = nearest > min(gap / 4, noise)
-    places, far = (a[inverse].reshape(codes.shape) for a in (places, far.astype(np.uint8)))
+    if noise == NOISY and pixels.has_flat_area(distances > rounding):
+        return None
+    reach = min(gap / 4, noise)
+    is_far = distances > reach
+    nearest, far = map(pixels.spread, (places, is_far))
     thickest = 4 if noise == LOSSY else 2  # pixels of a border
-    areas = cv2.erode(far, np.ones((thickest + 1, thickest + 1), np.uint8), borderValue=0)
+    areas = cv2.erode(far.view(np.uint8), _square(thickest + 1), borderValue=0)
     if far.mean() > 0.2 or areas.mean() > 0.001:
         return None
-    if far.any() and len(meant) > 2:  # between two of many, a third may be nearer
-        _, owners = cv2.distanceTransformWithLabels(
-            far, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
-        )
-        table = np.zeros(owners.max() + 1, np.int64)
-        table[owners[far == 0]] = places[far == 0]
-        places = table[owners]
-    return places
+    if len(meant) > 2:  # between two of many, a third may be nearer
+        sides = _between(meant, np.unique(places[~is_far]).tolist(), reach + ROUNDING)
+        border = far | _thirds(np.where(far, len(meant), nearest), sides)
+        if border.any():
+            _fill(nearest, border)
+    return nearest
 
 
-def _has_flat_area(values: np.ndarray, is_foreign: np.ndarray) -> bool:
+def _square(side: int) -> np.ndarray:
+    return np.ones((side, side), np.uint8)
+
+
+def _between(
+    meant: np.ndarray, shown: Sequence[int], reach: float
+) -> dict[int, list[tuple[int, int]]]:
     """
-    Return whether a foreign value has an area of its own, as a forgotten class has.
+    Return, for each place whose value lies between two others, the pairs of these other places.
 
     Args:
-        values: int64 [H, W], places in a list of values.
-        is_foreign: bool [number of values], values that are no label.
+        meant: float32 [K, C].
+        shown: places that the image shows.
+        reach: largest distance of the value from the line between the two.
+    """
+    thirds = defaultdict(list)
+    for one, other in combinations(shown, 2):
+        line = meant[other] - meant[one]
+        shares = (meant - meant[one]) @ line / (line @ line)
+        nearest = meant[one] + shares.clip(0, 1)[:, None] * line
+        distances = np.linalg.norm(meant - nearest, axis=1)
+        for third in shown:
+            if third not in (one, other) and distances[third] <= reach:
+                thirds[third].append((one, other))
+    return thirds
+
+
+def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) -> np.ndarray:
+    """
+    Return the pixels of borders whose value lies between the values on both sides.
+
+    Args:
+        places: unsigned integers [H, W].
+        sides: third place -> pairs of places on both sides.
+
+    Returns:
+        bool [H, W].
     """
     import cv2
 
-    counts = np.bincount(values.ravel(), minlength=len(is_foreign))
-    square = np.ones((5, 5), np.uint8)
-    return any(
-        cv2.erode((values == value).astype(np.uint8), square, borderValue=0).any()
-        for value in np.flatnonzero(is_foreign & (counts > values.size / 1000))
+    thickest = 2
+    found = np.zeros(places.shape, bool)
+    shown = {*chain(*chain(*sides.values()))}
+    near = {
+        place: cv2.dilate((places == place).view(np.uint8), _square(2 * thickest + 1)).ravel()
+        for place in shown
+    }
+    for third, pairs in sides.items():
+        mask = (places == third).view(np.uint8)
+        thin = np.flatnonzero(mask > cv2.morphologyEx(mask, cv2.MORPH_OPEN, _square(thickest + 1)))
+        for one, other in pairs:
+            found.ravel()[thin] |= (near[one][thin] & near[other][thin]).view(bool)
+    return found
+
+
+def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Return the place of the nearest value for each colour, and the distance from it.
+
+    Args:
+        colours: float32 [N, C].
+        meant: float32 [K, C].
+    """
+    places = np.empty(len(colours), np.uint8 if len(meant) <= 256 else np.uint16)
+    norms = (meant**2).sum(1)
+    for first in range(0, len(colours), 4096):  # all distances at once would fill the memory
+        some = slice(first, first + 4096)
+        places[some] = (norms - 2 * colours[some] @ meant.T).argmin(1)
+    return places, np.linalg.norm(colours - meant[places], axis=1)
+
+
+def _fill(places: np.ndarray, unknown: np.ndarray) -> None:
+    """Give each unknown pixel the place of the nearest other pixel; both are [H, W]."""
+    import cv2
+
+    mask = unknown.view(np.uint8)
+    _, owners = cv2.distanceTransformWithLabels(
+        mask, cv2.DIST_L2, 3, labelType=cv2.DIST_LABEL_PIXEL
     )
+    rim, inside = np.flatnonzero(cv2.dilate(mask, _square(3)) > mask), np.flatnonzero(mask)
+    table = np.empty(owners.max() + 1, places.dtype)
+    table[owners.ravel()[rim]] = places.ravel()[rim]
+    places.ravel()[inside] = table[owners.ravel()[inside]]
+
+
+class _Pixels:
+    """
+    The pixels of an image as runs of equal colours: most of a label image is one value in a row.
+
+    Args:
+        channels: C, 1 for grey or 3 for RGB.
+
+    Attributes:
+        colours: float32 [N, C], the different colours.
+        counts: float [N], the number of pixels of each colour.
+    """
+
+    def __init__(self, image: Image.Image, channels: int):
+        self._codes = np.asarray(image.convert("L")) if channels == 1 else color_codes(image)
+        flat = self._codes.ravel()
+        starts = np.flatnonzero(np.concatenate(([True], flat[1:] != flat[:-1])))
+        codes, self._places = np.unique(flat[starts], return_inverse=True)
+        self._lengths = np.diff(starts, append=flat.size)
+        self.counts = np.bincount(self._places, self._lengths)
+        shifts = np.arange(channels, dtype=np.uint32) * 8
+        self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
+
+    def median(self, chosen: np.ndarray) -> np.ndarray:
+        """Return the median grey of the pixels with chosen greys, bool [N], as float32 [1]."""
+        sums = self.counts[chosen].cumsum()
+        return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
+
+    def spread(self, table: np.ndarray) -> np.ndarray:
+        """Return the table's entry for each pixel; the table [N] has an entry for each colour."""
+        return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)
+
+    def has_flat_area(self, is_foreign: np.ndarray) -> bool:
+        """
+        Return whether a foreign value has an area of its own, as a forgotten class has.
+
+        Args:
+            is_foreign: bool [N], colours that are no label.
+        """
+        import cv2
+
+        may_be_class = self.spread(is_foreign & (self.counts > self._codes.size / 1000))
+        if not may_be_class.any():
+            return False
+        square = _square(5)
+        codes = self._codes
+        if codes.dtype != np.uint8:
+            codes = codes.astype(np.float32)  # OpenCV takes it, and it holds 24 bits exactly
+        flat = cv2.erode(codes, square) == cv2.dilate(codes, square)
+        return bool((flat & may_be_class)[2:-2, 2:-2].any())

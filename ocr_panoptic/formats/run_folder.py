@@ -1,139 +1,26 @@
 """
-The files of a run, below its ``OUTPUT_DIR``.
+The files of a training, in its ``OUTPUT_DIR``.
 
-config.yaml                              config of the training; config.1.yaml ... of earlier ones
-classes.json                             classes of the training data, as in each checkpoint
-metrics.json                             Detectron2's log of the training, JSON lines
-inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
-inference/<data set>/config.yaml         config of the evaluation, with the evaluated weights
-inference/<data set>/per_class.csv       the same metrics for each class
-inference/<data set>/<task>_per_image.csv  score of each image and the kinds of its errors
-inference/<data set>/region_quality.json result of `ocr-panoptic regions`
-inference/<data set>/...                 predictions and confusion matrix, by the evaluators
+config.yaml   config of the training; config.1.yaml ... of earlier ones
+classes.json  classes of the training data, as in each checkpoint
+metrics.json  Detectron2's log of the training, JSON lines
+inference/    evaluations, see :mod:`ocr_panoptic.evaluation.stored`
 """
 
-import csv
-import io
 import itertools
 import json
 import logging
-import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tabulate import tabulate
-
-from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.metrics import class_metrics, per_class_rows
-
-from .files import read_json, write_text
+from .files import write_text
 
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 CLASSES = "classes.json"
-
-
-def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
-    """Return the folder of an evaluation on a data set."""
-    return Path(output_dir) / "inference" / dataset_name
-
-
-@dataclass(frozen=True)
-class StoredEvaluation:
-    """
-    A stored evaluation.
-
-    Attributes:
-        results: task -> metric -> value by Detectron2's names, None if undefined.
-        run: facts about the run (seed, versions, ...).
-    """
-
-    results: dict[str, dict[str, float | None]]
-    run: dict[str, Any]
-
-
-def write_evaluation(
-    results: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
-) -> None:
-    """
-    Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
-
-    Args:
-        results: task -> metric -> value by Detectron2's names, as the evaluators return it.
-        folder: created if it does not exist.
-        run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
-    """
-    _write_json(folder / "metrics.json", {"run": run_info, **results})
-    rows = per_class_rows(results)
-    columns = ["class", "isthing", *(metric.column for metric in class_metrics())]
-    write_table(rows, folder / "per_class.csv", columns)
-    if rows:
-        used = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-        kinds = {0: "stuff", 1: "thing", None: None}
-        cells = [{**row, "isthing": kinds[row["isthing"]]} for row in rows]
-        headers = ["kind" if key == "isthing" else key for key in used]
-        table = tabulate([[row[key] for key in used] for row in cells], headers, floatfmt=".2f")
-        logger.debug("Per class (percent, numbers of segments):\n%s", table)
-    logger.info("Metrics are in %s", folder / "metrics.json")
-
-
-def read_evaluation(folder: Path) -> StoredEvaluation:
-    """Read an evaluation that :func:`write_evaluation` wrote."""
-    path = folder / "metrics.json"
-    if not path.is_file():
-        raise MissingFileError(
-            f"{path}: not there; evaluate the model first: "
-            "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
-            f"OUTPUT_DIR {folder.parent.parent}"
-        )
-    tasks = read_json(path)
-    return StoredEvaluation(tasks, tasks.pop("run"))
-
-
-def image_scores_file(folder: Path, task: str) -> Path:
-    """Return the path of an evaluation's table of images, for "panoptic_seg" or "sem_seg"."""
-    return folder / f"{task}_per_image.csv"
-
-
-def write_table(
-    rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str] | None = None
-) -> None:
-    """
-    Write a CSV file, whole or not at all; None and NaN become empty.
-
-    Args:
-        rows: column -> value.
-        columns: names of the columns in order; the keys of the first row by default.
-    """
-    table = io.StringIO()
-    writer = csv.DictWriter(table, columns or list(rows[0] if rows else ()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {key: None if _is_undefined(value) else value for key, value in row.items()} for row in rows
-    )
-    write_text(path, table.getvalue())
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a table of :func:`write_table` by row, without empty values; [] if there is no file."""
-    if not path.is_file():
-        return []
-    with open(path, encoding="utf-8", newline="") as file:
-        return [{key: text for key, text in row.items() if text} for row in csv.DictReader(file)]
-
-
-def write_region_quality(
-    classes: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
-) -> Path:
-    """Write ``region_quality.json`` with :meth:`.RegionQuality.results`, and return its path."""
-    path = folder / "region_quality.json"
-    _write_json(path, {"run": run_info, "classes": classes})
-    return path
 
 
 def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
@@ -155,8 +42,8 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
-    """Write the classes of a training for other programs; the package reads its checkpoints."""
-    _write_json(Path(output_dir) / CLASSES, classes or {})
+    """Write a training's classes for other programs; this package reads them from checkpoints."""
+    write_text(Path(output_dir) / CLASSES, json.dumps(classes or {}, indent=2) + "\n")
 
 
 def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
@@ -164,8 +51,8 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     Return Detectron2's log, a dict for each iteration; empty for a run that only evaluates.
 
     Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
-    the earlier lines from there on. The lines of an evaluation come after those of later
-    iterations. A line that a kill has cut is left out.
+    the earlier lines from this iteration on. An evaluation's lines come after lines of later
+    iterations. A last line that was cut off by a kill is left out.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}
@@ -182,23 +69,3 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
             last = iteration
         rows[iteration] = {**rows.get(iteration, {}), **row}
     return [rows[iteration] for iteration in sorted(rows)]
-
-
-def _is_undefined(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON: NumPy's numbers become Python's; NaN and infinity, which JSON lacks, null."""
-    text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
-    write_text(path, text + "\n")
-
-
-def _serialisable(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _serialisable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_serialisable(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if _is_undefined(value) else value

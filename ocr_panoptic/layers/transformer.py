@@ -18,9 +18,9 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     Return scaled dot-product attention with one head.
 
     out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j: Eq. "attention" in the section "Segmentation
-    Transformer" of :paper:`OCR`. Queries [N,
-    L, D], keys [N, M, D] and values [N, M, C] give [N, L, C]. If the backend allows it, the memory
-    of PyTorch's kernel does not grow with L * M (on CPUs it needs C = D).
+    Transformer" of :paper:`OCR`. Queries [N, L, D], keys [N, M, D] and values [N, M, C] give
+    [N, L, C]. If the backend allows it, the memory of PyTorch's kernel does not grow with L * M
+    (on CPUs it needs C = D).
     """
     # The fast kernels need a dimension for heads.
     queries, keys, values = (t.unsqueeze(1) for t in (queries, keys, values))

@@ -23,8 +23,8 @@ class ContextSemSegHead(RefinedHead):
     """
     The paper's semantic head: coarse prediction, context scheme and refined prediction.
 
-    Features of one kind are resized to the finest and concatenated, the finest first, which is
-    HRNet's final representation.
+    The features of each list are resized to the finest and concatenated, the finest first. For
+    HRNet this is the final representation.
 
     Args:
         input_shape: shapes of the backbone's features.

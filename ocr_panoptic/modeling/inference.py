@@ -11,6 +11,7 @@ way as the network resizes them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ Size = tuple[int, int]
 
 class SemanticInference:
     """
-    The way from an image to its scores that the config describes.
+    Inference by the options of a config: from an image to the scores of its classes.
 
     Logits are averaged over flips and scales, like the sum in the authors' code (openseg.pytorch);
     HRNet-Semantic-Segmentation sums exp(logits) instead. Each scale resizes the image, and its
@@ -59,8 +60,7 @@ class SemanticInference:
         Args:
             scales: factors on the size of the image.
             flip: average with the logits of the image mirrored left to right.
-            flip_pairs: pairs of classes that change places in a mirrored image (left and right
-                arm).
+            flip_pairs: pairs of classes to swap in a mirrored image (left and right arm).
             window_size: height and width of the windows that the network sees; () for the whole
                 image. A window larger than the image is cut to it.
             window_stride: steps between windows, down and right, at most their size.
@@ -117,7 +117,7 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
     ) -> ClassMaps:
         """
-        Show the image to the network and return a function that yields the scores.
+        Run the network on the image, and return a function that yields the scores.
 
         Args:
             logits_fn: the network.
@@ -152,27 +152,42 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, ClassMaps]:
         """Return the logits of the image at a scale, and the function that yields its scores."""
-        if self.flip:
-            logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
+        logits_fn = self._averaged(logits_fn)
         image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
         if self.window_size:
             padded_size = image_size
-            logits = sliding_window_scores(
-                logits_fn,
-                image,
-                self.window_size,
-                self.window_stride,
-                divisor,
-                self.accumulator_device or None,
-                self.align_corners,
-            )
+            windows = self._windows(divisor)
+            logits = sliding_window_scores(self._averaged(logits_fn), image, **windows)
         else:
             image = pad_to_multiple(image, divisor)
             padded_size = [*image.shape[-2:]]
             logits = logits_fn(image)
         corners = self.align_corners
         return logits, partial(resized_classes, logits, size, image_size, padded_size, corners)
+
+    def window_rows(
+        self,
+        logits_fn: LogitsFn,
+        image: Tensor,
+        divisor: int,
+        prepare: Callable[[Tensor], Tensor],
+    ) -> Iterator[Tensor]:
+        """Yield the scores of an image at its own scale, see :func:`sliding_window_rows`."""
+        windows = self._windows(divisor)
+        return sliding_window_rows(self._averaged(logits_fn), image, prepare=prepare, **windows)
+
+    def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
+        return averaged_over_flip(logits_fn, self.flip_pairs) if self.flip else logits_fn
+
+    def _windows(self, divisor: int) -> dict[str, Any]:
+        return {
+            "window_size": self.window_size,
+            "window_stride": self.window_stride,
+            "divisor": divisor,
+            "device": self.accumulator_device or None,
+            "align_corners": self.align_corners,
+        }
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -188,7 +203,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
     Return a network that averages the logits of an image and of its mirror image.
 
     Args:
-        flip_pairs: pairs of classes whose logits change places in the mirror image.
+        flip_pairs: pairs of classes whose logits are swapped for the mirror image.
     """
 
     def averaged(image: Tensor) -> Tensor:
@@ -205,7 +220,19 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 
 
 @torch.no_grad()
-def sliding_window_scores(
+def sliding_window_scores(logits_fn: LogitsFn, image: Tensor, *options: Any, **more: Any) -> Tensor:
+    """Return the rows of :func:`sliding_window_rows`, joined to [N,K,H,W]."""
+    total, top = torch.empty(0), 0
+    for rows in sliding_window_rows(logits_fn, image, *options, **more):
+        if top == 0:
+            total = rows.new_empty(*rows.shape[:2], *image.shape[-2:])
+        total[:, :, top : top + rows.shape[2]] = rows
+        top += rows.shape[2]
+    return total
+
+
+@torch.no_grad()
+def sliding_window_rows(
     logits_fn: LogitsFn,
     image: Tensor,
     window_size: Sequence[int],
@@ -213,42 +240,48 @@ def sliding_window_scores(
     divisor: int = 1,
     device: torch.device | str | None = None,
     align_corners: bool = False,
-) -> Tensor:
+    prepare: Callable[[Tensor], Tensor] = lambda window: window,
+) -> Iterator[Tensor]:
     """
     Average the logits of overlapping windows, upsampled to the image's resolution.
 
-    One running sum is kept, so memory does not grow with the number of windows. The last windows
-    end at the image's border. Windows larger than the image are cut to it.
+    The sums of one row of windows are kept, whatever the image's height. The last windows end at
+    the image's border. Windows larger than the image are cut to it.
 
     Args:
         logits_fn: sees one window at a time, [N,3,wh,ww], padded to multiples of ``divisor``.
         image: [N,3,H,W].
         window_size: (wh, ww).
         window_stride: steps (down, right), at most ``window_size``.
-        device: device of the sum; None for the logits' device.
+        device: device of the sums; None for the logits' device.
         align_corners: option of upsampling the logits.
+        prepare: normalises a window, before it is padded.
 
-    Returns:
-        float32 [N,K,H,W] on ``device``.
+    Yields:
+        bands of rows from top to bottom, float32 [N,K,rows,W] on ``device``, valid until the next
     """
     height, width = image.shape[-2:]
     tops = window_starts(height, window_size[0], window_stride[0])
     lefts = window_starts(width, window_size[1], window_stride[1])
-    for top in tops:
+    counts = torch.zeros((height, width), dtype=torch.int16)
+    sums = torch.empty(0)  # logits of the windows so far, from row `top` on: [N, K, rows, W]
+    for top, after in zip(tops, [*tops[1:], height], strict=True):
+        bottom = min(top + window_size[0], height)
         for left in lefts:
-            rows = slice(top, min(top + window_size[0], height))
             columns = slice(left, min(left + window_size[1], width))
-            window = image[..., rows, columns]
-            padded = pad_to_multiple(window, divisor)
+            padded = pad_to_multiple(prepare(image[..., top:bottom, columns]), divisor)
             logits = resize(logits_fn(padded).float(), padded.shape[-2:], align_corners)
-            logits = logits[..., : window.shape[-2], : window.shape[-1]]
+            logits = logits[..., : bottom - top, : columns.stop - left]
             if top == left == 0:
-                device = device or logits.device
-                total = torch.zeros(*logits.shape[:2], height, width, device=device)
-                count = torch.zeros(height, width, device=device)
-            total[..., rows, columns] += logits.to(total.device)
-            count[rows, columns] += 1
-    return total.div_(count)
+                sums = logits.new_zeros((*logits.shape[:2], 0, width), device=device)
+            if sums.shape[2] < bottom - top:
+                missing = sums.new_zeros((*sums.shape[:2], bottom - top - sums.shape[2], width))
+                sums = torch.cat([sums, missing], dim=2)
+            sums[..., columns] += logits.to(sums.device)
+            counts[top:bottom, columns] += 1
+        # No later window sees the rows above `after`.
+        yield sums[:, :, : after - top].div_(counts[top:after].to(sums.device))
+        sums = sums[:, :, after - top :].clone()
 
 
 def window_starts(side: int, window: int, step: int) -> list[int]:
@@ -335,22 +368,22 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
     done = 0
     for group in scores:
-        alone = group.shape[1] == 1
-        if alone and done:
+        is_single = group.shape[1] == 1
+        if is_single and done:
             found = group[:, 0]  # without a pass over the pixels
         else:
             found, best = group.max(dim=1)
-        share = found.new_ones(()) if alone else (group - found[:, None]).exp_().sum(dim=1)
+        share = found.new_ones(()) if is_single else (group - found[:, None]).exp_().sum(dim=1)
         if done == 0:
             highest, labels = found, best
-            total = torch.ones_like(highest) if alone else share  # sum of exp(score - highest)
+            total = torch.ones_like(highest) if is_single else share  # sum of exp(score - highest)
         else:
             # One of the two factors of a running softmax is always exp(0).
             ratio = (found - highest).abs_().neg_().exp_()
             higher = found > highest
-            smaller = ratio if alone else ratio * share
+            smaller = ratio if is_single else ratio * share
             total = torch.where(higher, total * ratio + share, total + smaller)
-            if alone:
+            if is_single:
                 labels.masked_fill_(higher, done)
             else:
                 labels = torch.where(higher, best + done, labels)

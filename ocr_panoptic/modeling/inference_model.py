@@ -18,9 +18,8 @@ from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.folding import fold_norms, to_channels_last
 
 from .build import PanopticSegmentor
-from .inference import ClassMaps, classes_at_once
+from .inference import ClassMaps, check_decided, classes_at_once, confident_argmax
 from .inference_output import InferenceOutput, semantic_parts
-from .large_images import window_labels
 from .panoptic_augmentation import PanopticAugmentation, View
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
@@ -62,7 +61,7 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Return an output for each input of the network; a ``SegFix`` has outputs of its own.
+        Return an output for each input of the network; outputs of a ``SegFix`` are dicts.
 
         Raises FloatingPointError with the image's name, see :func:`.check_decided`.
         """
@@ -79,9 +78,28 @@ class InferenceModel(nn.Module):
 
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return labels and confidence of an image [C, H, W], see :func:`.window_labels`."""
+        """
+        Label a large image, one row of windows at a time, with results equal to the bit.
+
+        Args:
+            image: [C, H, W], for a network with TEST.SLIDING_WINDOW and one scale in TEST.SCALES.
+
+        Returns:
+            labels int64 [H, W] and their probabilities, float32 [H, W], on the CPU
+        """
+        labels = torch.empty(image.shape[1:], dtype=torch.int64)
+        confidence, top, network = torch.empty(image.shape[1:]), 0, self.network
         with self._autocast():
-            return window_labels(self.network, image)
+            for rows in network.inference.window_rows(
+                network.logits, image[None], network.divisor, network.normalised
+            ):
+                groups = rows.split(classes_at_once(rows.device, *rows.shape[2:]), dim=1)
+                (found,), (probability,) = confident_argmax(groups)
+                check_decided(probability)
+                bottom = top + len(found)
+                labels[top:bottom], confidence[top:bottom] = found, probability
+                top = bottom
+        return labels, confidence
 
     def _autocast(self) -> torch.autocast:
         dtype = PRECISIONS[self.precision]
@@ -139,7 +157,7 @@ def deploy(
     """
     Return a copy of a trained model that is faster at inference.
 
-    The model is left unchanged and can be trained on. The copy shares the tensors that are not
+    The model is left unchanged and can be trained further. The copy shares the tensors that are not
     changed, so it is valid until the next optimizer step.
 
     - Affine norms (frozen, or batch norms) are folded into their convolutions.

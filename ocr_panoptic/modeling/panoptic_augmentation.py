@@ -80,7 +80,7 @@ class PanopticAugmentation:
             image = image.float()
         size = inputs.get("height", height), inputs.get("width", width)
         inputs = {"image": image, "height": size[0], "width": size[1]}
-        is_column = width == 1  # its mirror image would be no tensor in Detectron2
+        is_column = width == 1  # Detectron2 fails on its mirror image
         mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
         tta = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
         views, transforms = tta._get_augmented_inputs(inputs)

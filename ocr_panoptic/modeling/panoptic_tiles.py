@@ -1,11 +1,10 @@
 """
 A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
 
-Two overlapping tiles share the overlap at its middle, the seam: each tile gives the pixels on its
+Two tiles divide their overlap at its middle, the seam: each tile gives the pixels on its
 own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
 :data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
-where
-no tile shows it. Stuff of a class is one segment everywhere.
+where no tile shows it. Stuff of a class is one segment everywhere.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
 sightings, the things of all tiles.
@@ -159,7 +158,7 @@ class _Joiner:
         """
         Add a tile and return its ids: its things, and elsewhere the labels.
 
-        ``is_inside`` tells for the upper, lower, left and right border of the tile whether it lies
+        ``is_inside`` has, for the upper, lower, left and right border of the tile, whether it lies
         inside the image.
         """
         found = found.cpu().numpy()
@@ -180,7 +179,7 @@ class _Joiner:
         return np.where(ids, ids, labels.astype(np.int32))
 
     def join(self, tile: _Tile, other: _Tile) -> None:
-        """Join matching things of two tiles, the most similar first, and never two of one tile."""
+        """Join matching things of two tiles, the most similar first; never join two in one tile."""
         ids = [_common(a, b) for a, b in ((tile, other), (other, tile))]
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]

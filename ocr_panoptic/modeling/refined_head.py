@@ -5,7 +5,7 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 ``common_stride``.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from detectron2.config import CfgNode
@@ -13,14 +13,15 @@ from detectron2.layers import Conv2d
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.context_scheme import ContextScheme, run_part
 from ocr_panoptic.layers.conv import ConvNormReLU
-from ocr_panoptic.layers.recomputation import run_part
 from ocr_panoptic.layers.resize import one_hot_labels, resize
-from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
+
+if TYPE_CHECKING:
+    from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 
 class RefinedHead(nn.Module):
@@ -59,8 +60,8 @@ class RefinedHead(nn.Module):
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
             the features directly.
         refined_predictor: classifier of the augmented representations.
-        scale_attention: from augmented representations to how far a prediction is trusted more than
-            the predictions at larger scales; None in a head for one scale.
+        scale_attention: module that computes, from augmented representations, how far to trust this
+            scale's prediction more than larger scales; None in a head for one scale.
     """
 
     coarse_predictor: Conv2d

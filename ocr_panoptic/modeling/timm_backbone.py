@@ -29,8 +29,7 @@ from .timm_network import (
     training_of_parameters,
     truncated_network,
 )
-from .timm_norms import convert_norms, fold_network
-from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, replace
+from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, fold_network, replace
 
 OUTPUT_NORMS = ("", "LN")
 
@@ -41,7 +40,7 @@ class TimmBackbone(Backbone):
 
     Args:
         name: name of a timm model, see :func:`.create_features`.
-        features: names of the features to compute. Parts of the network after the last of them are
+        features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
@@ -122,7 +121,7 @@ class TimmBackbone(Backbone):
 
     @property
     def size_divisibility(self) -> int:
-        """Number of which the images' sides are multiples; 0 for images of any size."""
+        """Number whose multiples the images' sides must be; 0 for images of any size."""
         return self._multiple
 
     def train(self, mode: bool = True) -> "TimmBackbone":

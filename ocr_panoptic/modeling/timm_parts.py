@@ -1,15 +1,31 @@
 """Replacements for parts of timm's networks: HRNet's exchange, Swin's windows, SAME padding."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch.nn.functional as F
-from timm.layers import Conv2dSame
+from timm.layers import (
+    BatchNormAct2d,
+    Conv2dSame,
+    ConvNormAct,
+    convert_sync_batchnorm,
+    freeze_batch_norm_2d,
+)
+from timm.models._efficientnet_blocks import (
+    ConvBnAct,
+    DepthwiseSeparableConv,
+    EdgeResidual,
+    InvertedResidual,
+)
 from timm.models.hrnet import HighResolutionModule
+from timm.models.resnet import BasicBlock, Bottleneck
 from timm.models.swin_transformer import SwinTransformerBlock
 from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.layers.conv import CPUSyncBatchNorm
+from ocr_panoptic.layers.folding import fold_into
 from ocr_panoptic.layers.resize import resize
 
 
@@ -17,8 +33,8 @@ class BilinearFusion(nn.Module):
     """
     HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
 
-    The published segmentation codes have this exchange. timm's, made for a classifier, takes
-    nearest neighbours and needs matching sizes. Parameters and their names are timm's.
+    The published segmentation codes have this exchange. timm's exchange is for classifiers, takes
+    nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
 
     Args:
         module: timm's module, whose parts are used.
@@ -126,3 +142,68 @@ def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.
         for name, module in list(parent.named_children()):
             if type(module) is kind:
                 setattr(parent, name, make(module))
+
+
+# Blocks that call their convolutions and norms in the order in which they are registered.
+_IN_ORDER = (
+    *(BasicBlock, Bottleneck, ConvNormAct),
+    *(ConvBnAct, DepthwiseSeparableConv, InvertedResidual, EdgeResidual),
+)
+
+
+def convert_norms(network: nn.Module, norm: str) -> nn.Module:
+    """
+    Return the network with batch norms of another kind; other norms stay.
+
+    timm converts them together with the activations that they may contain (``BatchNormAct2d``).
+
+    Args:
+        network: network, which may be changed in place.
+        norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" for processes on CPUs.
+    """
+    conversions = {
+        "BN": lambda network: network,
+        "SyncBN": convert_sync_batchnorm,
+        "FrozenBN": freeze_batch_norm_2d,
+        "naiveSyncBN": _with_naive_norms,
+    }
+    if norm not in conversions:
+        raise UserError(f"MODEL.TIMM.NORM is {norm}; it has to be one of {', '.join(conversions)}")
+    return conversions[norm](network)
+
+
+def _with_naive_norms(network: nn.Module) -> nn.Module:
+    if any(isinstance(module, BatchNormAct2d) for module in network.modules()):
+        raise UserError(
+            "MODEL.TIMM.NORM SyncBN: norms with an activation (EfficientNet, MobileNet, RegNet) "
+            "are synchronised on GPUs only. Set it to BN or FrozenBN"
+        )
+
+    def naive(norm: nn.BatchNorm2d) -> CPUSyncBatchNorm:
+        synchronised = CPUSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)
+        synchronised.load_state_dict(norm.state_dict())
+        return synchronised
+
+    replace(network, nn.BatchNorm2d, naive)
+    return network
+
+
+def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
+    """
+    Fold batch norms into their convolutions, in place, if both are known to follow each other.
+
+    Args:
+        network: copy of a network with ``features_only``, which shares its tensors.
+        outputs: names of the modules whose results are features: a convolution among them stays.
+    """
+    for module in network.modules():
+        is_sequence = isinstance(module, nn.Sequential)
+        is_sequence = is_sequence and type(module).forward is nn.Sequential.forward
+        if module is not network and not is_sequence and not isinstance(module, _IN_ORDER):
+            continue
+        children = list(module.named_children())
+        for (conv_name, conv), (name, norm) in zip(children, children[1:]):
+            if module is network and conv_name in outputs:
+                continue
+            if isinstance(conv, nn.Conv2d) and fold_into(conv, norm):
+                setattr(module, name, getattr(norm, "act", nn.Identity()))

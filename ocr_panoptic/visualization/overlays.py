@@ -13,6 +13,8 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import Color
 
+Colors = Sequence[Color] | Mapping[int, Color]  # by the class
+
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
 # Shown range of a heat map, in powers of ten.
@@ -25,8 +27,8 @@ def instance_color(color: Color, index: int) -> Color:
     """Return the colour of the ``index``-th instance of a class: its hue at another lightness."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
-    rgb = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
-    return tuple(round(255 * c) for c in rgb)
+    red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:
@@ -70,7 +72,7 @@ def draw_segments(
 
 
 def segment_colors(
-    info: Sequence[Mapping], thing_colors: Sequence[Color], stuff_colors: Sequence[Color]
+    info: Sequence[Mapping], thing_colors: Colors, stuff_colors: Colors
 ) -> dict[int, Color]:
     """
     Return a colour for each segment id; instances of the same class differ in lightness.

@@ -1,11 +1,12 @@
 """
-Parameters, FLOPs, peak memory and time of the context schemes on one input, beside table 6 of the
-paper, in Markdown.
+Compare parameters, FLOPs, peak memory and time of the context schemes on one input.
+
+The table is in Markdown, beside table 6 of the paper.
 
     python -m studies.complexity [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
         [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
 
-Or of the backbones and semantic heads of configs, on one image on the CPU:
+With --configs, compare the backbones and semantic heads of configs, on one image on the CPU:
 
     python -m studies.complexity --configs FILE ... [--image-size 800,1216] \\
         [--repeats 5 | --counts-only] [--opts KEY VALUE ...] [--json FILE]
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> None:
     if args.configs:
         return compare_backbones(args)
 
-    # Else 3x3 convolutions would run in TF32 and 1x1 ones, which are matrix products, would not.
+    # Otherwise 3x3 convolutions would run in TF32, but not 1x1, which are matrix products.
     torch.backends.cudnn.allow_tf32 = False
     dtype = getattr(torch, args.dtype)
     rows = measure(PAPER, args.size, args.num_classes, args.device, dtype, args.repeats)
@@ -89,8 +90,11 @@ def compare_backbones(args: argparse.Namespace) -> None:
 
 
 def model_config(file: str, opts: list[str]) -> CfgNode:
-    """Return the completed config on the CPU and without data; refuse one whose number of classes
-    follows from the data."""
+    """
+    Return the completed config on the CPU, without data.
+
+    A config whose number of classes follows from the data is refused.
+    """
     cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
     cfg.DATASETS.TEST = ()
     complete_config(cfg)

@@ -21,19 +21,19 @@ def measure_backbones(
     configs: Iterable[tuple[str, CfgNode]], size: tuple[int, int], repeats: int
 ) -> list[dict]:
     """
-    Count, and with ``repeats`` measure, what the networks of configs cost.
+    Count the costs of the configs' networks, and measure them if ``repeats`` is above 0.
 
     Args:
-        configs: name and complete config, of either architecture.
+        configs: name and completed config of each model, in either architecture.
         size: height and width of the image in pixels; it is padded as the model pads it.
-        repeats: timed passes, in turn for all configs; 0 leaves out time and memory.
+        repeats: number of timed passes, in turn for all configs; 0 leaves out time and memory.
 
     Returns:
         for each config "config", "backbone", "parameters" and "flops" of the backbone with its FPN,
-        "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of the rest,
-        "strides" of the features, "multiple" that images are padded to; with ``repeats`` also, of
-        one pass of both as they are made for inference, "cpu_seconds" of all threads together,
-        which other programs on the machine hardly change, and "peak_memory_bytes" above weights and
+        "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of the other
+        parts, "strides" of the features, and "multiple", to which images are padded. With
+        ``repeats`` also "cpu_seconds", the time of all threads in one pass of the deployed backbone
+        and head, which other programs hardly change, and "peak_memory_bytes" above weights and
         image
     """
     rows, steps = [], {}
@@ -52,7 +52,7 @@ def measure_backbones(
 
 
 def _count(model: nn.Module, size: tuple[int, int]) -> dict:
-    """Count on tensors that have shapes only: nothing is computed."""
+    """Count on tensors without values: nothing is computed."""
     backbone, head = model.backbone, model.sem_seg_head
     of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():

@@ -1,6 +1,7 @@
 """
-Parameters, FLOPs, memory and time of the context schemes on one input: the table "Complexity
-comparison" of :paper:`OCR`.
+Parameters, FLOPs, memory and time of the context schemes on one input.
+
+This is the table "Complexity comparison" of :paper:`OCR`.
 
 Shape shorthand: N images, K classes, h w feature size, I channels of the features.
 """
@@ -27,7 +28,7 @@ from .transcriptions import CompactAttention, transcribed
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """A row of the paper's table: millions, GFLOP, MB and ms on a P40."""
+    """A row of the paper's table: millions, GFLOP, MB, and ms on a P40."""
 
     parameters: float
     flops: int
@@ -47,7 +48,7 @@ PAPER = {
 
 
 class SchemeOfFeatures(nn.Module):
-    """A scheme after the 3x3 convolution of the head, if it takes its output; in inference."""
+    """A scheme, after the head's 3x3 convolution if it takes this convolution's output."""
 
     def __init__(self, name: str, in_channels: int):
         super().__init__()
@@ -55,7 +56,7 @@ class SchemeOfFeatures(nn.Module):
         add_ocr_config(cfg)
         cfg.MODEL.CONTEXT.NAME = name
         cfg.MODEL.OCR.NORM = "BN"
-        cfg.MODEL.OCR.TRANSFORM_CONVS = 1  # as the paper says; its FLOPs fit that
+        cfg.MODEL.OCR.TRANSFORM_CONVS = 1  # as in the paper's text, which fits its FLOPs
         self.scheme = build_context(cfg, in_channels)
         self.bottleneck = nn.Identity()
         if not self.scheme.takes_features:
@@ -68,9 +69,9 @@ class SchemeOfFeatures(nn.Module):
         Augment the features.
 
         Args:
-            x: features of the backbone [N, I, h, w]
+            x: the backbone's features [N, I, h, w]
             m: coarse logits [N, K, h, w]
-            call: how the scheme is called, or :func:`.transcriptions.transcribed`
+            call: function that calls the scheme, or :func:`.transcriptions.transcribed`
 
         Returns:
             z: augmented representations [N, C', h, w]
@@ -84,17 +85,18 @@ def count_parameters(module: nn.Module) -> int:
 
 def count_flops(function: Callable[..., object], *args: object) -> int:
     """
-    FLOPs of the convolutions and matrix products, two per multiply-accumulate; everything else
-    (norms, softmax, pooling, interpolation) is left out, as is usual.
+    Count the FLOPs of convolutions and matrix products, two per multiply-accumulate.
+
+    Everything else (norms, softmax, pooling, interpolation) is left out, as is usual.
 
     Args:
-        function, args: what is called, without gradients.
+        function, args: function to call without gradients, and its arguments.
     """
 
     def of_product(_, a: torch.Size, b: torch.Size, **kwargs: object) -> int:
         return 2 * a.numel() * b[-1]
 
-    # PyTorch's counter does not know products in place, nor the attention kernel of CPUs.
+    # PyTorch's counter does not know in-place products, nor the attention kernel of CPUs.
     in_place = {torch.ops.aten.baddbmm_: of_product}
     counter = FlopCounterMode(display=False, custom_mapping=in_place)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
@@ -104,16 +106,16 @@ def count_flops(function: Callable[..., object], *args: object) -> int:
 
 def count(name: str, size: Sequence[int], num_classes: int) -> dict:
     """
-    Nothing is computed: the tensors have shapes only.
+    Count a scheme's parameters and FLOPs on tensors without values.
 
     Args:
-        name: of the scheme, in MODEL.CONTEXT.NAME.
-        size: of the features, (N, I, h, w)
-        num_classes: K, the number of regions of OCR.
+        name: name of the scheme in MODEL.CONTEXT.NAME.
+        size: size of the features, (N, I, h, w)
+        num_classes: number K of classes, which are OCR's regions.
 
     Returns:
-        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` of
-        the paper's operations, and ``flops_reduced`` of ours for the same function
+        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` for
+        the paper's operations, and ``flops_reduced`` for this package's equal function
     """
     with FakeTensorMode():
         module = SchemeOfFeatures(name, size[1])
@@ -138,16 +140,16 @@ def measure(
     Count and measure schemes on one input.
 
     Args:
-        names: names of the schemes. They are timed in turn, so that what else runs on the machine
-            hits all of them alike.
-        size, num_classes: of :func:`count`.
+        names: names of the schemes. They are timed in turn, so that other programs on the machine
+            affect all equally.
+        size, num_classes: see :func:`count`.
         device: "cpu" or "cuda".
-        dtype: of weights, features and coarse logits.
-        repeats: forward passes, of which the median time is taken, after one that is not timed.
+        dtype: type of weights, features and coarse logits.
+        repeats: number of timed forward passes, whose median counts, after an untimed pass.
 
     Returns:
-        for each scheme what :func:`count` returns, ``peak_memory_bytes`` above weights and input,
-        and ``seconds`` of one forward pass
+        for each scheme the result of :func:`count`, ``peak_memory_bytes`` above weights and input,
+        and ``seconds`` of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)
@@ -200,11 +202,13 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    DANet and criss-cross attention by their official heads, with the FLOPs that the paper prints,
-    and by :class:`.transcriptions.CompactAttention`, with the parameters that it prints.
+    Return a table of DANet and criss-cross attention in two structures.
+
+    The official heads have the FLOPs that the paper prints, and
+    :class:`.transcriptions.CompactAttention` has the parameters that it prints.
 
     Args:
-        size: of the features, (N, I, h, w)
+        size: size of the features, (N, I, h, w)
 
     Returns:
         a table in Markdown

@@ -1,7 +1,8 @@
 """
-The compared schemes as their papers write them, operation by operation, for the FLOPs of the
-complexity table: nothing moved, merged or left out. Each takes the module for its parameters alone
-and computes the same function as it does.
+The compared schemes as in their papers, for the FLOPs of the complexity table.
+
+They compute operation by operation, with nothing moved, merged or left out. Only the parameters of
+the package's modules are used, and each function equals its module.
 
 Shape shorthand: N images, K classes, h w feature size, I channels of the features, C of the pixel
 representations.
@@ -43,7 +44,7 @@ def _aspp(scheme: ASPP, x: Tensor, m: Tensor) -> Tensor:
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    products = queries.flatten(2).transpose(1, 2) @ keys.flatten(2)  # all pixels with all
+    products = queries.flatten(2).transpose(1, 2) @ keys.flatten(2)  # all pairs of pixels
     return (values.flatten(2) @ products.softmax(dim=2).transpose(1, 2)).view_as(values)
 
 
@@ -87,12 +88,13 @@ _TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] =
 
 def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
     """
-    The result of a scheme without dropout, by the transcription of it; by the scheme itself where
-    that is one (criss-cross attention).
+    Compute a scheme's result without dropout, by its transcription.
+
+    Criss-cross attention has none: there, the scheme itself is its transcription.
 
     Args:
-        scheme: for its parameters.
-        x: features [N, I, h, w] or pixel representations [N, C, h, w], what the scheme takes
+        scheme: module whose parameters are used.
+        x: features [N, I, h, w] or pixel representations [N, C, h, w], as the scheme takes them
         m: coarse logits [N, K, h, w]
 
     Returns:
@@ -107,14 +109,15 @@ class _PlainPositionAttention(PositionAttention):
 
 class CompactAttention(nn.Module):
     """
-    The structure with the parameters that the paper prints for DANet and criss-cross attention
-    (10.6M), a guess: the 3x3 convolution of OCR to 512 channels, attentions of it, and a 1x1
-    convolution of all three maps. DANet's are the position's and the channels' attention;
-    criss-cross attention's are its first and its second pass.
+    A guess at the structure whose parameters the paper prints for DANet and criss-cross attention.
+
+    It has 10.6M: the 3x3 convolution of OCR to 512 channels, two attentions on its output, and a
+    1x1 convolution of all three maps. DANet has position and channel attention; criss-cross
+    attention has its first and its second pass.
 
     Args:
         in_channels: I.
-        criss_cross: which of the two.
+        criss_cross: whether this is criss-cross attention, not DANet.
         channels: C.
     """
 

@@ -1,13 +1,14 @@
 """
-Receptive fields of the features of a config's backbone, in pixels and as a part of the image: the
-theoretical one, from the network's layers, and the effective one (Luo et al. 2016), from gradients
-on images.
+Measure the receptive fields of a backbone's features, in pixels and as a share of the image.
+
+The theoretical field follows from the network's layers, the effective field (Luo et al. 2016) from
+gradients on images.
 
     python -m studies.fields --config-file CONFIG (--input IMAGES | --size 192,256) \\
         [--json FILE] [MODEL.WEIGHTS FILE] [KEY VALUE ...]
 
-Images are resized as the config says for tests, and must have one size then. With --size they are
-noise. Without MODEL.WEIGHTS the network is the config's with random weights.
+Images are resized like test images of the config, and must then have one size. With --size they are
+noise. Without MODEL.WEIGHTS the network has random weights.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 """
-The effective receptive field of a network's features: which pixels do change a cell.
+The effective receptive field of a network's features: which pixels do change a cell?
 
-Luo, Li, Urtasun and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional
-Neural Networks" (NIPS 2016): the gradient of the cell in the middle with respect to the image. A
-pixel belongs to the field where its part is above 1 - 95.45 % of the largest, as two standard
-deviations of a Gaussian have it, and the size of the field is the root of the number of its pixels.
+It follows from the gradient of the cell in the middle with respect to the image (Luo, Li, Urtasun
+and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
+2016). A pixel belongs to the field if its gradient is above 1 - 95.45 % of the largest; this is
+two standard deviations of a Gaussian. The field's size is the root of its number of pixels.
 """
 
 import math
@@ -26,17 +26,18 @@ def effective_fields(
     backbone: Backbone, images: Iterable[Tensor], seed: int = 0
 ) -> dict[str, Tensor]:
     """
-    The root of the mean square of the gradients, over the images and the colours. What is derived
-    is the sum of the cell's channels with standard normal weights, drawn anew for each image: its
-    mean square is that of the gradients of all channels.
+    Return the root mean square of the gradients, over the images and the colours.
+
+    The function to derive is the sum of the cell's channels with standard normal weights, drawn
+    anew for each image. Its mean square equals the mean square over all channels' gradients.
 
     Args:
-        backbone: in evaluation mode.
-        images: [3, H, W] each, of one size, normalised as the backbone expects them.
-        seed: of the weights.
+        backbone: backbone in evaluation mode.
+        images: images [3, H, W] of equal size, normalised as the backbone expects.
+        seed: seed of the weights.
 
     Returns:
-        for each feature of the backbone, float64 [H, W]
+        feature of the backbone -> float64 [H, W]
     """
     generator = torch.Generator().manual_seed(seed)
     sums: dict[str, Tensor] = {}
@@ -58,7 +59,7 @@ def effective_fields(
 
 
 def padded(image: Tensor, backbone: Backbone) -> Tensor:
-    """[3, H, W] with zeros below and to the right, of sides that the backbone takes."""
+    """Pad [3, H, W] with zeros below and on the right, to sides that the backbone takes."""
     divisor = backbone.size_divisibility or 1
     height, width = image.shape[1:]
     return F.pad(image, (0, -width % divisor, 0, -height % divisor))
@@ -66,7 +67,8 @@ def padded(image: Tensor, backbone: Backbone) -> Tensor:
 
 def field_size(field: Tensor) -> float:
     """
-    Return the side in pixels of the square that has as many pixels as the effective receptive
-    field [H, W] of :func:`effective_fields`.
+    Return the side of a square with as many pixels as an effective receptive field.
+
+    The field [H, W] is a result of :func:`effective_fields`.
     """
     return math.sqrt((field > THRESHOLD * field.max()).sum().item())

@@ -24,10 +24,7 @@ NOISE_IMAGES = 20  # as in Luo et al.
 
 
 def build_loaded_backbone(cfg: CfgNode) -> Backbone:
-    """
-    The backbone alone, in evaluation mode on the CPU, with MODEL.WEIGHTS or, where there are none,
-    random weights.
-    """
+    """Return the backbone in evaluation mode on the CPU, with MODEL.WEIGHTS or random weights."""
     backbone = build_backbone(cfg)
     if cfg.MODEL.WEIGHTS:
         checkpointer = SafeCheckpointer(
@@ -40,7 +37,7 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
 
 
 def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
-    """Images as the backbone gets them in tests, float32 [C, H, W] each."""
+    """Yield images as the backbone gets them in tests, float32 [C, H, W]."""
     mean, deviation = (
         torch.tensor(values)[:, None, None]
         for values in (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD)
@@ -51,7 +48,7 @@ def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
 
 
 def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> Iterator[Tensor]:
-    """Standard normal images, float32 [C, H, W] each: what Luo et al. measure on."""
+    """Yield standard normal images, float32 [C, H, W], as Luo et al. use them."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(NOISE_IMAGES):
         yield torch.randn(channels, height, width, generator=generator)
@@ -64,14 +61,14 @@ def measure_fields(
     Measure the receptive fields of a backbone's features.
 
     Args:
-        backbone: in evaluation mode, on the CPU.
+        backbone: backbone in evaluation mode, on the CPU.
         images: see :func:`.effective_fields`.
-        channels: of the images.
+        channels: number of channels of the images.
 
     Returns:
-        for each feature: "feature" and "stride"; "theoretical", height and width in pixels, None
-        where it sees all of every image; "effective", a side in pixels; and the parts of the image
-        in the two, "theoretical_share" and "effective_share", for the cell in the middle
+        for each feature: "feature" and "stride"; "theoretical", height and width in pixels, None if
+        it sees all of every image; "effective", a side in pixels; and the shares of the image in
+        both fields, "theoretical_share" and "effective_share", for the cell in the middle
     """
     fields = effective_fields(backbone, images)
     height, width = next(iter(fields.values())).shape
@@ -115,7 +112,7 @@ def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]
 
 
 def fields_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of :func:`measure_fields`."""
+    """Return :func:`measure_fields` as a Markdown table."""
     cells = [
         {
             "features": row["feature"],

@@ -1,10 +1,10 @@
 """
-The theoretical receptive field of a network's features: which pixels can change a cell at all.
+The theoretical receptive field of a network's features: which pixels can change a cell?
 
-The network runs once on tensors without values, and each operator passes on, for every row and
-every column of its output, the first and the last row or column of the image that it can see. So
-whatever the network is built of (strides, dilations, branches that meet, maps that are resized) is
-taken as it is; an operator whose reach is not known raises.
+The network runs once on tensors without values. Each operator passes on, for every row and every
+column of its output, the first and the last row or column of the image that it can see. So this
+works for any network (strides, dilations, branches that meet, maps that are resized). An operator
+of unknown reach raises an error.
 """
 
 import math
@@ -22,22 +22,22 @@ from ocr_panoptic.errors import UserError
 
 aten = torch.ops.aten
 
-# Of one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
-# nothing: its first is behind its last.
+# For one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
+# nothing: its first pixel comes after its last.
 AxisSpan = np.ndarray
 NOTHING = np.array([[math.inf], [-math.inf]])
 
-# They mix channels or images at most. So do those that PyTorch tags as pointwise.
+# These mix at most channels or images, like operators that PyTorch tags as pointwise.
 KEEP_PLACES = {
     *(aten.cat, aten.slice, aten.split, aten.split_with_sizes, aten.clone, aten.detach, aten.alias),
-    *(aten.native_batch_norm, aten.cudnn_batch_norm),  # of inference
+    *(aten.native_batch_norm, aten.cudnn_batch_norm),  # at inference
     *(aten.hardswish, aten.hardswish_),
 }
-LARGEST = 2**14  # side in pixels of an image; what sees all of it sees all of any
+LARGEST = 2**14  # side of an image in pixels; a field as large as this image is infinite
 
 
 class PixelBox(NamedTuple):
-    """Rows top ... bottom and columns left ... right of an image, the last ones included."""
+    """Rows top ... bottom and columns left ... right of an image, both ends included."""
 
     top: float
     bottom: float
@@ -46,7 +46,7 @@ class PixelBox(NamedTuple):
 
     @property
     def size(self) -> tuple[float, float]:
-        """Height and width."""
+        """Return height and width."""
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
@@ -54,24 +54,25 @@ class PixelBox(NamedTuple):
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":
-        """The part that an image has."""
+        """Return the part of the box inside an image."""
         top, left = max(self.top, 0), max(self.left, 0)
         return PixelBox(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
 
 
 def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[float, float]]:
     """
-    Return the size of the theoretical receptive field of each feature. An operator of unknown
-    reach raises ValueError.
+    Return the size of the theoretical receptive field of each feature.
+
+    An operator of unknown reach raises ValueError.
 
     Args:
-        network: from images [N, channels, H, W] to features by name, [N, C, h, w] each; in
-            evaluation mode.
+        network: network in evaluation mode that maps images [N, channels, H, W] to features by
+            name, [N, C, h, w].
 
     Returns:
-        for each feature, height and width in pixels of what the cell in the middle sees of an image
-        without borders; infinite behind a pooling of the whole image. Dilated convolutions have
-        holes: they count.
+        feature -> height and width in pixels of the middle cell's field in an image without
+        borders; infinite after a pooling of the whole image. The holes of dilated convolutions
+        count.
     """
     side = 512
     boxes = receptive_boxes(network, side, side, channels)
@@ -88,14 +89,14 @@ def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
 ) -> dict[str, PixelBox]:
     """
-    Return the theoretical receptive field of each feature in an image of one size.
+    Return the theoretical receptive field of each feature in an image of a given size.
 
     Args:
-        network, channels: as in :func:`receptive_sizes`.
-        height, width: of the image, which the network takes.
+        network, channels: see :func:`receptive_sizes`.
+        height, width: size of an image that the network takes.
 
     Returns:
-        what the cell in the middle (see :func:`middle`) of each feature sees of this image
+        feature -> field of its middle cell (see :func:`middle`) in this image
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
@@ -116,16 +117,16 @@ def receptive_boxes(
 
 
 def middle(feature: Tensor) -> tuple[int, int]:
-    """Row and column of the cell in the middle of a map [..., h, w], the later of two."""
+    """Return row and column of the middle cell of a map [..., h, w], the later of two."""
     return feature.shape[-2] // 2, feature.shape[-1] // 2
 
 
 class _Propagation(TorchDispatchMode):
     """
-    Passes on what each tensor sees of the image.
+    A mode that records which part of the image each tensor sees.
 
     Attributes:
-        spans: of each tensor [N, C, h, w] that comes from the image: of its rows, of its columns.
+        spans: tensor [N, C, h, w] that depends on the image -> spans of its rows and columns.
     """
 
     def __init__(self, image: Tensor):
@@ -139,7 +140,7 @@ class _Propagation(TorchDispatchMode):
         sources = [self.spans[t] for t in tensors if t in self.spans]
         if sources:
             shapes = [t.shape for t in tensors if t in self.spans]
-            # Beside it, some give indices or statistics.
+            # Some operators also return indices or statistics.
             results = outputs[:1] if isinstance(outputs, tuple) else outputs
             for result in tree_leaves(results):
                 self.spans[result] = tuple(
@@ -157,7 +158,7 @@ def _span(
     shapes: Sequence[torch.Size],
     shape: torch.Size,
 ) -> AxisSpan:
-    """What the rows (axis 0) or columns (axis 1) of an operator's output see."""
+    """Return the spans of an operator's output for its rows (axis 0) or columns (axis 1)."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
         operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
@@ -177,7 +178,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Cells that look through a sliding window of ``kernel`` places, ``dilation`` apart."""
+    """Return spans of cells with a sliding window of ``kernel`` places, ``dilation`` apart."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
@@ -214,7 +215,7 @@ def _pad(source, axis, n, func, pad, *more) -> AxisSpan:
 
 
 def _resize(source, axis, n, func, size, *options) -> AxisSpan:
-    """The operator is asked: which cells of a row of one cell each does it read?"""
+    """Find out which input cells each output cell reads, by resizing unit vectors."""
     cells = torch.eye(source.shape[1])[None, :, :, None]
     weights = func(cells, [n, 1], *_of_axis(options, axis))[0, :, :, 0].T.numpy()  # [n, cells]
     first = (weights != 0).argmax(axis=1)
@@ -223,7 +224,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Options of a resizing, which end in the scales of rows and columns, for one column."""
+    """Return options of a resizing, which end in the scales of rows and columns, for one column."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of checkpoints."""
+"""Fixtures for the tests of checkpoints."""
 
 import pytest
 from torch import Tensor
@@ -6,6 +6,6 @@ from torch import Tensor
 
 @pytest.fixture
 def uninitialized(monkeypatch):
-    """Skip random initialisation, which takes time, since all weights come from files."""
+    """Skip random initialisation, which is slow, because all weights come from files."""
     for name in ("normal_", "uniform_"):
         monkeypatch.setattr(Tensor, name, lambda self, *_, **__: self)

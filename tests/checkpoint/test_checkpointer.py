@@ -24,7 +24,7 @@ def run() -> None:
 
 
 class Payload:
-    """A pickle that runs code when it is read."""
+    """An object whose pickle runs code when it is read."""
 
     def __reduce__(self):
         return run, ()
@@ -63,8 +63,12 @@ def test_saved_checkpoints_load(tmp_path):
 
 @pytest.mark.parametrize("protocol", [0, 2, pickle.HIGHEST_PROTOCOL])
 def test_model_zoo_pickles_load_without_trust(tmp_path, protocol):
-    """The model zoo's format: a pickled dictionary of NumPy arrays. NumPy 1, here with protocol 0,
-    wrote numpy.core.multiarray, NumPy 2 writes numpy._core.multiarray."""
+    """
+    The model zoo's files, pickled dictionaries of NumPy arrays, need no trust.
+
+    NumPy 1, here with protocol 0, wrote numpy.core.multiarray; NumPy 2 writes
+    numpy._core.multiarray.
+    """
     arrays = {k: np.asfortranarray(v.numpy()) for k, v in randomised().state_dict().items()}
     content = {"model": arrays, "__author__": "Detectron2 Model Zoo", "score": np.float64(41.5)}
     data = pickle.dumps(content, protocol)
@@ -85,11 +89,10 @@ FILES = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_code_in_a_file_is_refused_unless_trusted(tmp_path, kind):
-    """The message names the code, and does not repeat torch's advice to switch its protection
-    off."""
+    """The message names the code, and does not repeat torch's advice to disable its protection."""
     target, path = make_model(), tmp_path / f"weights.{kind.split()[-1]}"
     state = {k: v.numpy() if kind == "pkl" else v for k, v in randomised().state_dict().items()}
-    weights = "model_state" if kind == "pyth" else "model"  # pycls's name
+    weights = "model_state" if kind == "pyth" else "model"  # as pycls names it
     FILES[kind]({weights: state, "__author__": "somebody", "extra": Payload()}, path)
     executed.clear()
     before = [p.clone() for p in target.parameters()]
@@ -112,7 +115,7 @@ def test_code_in_a_file_is_refused_unless_trusted(tmp_path, kind):
         ("https://nowhere/m.pth", "https://nowhere/m.pth could not be downloaded .*not known"),
     ],
 )
-def test_weights_that_there_are_not(monkeypatch, path, fault):
+def test_missing_weights(monkeypatch, path, fault):
     def fail(path: str) -> str:
         raise URLError("Name or service not known")
 
@@ -134,8 +137,8 @@ def complete_file(path) -> bytes:
     return path.read_bytes()
 
 
-def test_a_pickle_of_a_newer_protocol_is_no_damaged_file(tmp_path):
-    """With weights_only, PyTorch reads only protocol 2."""
+def test_a_pickle_of_a_newer_protocol_is_not_reported_as_damaged(tmp_path):
+    """PyTorch reads only protocol 2 with weights_only."""
     content, path = {"model": randomised().state_dict()}, tmp_path / "m.pth"
     torch.save(content, path, pickle_protocol=4)
     with pytest.raises(ValueError, match="wants to run .*MODEL.TRUST_PICKLE"):
@@ -145,7 +148,7 @@ def test_a_pickle_of_a_newer_protocol_is_no_damaged_file(tmp_path):
 
 @pytest.mark.parametrize("suffix", ["pkl", "pth", "safetensors"])
 @pytest.mark.parametrize("damage", ["empty", "half", "page", "text", "bytes", "no tensors"])
-def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
+def test_a_damaged_file_asks_for_another_download(tmp_path, suffix, damage):
     path = tmp_path / f"m.{suffix}"
     whole = complete_file(path)
     load(path)
@@ -185,7 +188,7 @@ def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
         ({"model": {"a": torch.eye(2).to_sparse()}}, "a is not a dense tensor"),
     ],
 )
-def test_a_file_of_other_things(tmp_path, suffix, content, message):
+def test_a_file_without_plain_tensors(tmp_path, suffix, content, message):
     path = tmp_path / f"m.{suffix}"
     content = {**content, "__author__": "zoo"} if "model" in content else content
     content = numpy_of(content) if suffix == "pkl" else content
@@ -203,7 +206,7 @@ def numpy_of(content: object) -> object:
     return content.numpy() if dense else content
 
 
-def test_changed_bytes_are_no_weights(tmp_path):
+def test_changed_bytes_are_refused(tmp_path):
     path = tmp_path / "m.pth"
     values = torch.arange(64.0)
     torch.save({"model": {"a": values}}, path)
@@ -222,7 +225,11 @@ def test_a_broken_record_of_a_conversion(tmp_path, record):
 
 
 def test_names_are_matched_on_request(tmp_path):
-    """Detectron2's ``?matching_heuristics=True``: a name of the file may end one of the model."""
+    """
+    Detectron2's ``?matching_heuristics=True`` works.
+
+    It lets a name in the file be the end of a name in the model.
+    """
     source, target = randomised(), nn.ModuleDict({"body": make_model()})
     path = tmp_path / "m.pth"
     torch.save(source.state_dict(), path)
@@ -247,7 +254,7 @@ def test_names_are_matched_on_request(tmp_path):
         (dict.fromkeys(make_model().state_dict()), False, "do not fit the model: 6 of 6"),
     ],
 )
-def test_what_does_not_fit(tmp_path, change, strict, fault):
+def test_tensors_that_do_not_fit(tmp_path, change, strict, fault):
     state = {**randomised().state_dict(), "other.weight": torch.zeros(3), **change}
     torch.save({"model": {k: v for k, v in state.items() if v is not None}}, tmp_path / "m.pth")
     with pytest.raises(ValueError, match=fault):
@@ -266,7 +273,7 @@ def test_another_shape_is_in_the_summary_of_a_training(tmp_path):
         "     0          2         1  weight",
         "     1          4         4",
     ]
-    # A stage on data of other classes takes along all but its classifiers.
+    # A training on data with other classes keeps everything except the classifiers.
     started, found = make_model().state_dict(), checkpointer.model.state_dict()
     for key, value in {**state, "0.weight": started["0.weight"]}.items():
         assert torch.equal(found[key], value), key
@@ -275,7 +282,7 @@ def test_another_shape_is_in_the_summary_of_a_training(tmp_path):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_weights_that_are_not_finite(tmp_path, strict):
-    """One NaN makes a network label all pixels 0."""
+    """A single NaN makes a network label all pixels 0."""
     source = randomised()
     source[0].weight.data[2, 1] = float("nan")
     source[1].running_var[3] = float("inf")
@@ -294,8 +301,12 @@ def fit_of(found: dict[str, Shape], expected: dict[str, Shape]) -> Fit:
 
 
 def test_by_hand():
-    """One of four tensors is missing, one of another shape, and one of the file is not used;
-    counters and pixel statistics are nobody's business."""
+    """
+    The fit of four tensors is worked out by hand.
+
+    The file lacks a tensor, has another shape for a second, and has a tensor too many. Counters and
+    pixel statistics do not count.
+    """
     model = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (4,), "b.bias": (4,)}
     model |= {"pixel_mean": (3,), "b.num_batches_tracked": ()}
     file = {"a.weight": (2, 3), "b.weight": (5,), "b.bias": (4,), "c.bias": (1,)}
@@ -311,11 +322,11 @@ def test_by_hand():
         "  b.weight: (5,) in the file, (4,) in the model",
         "  ...",
     ]
-    assert fit.backbone_share() == 1  # there is none
+    assert fit.backbone_share() == 1  # there is no backbone
 
 
 def test_the_backbone_is_the_network_below_an_fpn():
-    """Hand-worked: 2 of 3 tensors; running statistics may be within weight and bias."""
+    """Two of three tensors count, by hand; running statistics may be part of weight and bias."""
     names = ["conv.weight", "norm.weight", "norm.running_mean", "last.weight"]
     model = {f"backbone.bottom_up.{name}": (1,) for name in names}
     model |= {"backbone.fpn_lateral2.weight": (1,), "head.weight": (1,)}
@@ -323,12 +334,12 @@ def test_the_backbone_is_the_network_below_an_fpn():
     assert fit_of(file, model).backbone_share() == pytest.approx(2 / 3)
     plain = {name.replace("bottom_up.", ""): shape for name, shape in model.items()}
     assert fit_of(dict(list(plain.items())[:2]), plain).backbone_share() == 2 / 4
-    added = {"backbone.bottom_up.output_norms.res2.weight": (1,)}  # no file of ImageNet has them
+    added = {"backbone.bottom_up.output_norms.res2.weight": (1,)}  # ImageNet files lack them
     assert fit_of(file, model | added).backbone_share() == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("fills", ["backbone", "all but other classes", "four tensors", "head"])
-def test_weights_of_another_model_start_no_training(tmp_path, fills):
+def test_weights_of_another_model_are_refused_in_training(tmp_path, fills):
     def make() -> nn.Module:
         body = [nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)) for _ in range(8)]
         return nn.ModuleDict({"backbone": nn.Sequential(*body), "head": nn.Conv2d(4, 5, 1)})
@@ -346,7 +357,8 @@ def test_weights_of_another_model_start_no_training(tmp_path, fills):
         checkpointer.load(path)
         assert "head " in checkpointer.summary() and "weight, bias" in checkpointer.summary()
         return
-    share = {"head": "0%", "four tensors": "12%"}[fills]  # of 8 * 4, without running statistics
+    # The share is of 8 * 4 tensors, without running statistics.
+    share = {"head": "0%", "four tensors": "12%"}[fills]
     message = f"of another model: they fill {share} of the backbone(.|\n)*WEIGHTS_MIN_SHARE 0 to"
     with pytest.raises(ValueError, match=message) as error:
         checkpointer.load(path)
@@ -355,7 +367,7 @@ def test_weights_of_another_model_start_no_training(tmp_path, fills):
     SafeCheckpointer(make(), min_share=min_share).load(path)
 
 
-def test_too_little_memory_is_no_damage(tmp_path, monkeypatch):
+def test_too_little_memory_is_not_reported_as_damage(tmp_path, monkeypatch):
     def fail(*args: object, **options: object) -> None:
         raise RuntimeError(
             "DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"

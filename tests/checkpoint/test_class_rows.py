@@ -13,9 +13,9 @@ OURS = {"thing_classes": ["cow", "Dog", "hen"], "stuff_classes": ["things", "gra
 BOX, MASK = "roi_heads.box_predictor", "roi_heads.mask_head.predictor"
 
 
-def test_rows_go_by_name():
+def test_rows_are_matched_by_class_name():
     weights = {
-        f"{BOX}.cls_score.bias": np.array([1.0, 2, 9], np.float32),  # background last
+        f"{BOX}.cls_score.bias": np.array([1.0, 2, 9], np.float32),  # the last row is background
         f"{BOX}.bbox_pred.weight": torch.arange(1.0, 9)[:, None],
         f"{MASK}.weight": torch.tensor([1.0, 2])[:, None, None, None],
         "sem_seg_head.predictor.bias": torch.tensor([7.0, 1, 2]),
@@ -25,7 +25,7 @@ def test_rows_go_by_name():
         f"{BOX}.cls_score.bias": torch.zeros(4),
         f"{BOX}.bbox_pred.weight": torch.zeros(12, 1),
         f"{MASK}.weight": torch.zeros(3, 1, 1, 1),
-        "sem_seg_head.predictor.bias": torch.full((3,), -1.0),  # of the same shape
+        "sem_seg_head.predictor.bias": torch.full((3,), -1.0),  # the same shape
         "sem_seg_head.refined_predictor.bias": torch.zeros(3),
         "backbone.weight": torch.zeros(2),
     }
@@ -39,7 +39,7 @@ def test_rows_go_by_name():
     assert (kept, new) == (["Dog", "sky"], ["cow", "hen", "grass"])
 
 
-def test_what_all_classes_share_stays():
+def test_rows_shared_by_all_classes_stay():
     weights = {f"{BOX}.bbox_pred.weight": torch.ones(4, 1), f"{MASK}.weight": torch.ones(1, 1)}
     own = {name: torch.zeros_like(value) for name, value in weights.items()}
     found, kept, new = rows_by_name(weights, own, THEIRS, OURS)

@@ -1,4 +1,4 @@
-"""What does not fit a conversion is named, tensor by tensor; nothing is lost in silence."""
+"""A conversion names every tensor that does not fit, and every tensor that it drops."""
 
 import hashlib
 import logging
@@ -9,7 +9,7 @@ import pytest
 import torch
 from detectron2.modeling import build_model
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.checkpoint.convert import convert_weights
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uninitialized")]
 
 @pytest.fixture(scope="module")
 def w18() -> tuple[dict[str, Tensor], dict[str, tuple]]:
-    """A published state dict, and the shapes of the model that it fits."""
+    """Return a published state dict, and the shapes of the model that it fits."""
     cfg, tensors, _, _ = make("hrnet W18, FullModel")
     return tensors, shapes_of(build_model(cfg))
 
@@ -35,7 +35,7 @@ def published_file(w18, tmp_path) -> Path:
     "name, change, message",
     [
         ("cls_head.bias", "missing", "sem_seg_head.refined_predictor.bias: in the model"),
-        ("stage4.2.fuse_layers.3.2.0.0.weight", "missing", "body.stage4.2.fuse.*: in the model"),
+        ("stage4.1.fuse_layers.3.2.0.0.weight", "missing", "body.stage4.1.fuse.*: in the model"),
         ("ocr_gather_head.weight", "extra", "ocr_gather_head.weight: in the file, but not in the"),
         ("stage4.3.branches.0.0.conv1.weight", "extra", "stage4.3.*which the model does not have"),
         ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*a second tensor for .*bottlenec"),
@@ -54,7 +54,7 @@ def published_file(w18, tmp_path) -> Path:
         ("conv3x3_ocr.0.bias", "shape", r"r.0.bias: \(7, 1, 1, 1\) in the file, \(512"),
     ],
 )
-def test_what_does_not_fit(w18, name, change, message):
+def test_tensors_that_do_not_fit(w18, name, change, message):
     tensors, shapes = dict(w18[0]), w18[1]
     if change == "missing":
         del tensors[name]
@@ -69,20 +69,20 @@ def test_what_does_not_fit(w18, name, change, message):
 
 @pytest.mark.parametrize("case", ["openseg R-50", "openseg W18, SyncBN", "mmseg HR18s"])
 def test_a_missing_or_surplus_tensor_of_every_kind(case):
-    """One tensor of each kind is left out, or added: all are noticed."""
+    """The tool notices if a tensor of each kind is left out or added."""
     cfg, tensors, _, _ = make(case)
     source, shapes = CASES[case].source, shapes_of(build_model(cfg))
     blocks = ("object_context_block", "conv_3x3", "conv3x3", "head", "stage2.0", "layer3.0")
     names = [n for n in tensors if any(b in n for b in blocks) and "num_batches" not in n]
     assert len(names) > 70
-    for name in names[::7]:
+    for name in names[:: len(names) // 12]:
         fewer = {k: v for k, v in tensors.items() if k != name}
         with pytest.raises(ValueError, match="1 tensors do not fit"):
             convert_weights(fewer, source, shapes)
     for name in ("backbone.fc.weight", "decode_head.2.conv_seg.weight", "aux_head.1.0.0.weight"):
         with pytest.raises(ValueError, match=f"{name}: in the file, but not in the published"):
             convert_weights({**tensors, name: torch.zeros(3)}, source, shapes)
-    # A bias where the published network has none.
+    # A bias that the published network lacks.
     conv = "decode_head.1.bottleneck.conv" if source == "mmseg" else "backbone.layer1.0.conv1"
     with pytest.raises(ValueError, match=f"{conv}.bias: would be .*which the model does not have"):
         convert_weights({**tensors, f"{conv}.bias": torch.zeros(64)}, source, shapes)
@@ -110,7 +110,7 @@ def test_counters_that_are_missing_are_named(w18):
     assert f"{len(found.filled)} counters of batches are not in the file" in found.report()
     name, norm = "backbone.body.bn1.weight", tensors["bn1.weight"]
     torch.testing.assert_close(found.weights[name], norm, rtol=0, atol=0)
-    old = convert_weights(tensors, "hrnet", shapes)  # without counters: InPlaceABN
+    old = convert_weights(tensors, "hrnet", shapes)  # InPlaceABN has no counters
     torch.testing.assert_close(old.weights[name], norm.abs() + 1e-5, rtol=0, atol=0)
 
 
@@ -118,7 +118,7 @@ def test_counters_that_are_missing_are_named(w18):
 def test_one_answer_for_two_kinds_of_norms_is_refused(answer, tmp_path):
     case = CASES["openseg W18, mixed norms"]
     file = write(tmp_path / "published.pth", make("openseg W18, mixed norms")[1], case.prefix)
-    message = f"--inplace-abn {answer}: 9 of the file's 314 norms are PyTorch's.*Leave the flag out"
+    message = f"--inplace-abn {answer}: 9 of the file's 153 norms are PyTorch's.*Leave the flag out"
     with pytest.raises(ValueError, match=message):
         convert(case.config, file, tmp_path / "out.pth", flags=("--inplace-abn", answer))
     assert not any(tmp_path.glob("out*"))
@@ -146,14 +146,10 @@ def test_record_of_the_origin(published_file, tmp_path):
     assert written == ["out.pth", "out.safetensors", "out.yaml"]
 
 
-@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg R-50", "mmseg HR18s"])
-def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
-    cfg, tensors, _, _ = make(case)
-    file = write(tmp_path / "published.pth", tensors, CASES[case].prefix)
-    model = build_model(cfg)
+def test_a_published_file_as_model_weights_is_to_be_converted(published_file):
     for strict in (True, False):  # evaluation, training
         with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
-            SafeCheckpointer(model, strict=strict).load(str(file))
+            SafeCheckpointer(nn.Linear(1, 1), strict=strict).load(str(published_file))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +161,7 @@ def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
         ("text.pth", "out.onnx", "out.onnx: expected a name that ends in .pth or .safetensors"),
     ],
 )
-def test_files_that_make_no_sense(file, output, message, tmp_path):
+def test_unusable_files(file, output, message, tmp_path):
     (tmp_path / "text.pth").write_text("no weights")
     with pytest.raises((FileNotFoundError, ValueError), match=re.escape(message)):
         convert("hrnet_cityscapes", tmp_path / file, tmp_path / output)
@@ -180,7 +176,7 @@ def test_training_goes_on_with_a_warning(published_file, tmp_path, caplog):
         check_settings(load(config), record, strict=False)
         assert not caplog.records
         check_settings(load(config, "MODEL.ALIGN_CORNERS", "False"), record, strict=False)
-        record["settings"] = {"MODEL.RENAMED": 1}  # of another version
+        record["settings"] = {"MODEL.RENAMED": 1}  # a key of another version
         with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
             check_settings(load(config), record, strict=True)
     assert "MODEL.ALIGN_CORNERS is False, expected True" in caplog.text

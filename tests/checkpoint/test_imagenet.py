@@ -1,4 +1,4 @@
-"""ImageNet files of other projects and packages in the backbones: each tensor in its place."""
+"""ImageNet files of other projects and packages fill the backbones, each tensor in its place."""
 
 import logging
 import pickle
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 import torchvision
-from detectron2.modeling import build_model
 from detectron2.modeling.backbone import FPN
 from torch import nn
 
@@ -41,7 +40,7 @@ def load(model: nn.Module, weights: dict, path) -> Model:
 
 @pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
 def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets, caplog):
-    """Both networks see one image: the features before the pooling are equal."""
+    """Both networks compute equal features before the pooling."""
     source = with_random_norms(getattr(torchvision.models, f"resnet{depth}")(weights=None))
     with caplog.at_level(logging.INFO):
         model = load(detectron2_resnet(**resnets), source.state_dict(), tmp_path / "resnet.pth")
@@ -56,7 +55,7 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, res
 
 
 def test_three_convolutions_of_a_stem(tmp_path):
-    """The stem of openseg.pytorch's and CSAIL's ImageNet ResNets, 64, 64, 128 channels."""
+    """openseg.pytorch's and CSAIL's ImageNet ResNets have this stem, with 64, 64, 128 channels."""
     model = dilated_resnet(STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, OUT_FEATURES=["res2"])
     weights = {}
     for k, shape in ((1, (64, 3, 3, 3)), (2, (64, 64, 3, 3)), (3, (128, 64, 3, 3))):
@@ -66,7 +65,7 @@ def test_three_convolutions_of_a_stem(tmp_path):
     for name, tensor in with_random_norms(torchvision.models.resnet50()).state_dict().items():
         if name.startswith("layer1"):
             weights[name] = tensor
-    for name in ("conv1", "downsample.0"):  # they see 128 channels after this stem
+    for name in ("conv1", "downsample.0"):  # they read 128 channels after this stem
         channels = 64 if name == "conv1" else 256
         weights[f"layer1.0.{name}.weight"] = torch.randn(channels, 128, 1, 1)
     load(model, {"state_dict": {f"module.{k}": v for k, v in weights.items()}}, tmp_path / "w.pth")
@@ -78,7 +77,7 @@ def test_three_convolutions_of_a_stem(tmp_path):
 
 
 def test_the_resnet_inside_an_fpn(tmp_path):
-    """Frozen norms take the statistics, too."""
+    """Frozen norms also take the statistics."""
     source = with_random_norms(torchvision.models.resnet18(weights=None))
     bottom_up = detectron2_resnet(NORM="FrozenBN").backbone
     model = Model(FPN(bottom_up, ["res4", "res5"], 8))
@@ -88,7 +87,7 @@ def test_the_resnet_inside_an_fpn(tmp_path):
 
 
 def test_another_network_is_refused(tmp_path):
-    """ResNet-50's file has most names of ResNet-101's; some blocks would stay random."""
+    """ResNet-50's file has most names of ResNet-101, so some blocks would stay random."""
     weights = torchvision.models.resnet50(weights=None).state_dict()
     with pytest.raises(ValueError, match=r"255 of its 520 tensors(.|\n)*res4.10.*missing") as error:
         load(detectron2_resnet(**BOTTLENECKS | {"DEPTH": 101}), weights, tmp_path / "resnet50.pth")
@@ -108,7 +107,7 @@ def assert_same_backbone(model: Model, source: Model) -> None:
 
 
 def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
-    """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
+    """ImageNetPretrained/torchvision/R-*.pkl has Detectron2's names without a prefix, and fc."""
     source = with_random_norms(dilated_resnet())
     weights = {k: v.numpy() for k, v in source.backbone.state_dict().items() if "num_" not in k}
     weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
@@ -118,12 +117,12 @@ def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
     model = dilated_resnet()
     with caplog.at_level(logging.DEBUG):
         SafeCheckpointer(model).load(str(path))
-    assert "stem.fc.weight" in caplog.text  # named as not used
+    assert "stem.fc.weight" in caplog.text  # reported as unused
     assert_same_backbone(model, source)
 
 
 def caffe2_name(name: str) -> str:
-    """Caffe2's name of a tensor of Detectron2's ResNet."""
+    """Return Caffe2's name of a tensor in Detectron2's ResNet."""
     for ours, theirs in (
         *(("stem.conv1.norm", "res_conv1_bn"), ("stem.conv1", "conv1"), (".shortcut", ".branch1")),
         *((".conv1", ".branch2a"), (".conv2", ".branch2b"), (".conv3", ".branch2c")),
@@ -135,7 +134,7 @@ def caffe2_name(name: str) -> str:
 
 
 def test_detectron2s_files_of_msra(tmp_path):
-    """ImageNetPretrained/MSRA/R-*.pkl have Caffe2's names, and norms with only scale and shift."""
+    """ImageNetPretrained/MSRA/R-*.pkl has Caffe2's names, and norms with only scale and shift."""
     source = with_random_norms(dilated_resnet(STRIDE_IN_1X1=True))
     for module in source.backbone.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -157,28 +156,6 @@ def test_detectron2s_files_of_msra(tmp_path):
     assert_same_backbone(model, source)
 
 
-def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
-    """All tensors of the file are used; only the OCR part is new, and it is named."""
-    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
-    weights = {k: (v + 1).numpy() for k, v in plain.state_dict().items()}
-    path = tmp_path / "model_final.pkl"
-    path.write_bytes(pickle.dumps({"model": weights, "__author__": "Detectron2 Model Zoo"}))
-    checkpointer = SafeCheckpointer(ours, min_share=1.0)
-    with caplog.at_level(logging.DEBUG):
-        checkpointer.load(str(path))
-    state = ours.state_dict()
-    for name, tensor in weights.items():
-        assert torch.equal(state[name], torch.from_numpy(tensor)), name
-    new = [name for name in state if name not in weights and "num_batches" not in name]
-    head = "sem_seg_head."
-    parts = ("bottleneck", "context", "refined_predictor")
-    assert all(name.startswith(tuple(head + part for part in parts)) for name in new)
-    assert checkpointer.fit.faults == dict.fromkeys(new, "missing in the file")
-    assert not checkpointer.fit.unused
-    for part in ("bottleneck", "context.phi.0", "context.g", "refined_predictor"):
-        assert head + part in caplog.text
-
-
 def with_fpn(channels: int) -> Model:
     cfg = load_config(str(OCR_CONFIG), ["MODEL.RESNETS.NORM", "BN", "MODEL.TIMM.NORM", "BN"])
     cfg.MODEL.PIXEL_MEAN = [0.0] * channels
@@ -186,7 +163,7 @@ def with_fpn(channels: int) -> Model:
 
 
 def test_pickles_of_the_model_zoo_for_other_channels(tmp_path):
-    """Caffe2's names are matched by Detectron2; BGR comes first; hand-worked."""
+    """Detectron2 matches Caffe2's names; BGR comes first. Values are worked out by hand."""
     torch.manual_seed(0)
     colours = torch.randn(64, 3, 7, 7)
     file = tmp_path / "R-18.pkl"
@@ -198,10 +175,10 @@ def test_pickles_of_the_model_zoo_for_other_channels(tmp_path):
 
 
 def test_a_checkpoint_of_this_package(tmp_path, caplog):
-    """Starts a training on other images, and is not evaluated on them."""
+    """A checkpoint can start a training on other images, but is not evaluated on them."""
     before, after = with_fpn(3), with_fpn(4)
     for model in (before, after):
-        model.backbone.of_three = nn.Conv2d(3, 64, 1)  # as large in both: stays as it is
+        model.backbone.of_three = nn.Conv2d(3, 64, 1)  # both have this size: it stays unchanged
     file = str(tmp_path / "model_final.pth")
     torch.save({"model": before.state_dict()}, file)
     SafeCheckpointer(after).load(file)
@@ -213,7 +190,7 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
     assert f"{first}: made for images of 3 channels, adapted to 4" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
         SafeCheckpointer(after, strict=True).load(file)
-    # The other way round there is nothing to be had.
+    # Weights for other channels cannot become weights for colours.
     torch.save({"model": after.state_dict()}, file)
     checkpointer = SafeCheckpointer(with_fpn(3))
     checkpointer.load(file)
@@ -225,7 +202,7 @@ LITE = "efficientnet-lite0"
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    """Random weights of Lite0 in the layout of the packages."""
+    """Return a file of random Lite0 weights in the packages' layout."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     torch.save(package.EfficientNet.from_name(LITE).state_dict(), tmp_path / "lite0.pth")
     return tmp_path / "lite0.pth"
@@ -241,7 +218,7 @@ def model(number: int = 0) -> Model:
 )
 @torch.no_grad()
 def test_the_package_computes_the_same(tmp_path, kind, number):
-    """The package's own network gives equal features, with random weights and with its own."""
+    """The package's own network gives equal features, with random and with published weights."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
     if kind == "random":
@@ -269,7 +246,7 @@ def test_another_lite_is_refused(file):
         SafeCheckpointer(model(1)).load(str(file))
 
 
-def test_the_images_have_to_be_as_in_its_training(file, caplog):
+def test_images_must_match_the_training(file, caplog):
     checkpointer, cfg = SafeCheckpointer(model()), timm_cfg("tf_efficientnet_lite0")
     checkpointer.load(str(file))
     check_settings(cfg, checkpointer.record, strict=False)
@@ -284,7 +261,7 @@ def test_the_images_have_to_be_as_in_its_training(file, caplog):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A folder that is installed as a package; its code ends the test if it is run."""
+    """Return a folder that is installed as a package; its code would end the test."""
     folder = tmp_path / "site" / "some_weights"
     (folder / "models").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise SystemExit('the package was imported')")
@@ -305,7 +282,7 @@ def test_weights_in_a_package(package, file):
 
 
 @pytest.mark.parametrize("name", ["no_such_weights", "json.tool", "", "json"])
-def test_a_package_that_is_not_there(name):
+def test_a_missing_package(name):
     command = name.replace("_", "-") or "PACKAGE"
     with pytest.raises(FileNotFoundError) as error:
         SafeCheckpointer(nn.Conv2d(1, 1, 1)).load(f"package://{name}")

@@ -1,7 +1,8 @@
-"""Networks that mmsegmentation itself builds, converted: equal logits.
+"""
+Networks built by mmsegmentation itself give equal logits after conversion.
 
-Skipped where mmsegmentation is not installed, which nothing else needs. It runs beside a PyTorch of
-any version, without compiled operations, from a folder of its own:
+The test is skipped unless mmsegmentation is installed, which nothing else needs. It works with any
+PyTorch, without compiled operations, from its own folder:
 
     pip install --no-deps --target /tmp/mmseg mmsegmentation==1.2.2 mmengine==0.10.7 \
         mmcv-lite==2.1.0 addict yapf platformdirs prettytable wcwidth rich ftfy regex
@@ -23,7 +24,7 @@ pytest.importorskip("mmcv", reason="mmsegmentation is not installed")
 
 
 class NoOperations(types.ModuleType):
-    """Stands for mmcv.ops, which some modules of mmsegmentation import, but not these."""
+    """Stands for mmcv.ops, which modules of mmsegmentation import but these networks do not use."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -38,7 +39,7 @@ def mmseg():
 
 
 class Cascade(nn.Module):
-    """CascadeEncoderDecoder without its losses."""
+    """mmsegmentation's CascadeEncoderDecoder without its losses."""
 
     def __init__(self, backbone: nn.Module, coarse: nn.Module, final: nn.Module):
         super().__init__()
@@ -54,7 +55,7 @@ HEAD = dict(num_classes=19, norm_cfg=dict(type="BN"), align_corners=False, dropo
 
 
 def hrnet(mmseg, width: int, blocks: int, modules: tuple[int, int, int]) -> Cascade:
-    """configs/_base_/models/ocrnet_hr18.py, and its children."""
+    """Return the network of configs/_base_/models/ocrnet_hr18.py, or of its children."""
     channels = [width * 2**i for i in range(4)]
     extra = {}
     for stage, count in zip((1, 2, 3, 4), (1, *modules), strict=True):
@@ -72,7 +73,7 @@ def hrnet(mmseg, width: int, blocks: int, modules: tuple[int, int, int]) -> Casc
 
 
 def resnet_101(mmseg) -> Cascade:
-    """configs/_base_/models/ocrnet_r50-d8.py with depth 101."""
+    """Return the network of configs/_base_/models/ocrnet_r50-d8.py with depth 101."""
     layout = dict(num_stages=4, out_indices=(0, 1, 2, 3), dilations=(1, 1, 2, 4))
     layout |= dict(strides=(1, 2, 1, 1), style="pytorch", contract_dilation=True)
     backbone = mmseg.backbones.ResNetV1c(depth=101, norm_cfg=dict(type="BN"), **layout)
@@ -102,7 +103,7 @@ def test_logits(mmseg, config, size):
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, 0, 0.3)
-    for _ in range(3):  # running statistics
+    for _ in range(3):  # to fill the running statistics
         theirs.train()(torch.randn(4, 3, 64, 96))
     cfg = load(config)
     ours = build_model(cfg).eval()

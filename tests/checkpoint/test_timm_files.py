@@ -1,4 +1,4 @@
-"""Files of timm's networks give the same weights as timm's own loading, and their normalisation."""
+"""Files of timm's networks give the same weights and normalisation as timm's own loading."""
 
 import logging
 import re
@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
-from ocr_panoptic.checkpoint.timm_files import timm_record
+from ocr_panoptic.checkpoint.imagenet import timm_record
 from support.backbones import Model, timm_cfg
 
 pytestmark = pytest.mark.slow
@@ -45,7 +45,7 @@ NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
     "name, suffix, channels, opts",
     [
         ("resnet18", "pth", 3, (PLAIN, "MODEL.TIMM.OUTPUT_STRIDE", 8)),
-        ("hrnet_w18_small", "safetensors", 3, (PLAIN,)),  # names are those of HRNet's files too
+        ("hrnet_w18_small", "safetensors", 3, (PLAIN,)),  # HRNet's own files have the same names
         ("test_convnext", "pth", 3, (PLAIN,)),
         ("test_convnext", "safetensors", 3, (FPN, *NORM)),
         ("test_vit", "pth", 3, (PLAIN, *NORM)),
@@ -59,8 +59,8 @@ NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
         ),
     ],
 )
-def test_every_tensor_is_timms(name, suffix, channels, opts, tmp_path):
-    """timm's own loading of the classifier's file, for images of so many channels."""
+def test_every_tensor_equals_timms(name, suffix, channels, opts, tmp_path):
+    """The reference is timm's own loading of the classifier's file, for as many channels."""
     weights, file = classifier(name).state_dict(), tmp_path / "file.safetensors"
     save_file(weights, file)
     overlay = {"file": str(file), "url": "", "hf_hub_id": ""}
@@ -77,14 +77,17 @@ def test_every_tensor_is_timms(name, suffix, channels, opts, tmp_path):
     }
     assert len(found) > 30
     for key, value in found.items():
-        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0, with features_only
+        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # features_only names them stages_0
         assert torch.equal(value, theirs[key] if key in theirs else theirs[flat]), key
 
 
 @torch.no_grad()
-def test_other_patches_and_channels_are_those_of_timm(tmp_path):
-    """A ViT with patches of 16 and colours as one with patches of 8 and four channels; the
-    normalisation of the first three is that of the weights."""
+def test_other_patches_and_channels_equal_timms(tmp_path):
+    """
+    A ViT for colours with patches of 16 becomes a ViT for four channels with patches of 8.
+
+    The first three channels keep the normalisation of the weights.
+    """
     path = tmp_path / "vit.safetensors"
     save_file(classifier("test_vit3").state_dict(), path)
     opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
@@ -168,8 +171,8 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
         ("convnext_tiny", "timm://convnext_tiny", {IMAGENET}),
     ],
 )
-def test_which_weights_a_file_is_of(network, file, means):
-    """Means and deviations as timm's documentation of these weights has them."""
+def test_the_weights_of_a_file_are_recognised(network, file, means):
+    """Means and deviations are as in timm's documentation of these weights."""
     settings = timm_record(network, file)["settings"]
     assert settings["MODEL.PIXEL_MEAN"] == means
     deviations = {IMAGENET_STD if mean == IMAGENET else mean for mean in means}
@@ -180,14 +183,14 @@ def test_which_weights_a_file_is_of(network, file, means):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """An empty cache of the Hugging Face hub on a machine without a network."""
+    """Return an empty cache of the Hugging Face hub, on a machine without a network."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
 
 def test_weights_by_timms_name(hub):
-    """The layout of the hub's cache."""
+    """Weights are found in the layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"
     revision = "0123456789abcdef0123456789abcdef01234567"
     (folder / "refs").mkdir(parents=True)
@@ -210,6 +213,6 @@ def test_weights_by_timms_name(hub):
         ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
     ],
 )
-def test_weights_that_there_are_not(address, message, hub):
+def test_missing_weights(address, message, hub):
     with pytest.raises(FileNotFoundError, match=message):
         fetch_weights(address)

@@ -1,4 +1,4 @@
-"""The program ``ocr-panoptic``: it starts fast, and suggests a word for a misspelt one."""
+"""The program ``ocr-panoptic`` starts fast, and suggests a word for a misspelt word."""
 
 import os
 import re
@@ -54,7 +54,7 @@ def fails(capsys, *words: str) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_mistyped_word_names_the_nearest(capsys):
+def test_a_mistyped_word_gets_a_suggestion(capsys):
     prefix = "ocr-panoptic: error: "
     assert fails(capsys, "trian") == f"{prefix}trian: no such command. Did you mean train?"
     assert fails(capsys, "xyz") == f"{prefix}xyz: no such command."
@@ -87,7 +87,7 @@ PLAIN = "quick_schedules/panoptic_fpn_R_18_scenes"
         (f"{PLAIN} DATASETS.TRAIN ('tiny_trian',)", "Data set 'tiny_trian' is not registered"),
     ],
 )
-def test_a_mistyped_config_or_key_names_the_nearest(capsys, words, message):
+def test_a_mistyped_config_or_key_gets_a_suggestion(capsys, words, message):
     with pytest.raises(SystemExit) as end:
         main(["train", "--config-file", *words.split()])
     printed = capsys.readouterr().err
@@ -102,10 +102,7 @@ MISTAKES = [  # words of a command, part of the message
     ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
     ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
-    (
-        "check --config-file {own} --num-gpus 0",
-        "--num-gpus: is 0; expected a number",
-    ),
+    ("check --config-file {own} --num-gpus 0", "--num-gpus: is 0; expected a number"),
     ("predict --weights {empty} --input . --output o", "argument --weights: is empty"),
     ("evaluate --config-file {empty} --weights a.pth", "argument --config-file: is empty"),
     ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),
@@ -149,7 +146,7 @@ def test_mistakes_show_before_pytorch_is_imported(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_resume_and_data_leave_the_keys_alone():
+def test_resume_and_data_do_not_take_keys():
     def parsed(*words: str) -> tuple:
         args = argument_parser().parse_args([*words])
         return args.resume, args.data, args.opts
@@ -165,15 +162,15 @@ def test_resume_and_data_leave_the_keys_alone():
     assert parsed("--data", "a.yaml", "OUTPUT_DIR", "b") == (False, ["a.yaml"], ["OUTPUT_DIR", "b"])
 
 
-def test_home_is_no_folder_of_that_name(monkeypatch):
+def test_a_tilde_means_the_home_folder(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     words = ["--dataset", "b", "--output=~/page.html"]
     assert str(view.argument_parser().parse_args(words).output) == "/home/me/page.html"
     assert load_config("", ["OUTPUT_DIR", "~/run"]).OUTPUT_DIR == "/home/me/run"
 
 
-def test_choices_are_those_of_the_package():
-    """Parsers list the choices themselves, to avoid slow imports."""
+def test_choices_equal_the_package():
+    """Parsers repeat the choices, to avoid slow imports."""
     assert predict.LABELS == LABELS
     assert set(convert.LAYOUTS) == set(LAYOUTS)
     assert list(ANNOTATION_FORMATS) == import_.FORMATS, "the docstring of cli/import_.py has them"
@@ -221,7 +218,7 @@ def test_data_are_imported_and_checked_without_pytorch(tmp_path):
     assert "scenes_train: 2 images" in done.stdout and "scenes_val: 1 images" in done.stdout
 
 
-# In a process of its own, as tests register backbones.
+# This runs in its own process, because tests register backbones.
 KEYS_PAGE = """
 import runpy
 from detectron2.config import get_cfg
@@ -236,7 +233,7 @@ runpy.run_path("tools/keys_page.py", run_name="__main__")
 
 
 @pytest.mark.slow
-def test_a_new_process_registers_all_and_prints_the_page_of_keys():
+def test_a_new_process_registers_everything_and_prints_the_page_of_keys():
     command = [sys.executable, "-c", KEYS_PAGE]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     page = done.stdout
@@ -253,7 +250,7 @@ def test_the_page_has_every_command():
 
 
 @pytest.mark.parametrize("name", ["torch", "detectron2"])
-def test_a_package_that_is_not_installed_comes_with_its_command(monkeypatch, capsys, name):
+def test_the_message_about_a_missing_package_has_the_command(monkeypatch, capsys, name):
     with monkeypatch.context() as absent, pytest.raises(SystemExit) as end:
         absent.setitem(sys.modules, name, None)
         run_program(__import__, name)

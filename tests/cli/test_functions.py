@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def tiny(tiny_data, make_args):
-    """The config and the keys of a tiny run, without its OUTPUT_DIR."""
+    """Return the config and the keys of a tiny run, without its OUTPUT_DIR."""
     args = make_args("SEED", 3)
     values = map(CfgNode._decode_cfg_value, args.opts[1::2])
     keys = dict(zip(args.opts[::2], values, strict=True))
@@ -29,7 +29,7 @@ def tiny(tiny_data, make_args):
     return args.config_file, keys
 
 
-def test_training_and_evaluation_are_those_of_the_commands(tiny, tmp_path, capsys):
+def test_training_and_evaluation_equal_the_commands(tiny, tmp_path, capsys):
     config, keys = tiny
     found = ocr_panoptic.train(config, output=tmp_path / "a", deterministic=True, **keys)
     shown = capsys.readouterr().out
@@ -65,7 +65,7 @@ def test_errors_are_raised(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("value", ["", None, 5, ["a"], b"a", torch.zeros(2)], ids=str)
-def test_what_is_not_a_path_is_named_with_its_argument(value, tmp_path):
+def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
     calls = [
         (ocr_panoptic.load, "run"),
         (ocr_panoptic.train, "config"),
@@ -96,7 +96,7 @@ def test_what_is_not_a_path_is_named_with_its_argument(value, tmp_path):
         ("train", {"OUTPUT_DIR": __file__}, f"OUTPUT_DIR {__file__} is a file. Set"),
     ],
 )
-def test_messages_are_in_the_words_of_python(function, arguments, message):
+def test_messages_use_the_words_of_python(function, arguments, message):
     run = () if function == "check" else (OCR_CONFIG,)
     named = {"config": OCR_CONFIG} if function == "check" else {}
     with pytest.raises(ValueError) as error:
@@ -114,7 +114,7 @@ def test_numbers_and_arrays_of_other_packages_are_values_of_keys():
     assert (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD) == ([0.0] * 3, [1.0] * 3)
 
 
-def test_results_that_are_not_the_expected_ones(trained, tmp_path):
+def test_unexpected_results(trained, tmp_path):
     """Results outside TEST.EXPECTED_RESULTS end the command."""
     trained()
     expected = [["panoptic_seg", "PQ", 99.0, 0.1]]
@@ -123,7 +123,7 @@ def test_results_that_are_not_the_expected_ones(trained, tmp_path):
 
 
 def test_export_is_a_function_whatever_was_imported(tmp_path):
-    """test_wheel.py calls it with a trained model."""
+    """Imports do not replace the function; test_wheel.py calls it with a trained model."""
     pytest.importorskip("onnxruntime")
     importlib.import_module("ocr_panoptic.workbench.exporting")
     for _ in range(2):

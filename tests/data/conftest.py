@@ -1,4 +1,4 @@
-"""Fixtures of the tests of data."""
+"""Fixtures for the tests of data."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def raw_val(tmp_path) -> RawData:
 
 @pytest.fixture
 def semantic_cfg():
-    """A config that changes no image."""
+    """Return a config that leaves images unchanged."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (0,), 0
@@ -32,7 +32,7 @@ def semantic_cfg():
 
 @pytest.fixture
 def real_data() -> Path:
-    """The two images of panopticapi's ``sample_data``."""
+    """Return the folder with the two images of panopticapi's ``sample_data``."""
     default = Path(__file__).resolve().parents[3] / "shared" / "data"
     root = Path(os.getenv("OCR_PANOPTIC_TEST_DATA", default)) / "coco_panoptic_sample"
     if not root.is_dir():

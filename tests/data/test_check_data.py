@@ -1,4 +1,4 @@
-"""The check of data: unchanged data are checked once, and classes are counted."""
+"""The check of data: unchanged data are checked only once, and classes are counted."""
 
 import os
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 @pytest.fixture
 def looked_at(monkeypatch) -> list[int]:
-    """The numbers of images that were decoded, check by check."""
+    """Return a list that gets the number of decoded images in each check."""
     numbers, imap = [], data_check.imap_with_progress
     monkeypatch.setattr(
         *(data_check, "imap_with_progress"),
@@ -35,7 +35,7 @@ def looked_at(monkeypatch) -> list[int]:
 
 
 def semantic(raw, name: str = "sem") -> str:
-    """The data file of label PNGs, all of class a, in place of the panoptic PNGs."""
+    """Return a data file of label PNGs, all with class a, instead of the panoptic PNGs."""
     for path in raw.png("").rglob("*.png"):
         write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
     file = raw.folder / f"{name}.yaml"
@@ -61,7 +61,7 @@ def changed_map(raw):
         lambda raw: (raw.content["images"].pop(0), raw.content["annotations"].pop(0)),
     ],
 )
-def test_only_what_has_changed_is_checked_again(raw, looked_at, change):
+def test_only_changed_data_are_checked_again(raw, looked_at, change):
     file = raw.described()
     before = str(check_data([file], workers=1))
     assert looked_at == [2] and str(check_data([file], workers=1)) == before
@@ -86,8 +86,8 @@ def test_faults_are_not_remembered(raw, looked_at):
     assert looked_at == [2, 2, 2]
 
 
-def test_what_is_remembered_belongs_to_the_data(raw, tmp_path, looked_at):
-    """Data of the same name in two folders, or with another map of labels, are checked again."""
+def test_remembered_results_belong_to_the_data(raw, tmp_path, looked_at):
+    """Data with the same name in two folders, or with another label map, are checked again."""
     files = raw.described(), RawData(tmp_path / "other").described()
     before = {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")}
     for file in files * 2:
@@ -107,7 +107,7 @@ def test_the_faults_of_all_splits(raw, raw_val):
     assert len(faults_of(raw.checked, val=raw_val)) == 2
 
 
-def test_a_start_does_not_look_at_many_images(raw, monkeypatch, looked_at):
+def test_the_start_of_a_training_does_not_check_many_images(raw, monkeypatch, looked_at):
     monkeypatch.setattr(data_check, "MANY", 1)
     names = register_data_files([raw.described()])
     raw.image("first.jpg").unlink()
@@ -126,7 +126,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_summary(raw):
-    """Counted by hand in raw_pets.py."""
+    """raw_pets.py has the counts, worked out by hand."""
     (split,) = check_data([raw.described()], workers=1).splits
     assert (split.name, split.images, split.pixels) == ("pets_train", 2, 48 + 20)
     assert [(c.name, c.kind, c.images, c.segments, c.pixels) for c in split.classes] == [
@@ -141,7 +141,7 @@ def test_summary(raw):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_images_that_would_be_scaled_to_nothing(raw, kind):
-    """The config's sizes count; without a config Detectron2's sizes count for panoptic models."""
+    """The config's sizes count; without a config, Detectron2's sizes for panoptic models count."""
     inputs = get_cfg().INPUT
     assert {key: inputs[key] for key in DETECTRON2S_SIZES} == DETECTRON2S_SIZES
     raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
@@ -175,7 +175,7 @@ def test_labels_that_are_all_ignored(raw):
 
 
 def test_coloured_labels_and_patterns_without_quotes(tmp_path):
-    """All label images share a fault with their colours; YAML's misreading gets a line."""
+    """All label images have one colour fault; an unquoted pattern in YAML is explained."""
     for k in range(3):
         for folder in ("images", "labels"):
             (tmp_path / folder).mkdir(exist_ok=True)
@@ -224,7 +224,7 @@ TURNED[274] = 3
         ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data turn 1 images without a change of their size"),
     ],
 )
-def test_what_is_no_fault_but_seldom_meant(tmp_path, photos, labels, about, warning):
+def test_warnings_about_data_without_faults(tmp_path, photos, labels, about, warning):
     for folder, pictures in (("images", photos), ("labels", labels)):
         (tmp_path / folder).mkdir()
         for k, picture in enumerate(pictures):
@@ -233,12 +233,12 @@ def test_what_is_no_fault_but_seldom_meant(tmp_path, photos, labels, about, warn
     split = {"images": "images", "labels": "labels"}
     content = {"name": "sem", "semantic": {"train": split, "val": split}, "classes": ["a", "b"]}
     (tmp_path / "sem.yaml").write_text(yaml.safe_dump(content | about))
-    for _ in range(2):  # the second time it is remembered
+    for _ in range(2):  # the second result is remembered
         found = str(check_data(tmp_path / "sem.yaml", workers=1))
         assert warning in found and ("Warning: " in found) == bool(warning)
 
 
-def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
+def test_things_without_stuff_and_too_many_things(tmp_path):
     raw = RawData(tmp_path)
     raw.content["categories"] = [{"id": CAT, "name": "cat", "isthing": 1}]
     for key in ("images", "annotations"):
@@ -250,7 +250,8 @@ def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
     stuff, many = check_data([raw.described()], workers=1).warnings_for(100)
     assert "no class of stuff, and 1% of the pixels are void" in stuff and "--rest" in stuff
     assert "images without things are left out (1 here)" in stuff
-    assert "a.png has 120 things, of which a model finds at most 100: set TEST.DETECTIONS" in many
+    for fact in ("a.png", "120", "100", "TEST.DETECTIONS_PER_IMAGE"):
+        assert fact in many
     assert len(check_data([raw.described()], workers=1).warnings_for(120)) == 1
     for segment in raw.content["annotations"][0]["segments_info"]:
         segment["iscrowd"] = 1
@@ -258,7 +259,7 @@ def test_things_without_stuff_and_more_of_them_than_can_be_found(tmp_path):
     assert "all segments of cat are crowds" in crowds
 
 
-def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():
+def test_too_thin_images_are_those_that_detectron2_scales_to_nothing():
     inputs, rng = get_cfg().INPUT, np.random.default_rng(0)
     inputs.MAX_SIZE_TEST = 40
     for _ in range(500):

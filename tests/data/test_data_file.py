@@ -51,7 +51,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
 
 
 def test_options_of_several_files(tmp_path):
-    """--data stands for absolute paths, which a later command finds from another folder."""
+    """--data gives absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
     cfg = load_config("", data_options([os.path.relpath(file) for file in files]))
     assert tuple(map(str, files)) == cfg.DATASETS.FILES
@@ -74,6 +74,9 @@ CHANGES = [
     ({"panoptic": {"train": "x"}}, "panoptic: train must have the keys images, annotations"),
     ({"panoptic": {"train": SPLIT}}, "train has the unknown key 'segment'. Did you mean segments?"),
     ({"channels": 2}, "channels is 2, expected one of 1, 3, 4"),
+    ('[{"images": [], "annotations": [], "categories": []}]', "describes no data set; it needs"),
+    ("{images: [], annotations: 1, categories: []}", "is a COCO JSON, and describes no data"),
+    ("{_via_img_metadata: []}", "the file has the unknown key '_via_img_metadata'"),
     ("[1]", "describes no data set; it needs the keys name, panoptic or semantic"),
     ("a: [", "is not valid YAML"),
     ("!!python/object/apply:os.mkdir [harm]", "is not valid YAML"),
@@ -116,7 +119,7 @@ def test_all_faults_of_a_file(tmp_path):
         ("a.xml", "<annotations/>", "--from cvat"),
     ],
 )
-def test_annotations_in_place_of_a_data_file(tmp_path, name, content, words):
+def test_annotations_given_as_a_data_file(tmp_path, name, content, words):
     written(tmp_path / name, content)
     for given in (tmp_path / name, *([tmp_path] if name != "a.xml" else [])):
         with pytest.raises(ValueError, match=words):
@@ -147,7 +150,7 @@ def test_only_splits_in_use_are_read(raw, tmp_path):
         register_data_files([file])
 
 
-def test_several_files_join_where_their_classes_agree(raw, raw_val, tmp_path):
+def test_several_files_join_if_their_classes_agree(raw, raw_val, tmp_path):
     raw_val.content["categories"].reverse()  # order and colours may differ
     raw_val.content["categories"][0]["color"] = [1, 1, 1]
     names = ["pets_train", "cats_train"]
@@ -183,7 +186,7 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
         raw.checked(val=raw_val)
 
 
-def test_names_that_are_taken(raw, raw_val):
+def test_names_already_in_use(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
         register_data_files([raw.described(), raw_val.described()])
     file = raw.described("coco_2017")
@@ -202,7 +205,7 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     register_in_use([], ["my_pets_train"])
     record = DatasetCatalog.get("my_pets_train")[0]
     assert record["file_name"] == str(tmp_path / "moved/images/more/second.bmp")
-    # A file that describes other names.
+    # This file describes other names.
     (tmp_path / "moved/my_pets.yaml").rename(tmp_path / "moved/pets.yaml")
     register_in_use([], ["pets_train"])
     expected = f"{tmp_path}/moved/pets.yaml describes my_pets_train. Use one of these names"
@@ -210,7 +213,7 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     assert "my_pets.yaml (set" in not_registered("my_pets_train"), "its own name is not looked for"
 
 
-def test_one_file_is_no_list_of_letters(raw, monkeypatch):
+def test_one_file_is_not_a_list_of_letters(raw, monkeypatch):
     file = str(raw.described())
     assert check_data(file, workers=1).splits[0].name == "pets_train"
     assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]

@@ -1,4 +1,4 @@
-"""The message of many faults is short, and nothing is lost."""
+"""The message about many faults is short, and a file lists them all."""
 
 import pickle
 
@@ -8,13 +8,13 @@ from ocr_panoptic.data.data_file import cache_folder
 from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
 
 
-def test_few_are_all_shown_and_what_two_splits_have_is_one_fault():
+def test_a_few_faults_are_all_shown_and_shared_faults_once():
     assert str(DataFaults(["/a: x"])) == "1 fault in the data:\n  /a: x"
     names = list("abcdefghijklmnopqrst")
     assert str(DataFaults(names * 2)).split("\n  ") == ["20 faults in the data:", *names]
 
 
-def test_of_many_the_first_twenty_and_the_rest_in_a_file(tmp_path):
+def test_the_first_twenty_faults_are_shown_and_all_are_in_a_file(tmp_path):
     many = [f"/d/{n}.jpg: image {n} not found." for n in range(2000)]
     path = tmp_path / "new/faults.txt"
     with pytest.raises(DataFaults) as error, faults_listed(path):
@@ -27,7 +27,7 @@ def test_of_many_the_first_twenty_and_the_rest_in_a_file(tmp_path):
     assert copy.faults == many and str(copy).endswith("and 1,980 more")
 
 
-def test_one_line_each_that_the_terminal_shows_as_it_is():
+def test_each_fault_is_one_printable_line():
     error = DataFaults(["/d/\x1b[31m\n\x9b\ud800.jpg: lost", "x" * 30_000])
     first, second = str(error).splitlines()[1:]
     assert first == r"  /d/\x1b[31m\n\x9b\ud800.jpg: lost"
@@ -35,7 +35,7 @@ def test_one_line_each_that_the_terminal_shows_as_it_is():
     assert first_few(["\x1b", "b"]) == r"\x1b, b"
 
 
-def test_a_check_lists_what_the_message_does_not_show(raw, clean_catalog):
+def test_a_check_writes_all_faults_to_a_file(raw, clean_catalog):
     raw.content["images"] = [{"id": number} for number in range(30)]
     with pytest.raises(DataFaults) as error:
         raw.checked()

@@ -1,12 +1,16 @@
-"""Augmentation of any number of channels, and a resize and a crop in one: as Detectron2 does it."""
+"""Augmentation of any number of channels, and resize and crop in one step, as in Detectron2."""
 
 import numpy as np
 import pytest
 from detectron2.data import transforms as T
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop, ResizedCropTransform
-from ocr_panoptic.data.orientation import MirrorTransform
+from ocr_panoptic.data.image_input import (
+    ChannelInput,
+    MirrorTransform,
+    ResizedCrop,
+    ResizedCropTransform,
+)
 from ocr_panoptic.data.semantic.augmentation import (
     RandomBrightnessShift,
     RandomScaleAspect,
@@ -14,7 +18,7 @@ from ocr_panoptic.data.semantic.augmentation import (
 )
 from ocr_panoptic.engine import load_config
 
-SIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost the same
+SIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost equal
 RESIZING = [(s, i) for s in SIZES for i in (Image.BILINEAR, Image.BICUBIC)]
 
 
@@ -31,7 +35,7 @@ def transformed(image: np.ndarray, transform: T.Transform) -> np.ndarray:
 
 @pytest.mark.parametrize(("size", "interpolation"), RESIZING)
 def test_channels_are_resized_as_colours(image, size, interpolation):
-    """Each three channels equal Detectron2's result; no channel is treated as opacity."""
+    """Any three channels equal Detectron2's result; no channel counts as opacity."""
     resize = T.ResizeTransform(24, 32, *size, interpolation)
     expected = [resize.apply_image(image[:, :, :3]), resize.apply_image(image[:, :, 3:])]
     expected = np.concatenate(expected, axis=2)
@@ -40,15 +44,18 @@ def test_channels_are_resized_as_colours(image, size, interpolation):
         np.testing.assert_array_equal(found, expected[:, :, :channels])
         assert found.transpose(2, 0, 1).flags.c_contiguous, "as a network takes it"
     np.testing.assert_array_equal(transformed(image[:, :, 2::-1], resize), expected[:, :, 2::-1])
-    # What Detectron2 makes of four channels.
+    # Detectron2's result for four channels differs.
     assert (resize.apply_image(image[:, :, :4]) != expected[:, :, :4]).mean() > 0.1
 
 
 @pytest.mark.parametrize(("size", "interpolation"), RESIZING)
 def test_floats_are_resized_as_bytes(image, size, interpolation):
-    """Floats equal bytes but for rounding; they are not bound to 0..255, and antialiased where they
-    are reduced."""
-    image = image // 2 + 64  # bytes are clipped between rows and columns
+    """
+    Floats equal bytes except for rounding.
+
+    They may lie outside 0..255, and are antialiased when made smaller.
+    """
+    image = image // 2 + 64  # bytes are clipped after the rows
     resize = T.ResizeTransform(24, 32, *size, interpolation)
     found = transformed(image.astype(np.float32), resize)
     assert found.dtype == np.float32
@@ -58,7 +65,7 @@ def test_floats_are_resized_as_bytes(image, size, interpolation):
     np.testing.assert_allclose(large, 1e4 * found - 7e5, rtol=1e-4, atol=1)
 
 
-def test_brightness_is_of_colours(image):
+def test_brightness_changes_only_colours(image):
     shift = RandomBrightnessShift(20)
     np.random.seed(0)  # noqa: NPY002
     blend = shift.get_transform(image)
@@ -69,7 +76,7 @@ def test_brightness_is_of_colours(image):
 
 
 def test_all_augmentations_of_the_semantic_architecture(image):
-    """Each pixel's label tells the value that the image must have there."""
+    """The label of each pixel gives the value that the image must have there."""
     opts = ["INPUT.CHANNELS", "4", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4.]"]
     opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
     opts += ["INPUT.RANDOM_SCALE", "[0.5, 2.0]", "INPUT.RANDOM_ASPECT", "[0.5, 2.0]"]
@@ -87,7 +94,7 @@ def test_all_augmentations_of_the_semantic_architecture(image):
         assert isinstance(transforms[1], ResizedCropTransform), "no more is resized than is shown"
         padding = inputs.sem_seg == 255
         assert (inputs.image[padding] == [1, 2, 3, 4]).all()
-        for label in (0, 1):  # but for pixels between the two
+        for label in (0, 1):  # except for pixels between the two labels
             if np.count_nonzero(inputs.sem_seg == label) > 200:
                 found = np.median(inputs.image[inputs.sem_seg == label], axis=0)
                 np.testing.assert_allclose(found, label * np.arange(100, 500, 100), atol=1e-3)
@@ -124,7 +131,7 @@ def augmented(image, labels, *augmentations):
 @pytest.mark.parametrize("crop", CROPS.values(), ids=CROPS)
 @pytest.mark.parametrize("resize", RESIZES.values(), ids=RESIZES)
 def test_equals_one_after_the_other(resize, crop):
-    """Draws, boxes and labels exactly; images of noise, the hardest, by a level or two."""
+    """Random draws, boxes and labels are equal; an image of noise differs by a level or two."""
     rng = np.random.default_rng(0)
     image = rng.integers(0, 256, (83, 131, 3), np.uint8)
     labels = rng.integers(0, 4, (83, 131)).astype(np.uint8)
@@ -140,7 +147,7 @@ def test_equals_one_after_the_other(resize, crop):
 
 @pytest.mark.parametrize(("channels", "dtype"), [(3, np.float32), (5, np.float32), (4, np.uint8)])
 def test_other_channels(channels, dtype):
-    """Labels of more than 8 bits are resized as colours are."""
+    """Labels of more than 8 bits are resized like colours."""
     rng = np.random.default_rng(1)
     image = rng.integers(0, 256, (60, 90, channels)).astype(dtype)
     labels = rng.integers(0, 256, (60, 90, 3), np.uint8)

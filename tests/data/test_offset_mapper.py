@@ -1,4 +1,4 @@
-"""SegFix's mapper: offset labels of the augmented image, for both kinds of data."""
+"""SegFix's mapper gives offset labels of the augmented image, for both kinds of data."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 
 @pytest.fixture
 def make(tiny_data, clean_catalog):
-    """Factory: mapper and the first record of each data set."""
+    """Return a function that makes the mapper and the first record of each data set."""
 
     def make_mapper(names: tuple[str, ...], *opts: object, is_train: bool = True):
         fixed = ["DATASETS.TRAIN", str(names), "DATASETS.TEST", "()", "MODEL.DEVICE", "cpu"]
@@ -45,7 +45,7 @@ def truth_of(record: dict, mirrored: bool = False, distance: int = 5) -> np.ndar
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny_train", "tiny_sem_train"])
-def test_labels_are_those_of_the_image_shown(make, name):
+def test_labels_belong_to_the_augmented_image(make, name):
     mapper, (record,) = make((name,), *WHOLE)
     seen = set()
     for _ in range(12):
@@ -60,18 +60,18 @@ def test_labels_are_those_of_the_image_shown(make, name):
     np.testing.assert_array_equal(first, second[:, :, ::-1])
 
 
-def test_segments_of_a_panoptic_record_are_its_instances(make):
+def test_instances_are_separate_segments_in_panoptic_records(make):
     mapper, _ = make(("tiny_train",), *WHOLE, "INPUT.RANDOM_FLIP", "none")
     others = 0
     for record in DatasetCatalog.get("tiny_train"):
         labels = mapper(record)["sem_seg"].numpy()
         np.testing.assert_array_equal(labels, truth_of(record))
-        classes = read_true_labels(record)  # all things are one
+        classes = read_true_labels(record)  # all things have one label
         others += np.any(labels != true_offset_labels(class_segments(classes), 5))
-    assert others  # where things touch
+    assert others  # offsets at pixels between touching things
 
 
-def test_a_crop_shows_what_it_is_cut_from(make):
+def test_a_crop_has_the_offsets_of_the_whole_image(make):
     """Offset labels do not depend on the crop's borders."""
     mapper, (record,) = make(("tiny_sem_train",), "INPUT.CROP.SIZE", [32, 40])
     whole = [truth_of(record), truth_of(record, mirrored=True)]
@@ -85,7 +85,7 @@ def test_a_crop_shows_what_it_is_cut_from(make):
         )
 
 
-def test_distances_are_those_of_the_resized_image(make):
+def test_distances_are_measured_in_the_resized_image(make):
     key = ("MODEL.SEGFIX.BOUNDARY_DISTANCE", 3, "INPUT.RANDOM_FLIP", "none")
     mapper, (record,) = make(("tiny_sem_train",), *WHOLE, *key, "INPUT.MIN_SIZE_TRAIN", "(128,)")
     labels = read_labels(record["sem_seg_file_name"], None)
@@ -105,7 +105,7 @@ def test_in_tests_the_truth_has_the_size_of_the_file(make):
 
 def test_data_with_other_classes_are_trained_on_together(make, tmp_path):
     mapper, records = make(("tiny_train", "tiny_sem_train"))
-    for found in map(mapper, records):  # a crop larger than the image is ignored beside it
+    for found in map(mapper, records):  # a large crop is ignored outside the image
         assert found["image"].shape == (3, 128, 128) and found["sem_seg"].shape == (128, 128)
         assert (found["sem_seg"][64:] == IGNORED).all() and (found["sem_seg"][:64] < 18).any()
     Image.fromarray(np.zeros((60, 64), np.uint8)).save(tmp_path / "a.png")

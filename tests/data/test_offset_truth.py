@@ -1,4 +1,4 @@
-"""The true offset labels against their definition, pixel by pixel."""
+"""The true offset labels, compared with their definition pixel by pixel."""
 
 import math
 
@@ -20,7 +20,7 @@ VOID = 255
 
 
 def regions(height: int = 24, width: int = 31, count: int = 5, seed: int = 0) -> np.ndarray:
-    """A segment map of the pixels nearest to some points, and a void patch."""
+    """Return a segment map of the pixels nearest to some points, with a void patch."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width]
     points = rng.uniform((0, 0), (height, width), (count, 2))
@@ -30,7 +30,7 @@ def regions(height: int = 24, width: int = 31, count: int = 5, seed: int = 0) ->
 
 
 def distance_inside(segments: np.ndarray, number: int) -> np.ndarray:
-    """Brute force: float64 [H, W], 0 outside."""
+    """Return each pixel's distance from the outside by brute force, float64 [H, W]; 0 outside."""
     outside = np.argwhere(segments != number)
     found = np.zeros(segments.shape)
     for y, x in np.argwhere(segments == number):
@@ -39,7 +39,7 @@ def distance_inside(segments: np.ndarray, number: int) -> np.ndarray:
 
 
 def slope(distance: np.ndarray, y: int, x: int) -> tuple[float, float]:
-    """Down and right: sum of d(p + s) s / |s|^2 over the 5 x 5 pixels, borders repeated."""
+    """Return the sum (down, right) of d(p + s) s / |s|^2 over 5 x 5 pixels with repeated edges."""
     v, u = np.mgrid[-2:3, -2:3]
     weights = np.pad(distance, 2, mode="edge")[y : y + 5, x : x + 5] / np.maximum(v * v + u * u, 1)
     return (weights * v).sum(), (weights * u).sum()
@@ -71,7 +71,7 @@ def test_definition(boundary_distance):
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_mirrored_regions_have_mirrored_offsets(axis):
-    """The offsets are mirrored exactly, in every direction."""
+    """The offsets are exactly mirrored, in every direction."""
     segments = regions(40, 50, 7, seed=3)
     near, direction = split_offset_labels(true_offset_labels(segments, 5))
     pairs = MIRRORED if axis == 1 else ((2, 6), (1, 7), (3, 5))
@@ -85,25 +85,27 @@ def test_mirrored_regions_have_mirrored_offsets(axis):
     assert set(direction.ravel()) >= set(range(8))
 
 
-def test_the_borders_of_the_image_are_no_boundary():
+def test_the_borders_of_the_image_are_not_a_boundary():
     near, direction = split_offset_labels(true_offset_labels(np.full((9, 12), 3, np.uint8), 5))
     assert (near == 0).all() and (direction == IGNORED).all()
     halves = np.zeros((9, 40), np.uint8)
     halves[:, 20:] = 1
     near, direction = split_offset_labels(true_offset_labels(halves, 5))
     assert (near[:, :15] == 0).all() and (near[:, 15:25] == 1).all()
-    assert (direction[:, 3:20] == 0).all() and (direction[:, 20:37] == 4).all()  # top row too
+    # The top row, too.
+    assert (direction[:, 3:20] == 0).all() and (direction[:, 20:37] == 4).all()
     assert (
         split_offset_labels(true_offset_labels(np.full((4, 4), VOID, np.uint8), 5))[0] == IGNORED
     ).all()
     stripe = (np.arange(30) == 14).repeat(30).reshape(30, 30).T.astype(np.uint8)
-    near, direction = split_offset_labels(true_offset_labels(stripe, 5))  # has no direction
+    # A stripe has no direction.
+    near, direction = split_offset_labels(true_offset_labels(stripe, 5))
     assert (near[:, 14] == 1).all() and (direction[5:25, 14] == IGNORED).all()
     assert UNDEFINED not in direction
 
 
-def test_true_offsets_mend_a_prediction_that_is_two_pixels_too_large():
-    """The edges are restored at scale 2; at scale 1 half the way is left."""
+def test_true_offsets_correct_a_prediction_that_is_two_pixels_too_large():
+    """Scale 2 restores the edges; scale 1 goes half the way."""
     truth = np.zeros((60, 60), np.uint8)
     truth[20:40, 20:40] = 1
     predicted = np.zeros_like(truth)
@@ -121,13 +123,13 @@ def test_true_offsets_mend_a_prediction_that_is_two_pixels_too_large():
 def test_classes_too_small_to_count_are_void():
     labels = np.zeros((20, 30), np.uint8)
     labels[:9, :11] = 7  # 99 pixels
-    labels[:10, 20:] = 9  # 100
+    labels[:10, 20:] = 9  # 100 pixels
     labels[15:] = VOID
     found = class_segments(labels)
     assert (found[labels == 7] == VOID).all() and (found[labels == VOID] == VOID).all()
     assert (found[labels == 9] == 9).all() and (found[labels == 0] == 0).all()
     near, _ = split_offset_labels(true_offset_labels(found, 3))
-    assert near[3, 11] == 1  # beside it is a boundary all the same
+    assert near[3, 11] == 1  # the pixel beside it is still near a boundary
 
 
 def test_panoptic_segments():
@@ -137,9 +139,9 @@ def test_panoptic_segments():
     assert found[0, 1] == found[0, 2] == found[1, 2] != found[0, 3] == found[1, 3] < VOID
 
 
-def test_the_smallest_of_too_many_segments_are_void():
+def test_if_there_are_too_many_segments_the_smallest_are_void():
     ids = np.repeat(np.arange(1, 301, dtype=np.int32), 4).reshape(20, 60)
-    ids[0, :4] = 2  # the first has no pixel left, and the second eight
+    ids[0, :4] = 2  # the first segment has no pixel left, the second has eight
     found = panoptic_segments(ids, [])
     assert len(set(found.ravel())) == 256 and (found[ids == 2] < VOID).all()
     assert np.count_nonzero(found == VOID) == 4 * (299 - 255)

@@ -1,14 +1,10 @@
-"""Registered data in Detectron2's own format, loaders and evaluators."""
+"""Registered data in Detectron2's own format, with its loaders and evaluators."""
 
 import json
 
 import numpy as np
 import pytest
-from detectron2.config import get_cfg
-from detectron2.data import (
-    DatasetCatalog,
-    MetadataCatalog,
-)
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools import mask as mask_util
@@ -30,19 +26,9 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 @pytest.fixture
 def registered(raw):
-    """The name of the data set."""
+    """Return the name of the registered data set."""
     raw.checked()
     return "pets_train"
-
-
-def panoptic_config(name):
-    cfg = get_cfg()
-    options = ["DATASETS.TRAIN", (name,), "DATASETS.TEST", (name,), "MODEL.MASK_ON", True]
-    options += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", False, "DATALOADER.NUM_WORKERS", 0]
-    options += ["SOLVER.IMS_PER_BATCH", 2, "INPUT.MASK_FORMAT", "bitmask"]
-    cfg.merge_from_list([*options, "INPUT.MIN_SIZE_TRAIN", (32,), "INPUT.MIN_SIZE_TEST", 0])
-    cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = class_counts(name)
-    return cfg
 
 
 def test_metadata(registered):
@@ -83,7 +69,7 @@ def test_images_that_are_only_void_are_left_out(raw, caplog):
     assert [r["image_id"] for r in DatasetCatalog.get("pets_train")] == [5, 21]
 
 
-def test_all_images_are_void(raw):
+def test_only_void_images(raw):
     for key in ("images", "annotations"):
         raw.content[key].clear()
     raw.add(1, "a.png", "a.png", np.zeros((3, 3), int), [])
@@ -107,7 +93,7 @@ def test_ids_zero_and_texts(raw):
 
 
 @pytest.mark.parametrize("lost", ["images", "panoptic.json", "panoptic"])
-def test_missing_files_are_told_before_they_are_read(registered, raw, lost):
+def test_missing_files_are_reported_before_reading(registered, raw, lost):
     check_files([registered])
     (raw.folder / lost).rename(raw.folder / "moved")
     with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/raw/{lost}"):
@@ -160,7 +146,7 @@ def test_instances_of_the_png(raw):
         assert np.array_equal(mask_util.decode(found["segmentation"]), mask)
 
 
-def test_a_thing_that_the_png_has_lost(raw):
+def test_a_thing_that_the_png_lacks(raw):
     raw.checked()
     write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 900, FIRST))
     truth = PanopticInstanceEvaluator("pets_train", TASKS)

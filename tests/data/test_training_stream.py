@@ -1,4 +1,4 @@
-"""The sequence of training batches: records in Detectron2's order, entered anywhere."""
+"""The sequence of training batches has Detectron2's order and can be entered anywhere."""
 
 import errno
 import multiprocessing
@@ -33,13 +33,13 @@ from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
-# Every third image is higher than wide, and one is square.
+# Every third image is higher than wide, and one image is square.
 RECORDS = [{"id": i, "width": 50 if i % 3 else 30, "height": 40} for i in range(11)]
 RECORDS[1]["height"] = 50
 
 
 def draw(record: dict) -> tuple:
-    """A mapper: the image, and a number of each generator that an augmentation may ask."""
+    """Return the image's id and a number from each generator that an augmentation may use."""
     return record["id"], random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002
 
 
@@ -55,7 +55,7 @@ def batches(loader: TrainingStream, number: int, seen: int = 0) -> list:
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_order_is_detectron2s(group):
+def test_order_equals_detectron2s(group):
     indices = iter(TrainingSampler(len(RECORDS), seed=3))
     if group:
         expected = iter(AspectRatioGroupedDataset((RECORDS[i] for i in indices), 4))
@@ -69,17 +69,17 @@ def test_order_is_detectron2s(group):
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_entered_anywhere_it_goes_on_as_it_would_have(group, workers):
-    """Images, and the random numbers of their augmentation, whoever loads them."""
+def test_a_stream_entered_anywhere_equals_the_whole_stream(group, workers):
+    """Images and the random numbers of their augmentation do not depend on the workers."""
     whole = batches(stream(group=group), 9)
     drawn = [example[1:] for batch in whole for example in batch]
-    assert len(set(drawn)) == len(drawn)  # an image that comes again is augmented otherwise
+    assert len(set(drawn)) == len(drawn)  # a repeated image is augmented differently
     for done in (0, 1, 5):
         assert batches(stream(group=group, workers=workers), 9 - done, 4 * done) == whole[done:]
     assert batches(stream(group=group, seed=4), 9) != whole
 
 
-def test_generators_of_the_training_are_left_alone():
+def test_generators_of_the_training_stay_unchanged():
     def seeded(number: int) -> tuple:
         random.seed(7), np.random.seed(7), torch.manual_seed(7)  # noqa: NPY002
         batches(stream(), number)
@@ -89,7 +89,7 @@ def test_generators_of_the_training_are_left_alone():
 
 
 def test_other_numbers_of_processes_see_the_same_images(monkeypatch):
-    """Step by step the same images with the same augmentation, shared out among processes."""
+    """Each step has the same images with the same augmentation, divided among the processes."""
     alone = batches(stream(), 6)
     monkeypatch.setattr(comm, "get_world_size", lambda: 2)
     parts = []
@@ -98,13 +98,13 @@ def test_other_numbers_of_processes_see_the_same_images(monkeypatch):
         parts.append(batches(stream(), 6))
     for step, images in enumerate(alone):
         assert sorted(parts[0][step] + parts[1][step]) == sorted(images)
-    # The other number takes over after 3 steps.
+    # The other number of processes takes over after 3 steps.
     monkeypatch.undo()
     assert batches(stream(), 3, seen=12) == alone[3:]
 
 
-def test_groups_by_the_files_where_the_records_have_no_size(tmp_path):
-    """EXIF data say that a picture is to be turned."""
+def test_groups_by_the_files_if_the_records_have_no_size(tmp_path):
+    """EXIF data say that a picture must be turned."""
     records = []
     for i, (size, orientation) in enumerate([((8, 4), 1), ((4, 8), 1), ((8, 4), 6), ((8, 4), 1)]):
         exif = Image.Exif()
@@ -129,14 +129,14 @@ def test_every_sampler_of_detectron2(tiny_data, kind):
         opts += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.REPEAT_THRESHOLD", "0.9"]
         opts += ["DATALOADER.SAMPLER_TRAIN", f"{kind}TrainingSampler"]
         cfg = load_config(str(OCR_CONFIG), opts)
-        # Detectron2 reads them, but not every release of it has defaults.
+        # Detectron2 reads them, but some of its releases lack defaults.
         cfg.DATALOADER.RANDOM_SUBSET_RATIO = 0.7
         cfg.DATASETS.TRAIN_REPEAT_FACTOR = [("tiny_train", 1.5)]
         return build_training_stream(cfg, lambda record: record["image_id"])
 
     register_in_use([], ["tiny_train"])
     whole = batches(make(1), 12)
-    np.random.seed(5)  # noqa: NPY002 - the seed alone counts
+    np.random.seed(5)  # noqa: NPY002 - only the seed counts
     assert batches(make(1), 8, seen=8) == whole[4:]
     assert batches(make(2), 12) != whole
     images = {image for batch in whole for image in batch}
@@ -144,7 +144,7 @@ def test_every_sampler_of_detectron2(tiny_data, kind):
 
 
 def test_rare_classes_of_label_images_are_repeated(clean_catalog, tmp_path):
-    """Class b shows in one of ten images, which comes sqrt(0.9 / 0.1) = 3 times as often."""
+    """Class b is in one of ten images, so this image comes sqrt(0.9 / 0.1) = 3 times as often."""
     for k in range(10):
         labels = np.where(np.arange(6) < 2, 255, [[7, 7, 7, 7, 7, 9 if k == 4 else 7]])
         write_label_png(tmp_path / f"labels/{k}.png", labels.astype(np.uint8))
@@ -164,14 +164,14 @@ def test_rare_classes_of_label_images_are_repeated(clean_catalog, tmp_path):
     assert counts.pop("4") == 300 and set(counts.values()) == {100}
 
 
-def test_a_random_seed_is_another_each_time(tiny_data):
+def test_a_random_seed_differs_each_time(tiny_data):
     cfg = load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "('tiny_train',)", "SEED", "-1"])
     register_in_use([], ["tiny_train"])
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0
 
 
-def test_images_without_instances_are_left_out_where_asked(raw):
+def test_images_without_instances_are_left_out_if_configured(raw):
     def images(usable: bool) -> list:
         opts = ["DATASETS.TRAIN", "('pets_train',)", "DATALOADER.NUM_WORKERS", "0"]
         opts += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", str(usable)]
@@ -184,7 +184,7 @@ def test_images_without_instances_are_left_out_where_asked(raw):
     assert images(False) == [5, 21] and images(True) == [21]
     raw.content["annotations"][0]["segments_info"][2]["iscrowd"] = 1
     raw.checked()
-    with pytest.raises(ValueError, match="^pets_train: .*FILTER_EMPTY_ANNOTATIONS False uses them"):
+    with pytest.raises(ValueError, match="^pets_train: .*FILTER_EMPTY_ANNOTATIONS False"):
         images(True)
 
 
@@ -197,7 +197,7 @@ def lose(record: dict) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_error_of_a_worker_is_raised_as_it_was_there(workers):
+def test_an_error_of_a_worker_is_raised_unchanged(workers):
     with pytest.raises(UserError) as error, explained_workers():
         batches(stream(mapper=fail, workers=workers), 1)
     assert re.fullmatch(r"\d+\.jpg: broken", str(error.value))
@@ -217,7 +217,7 @@ class Lost:
 
 
 def test_a_worker_without_room_for_an_image_ends_the_training(capfd):
-    """Not waited for: Python prints the error and goes on."""
+    """The trainer does not wait, although Python prints the error and goes on."""
     fault = "DataLoader worker .*--shm-size .*NUM_WORKERS 0"
     with pytest.raises(UserError, match=fault), explained_workers():
         batches(stream(mapper=Lost, workers=1), 1)
@@ -225,13 +225,13 @@ def test_a_worker_without_room_for_an_image_ends_the_training(capfd):
 
 
 @pytest.mark.parametrize("name", ["INT", "TERM"])
-def test_a_worker_outlives_the_signals_of_a_whole_job(name):
+def test_a_worker_ignores_signals_to_the_whole_job(name):
     others = set(multiprocessing.active_children())
     loader = iter(stream(workers=1))
     next(loader)
     (worker,) = {*multiprocessing.active_children()} - others
     subprocess.run(["sh", "-c", f"kill -{name} {worker.pid}"], check=True)
     assert [len(next(loader)) for _ in range(5)] == [4] * 5
-    os.kill(worker.pid, signal.SIGTERM)  # the trainer's own
+    os.kill(worker.pid, signal.SIGTERM)  # the trainer's own signal
     worker.join(120)
     assert worker.exitcode == 0

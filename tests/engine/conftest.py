@@ -1,4 +1,4 @@
-"""Fixtures of the tests of runs."""
+"""Fixtures for the tests of runs."""
 
 from argparse import Namespace
 
@@ -9,7 +9,7 @@ from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 @pytest.fixture
 def semantic_args(make_args):
-    """Factory: ``make_args`` of the semantic-only architecture."""
+    """Return ``make_args`` for the semantic-only architecture."""
 
     def make(*opts: object, flags: tuple[str, ...] = ()) -> Namespace:
         return make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
@@ -19,7 +19,7 @@ def semantic_args(make_args):
 
 @pytest.fixture
 def short_args(semantic_args):
-    """Factory: arguments of a training of four iterations, with a checkpoint after each."""
+    """Return a function that makes arguments for four iterations, with a checkpoint after each."""
 
     def make(*opts: object, flags: tuple[str, ...] = ()) -> Namespace:
         settings = ("SOLVER.MAX_ITER", 4, "SOLVER.CHECKPOINT_PERIOD", 1)

@@ -15,13 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.hooks import Averaging
-from ocr_panoptic.formats.run_folder import evaluation_folder
+from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
 from support.tiny_runs import OCR_CONFIG
 
 
 class Regression(nn.Module):
-    """A loss that is a mean over images, in two terms."""
+    """A model with two loss terms, which are means over images."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ def train(steps: int, iterations: int = 3) -> tuple[nn.Module, dict[str, float]]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 3, 6])
-def test_parts_of_a_batch_step_as_the_whole(steps):
+def test_parts_of_a_batch_step_like_the_whole(steps):
     whole, logged_whole = train(1)
     parts, logged_parts = train(steps)
     for a, b in zip(whole.parameters(), parts.parameters()):
@@ -86,7 +86,7 @@ def test_gradients_of_all_parts_are_clipped_before_the_step():
 
 
 def test_mixed_precision_on_a_cpu():
-    """Hand-worked: 1.0035 is 1 in bfloat16, so y = 1 + 1 + 1; weights and steps are float32."""
+    """By hand: 1.0035 is 1 in bfloat16, so y = 1 + 1 + 1; weights and steps are float32."""
     trainer = trainer_of([list(torch.full((6, 3), 1.0035))], sgd={"lr": 1.0}, amp=True)
     model = trainer.model
     with torch.no_grad():
@@ -96,8 +96,9 @@ def test_mixed_precision_on_a_cpu():
         trainer.run_step()
         assert storage.history("square").latest() == 9  # 9.13 in float32
         assert storage.history("absolute").latest() == 3
-    assert not trainer.state_dict()["grad_scaler"]  # nothing to resume
-    # Of each weight: the mean over 12 values y of (2 y + 1) x, 6 of them its own: 3.5, or 3.544.
+    assert not trainer.state_dict()["grad_scaler"]  # there is no state to resume
+    # The gradient of a weight is the mean of (2 y + 1) x over 12 values y, 6 from this weight: 3.5
+    # in bfloat16, 3.544 in float32.
     assert model.linear.weight.dtype == torch.float32
     step = 1.0035 - model.linear.weight.detach()
     torch.testing.assert_close(step, torch.full((2, 3), 3.5), rtol=2**-8, atol=0)
@@ -130,7 +131,7 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
             Trainer(cfg)
 
 
-def test_loss_scale_is_resumed_where_there_is_one():
+def test_loss_scale_is_resumed_if_it_was_saved():
     def make(scale: float) -> AccumulatingTrainer:
         trainer = trainer_of([])
         trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
@@ -148,7 +149,7 @@ def test_loss_scale_is_resumed_where_there_is_one():
 
 @pytest.mark.parametrize("power, ending", [(0.9, 0.0), (0.5, 0.0), (0.9, 0.3)])
 def test_poly_schedule(power, ending):
-    """(1 - iteration / max_iter) ** power from the first iteration on, hand-worked."""
+    """It is (1 - iteration / max_iter) ** power from the first iteration on, by hand."""
     cfg = load_config(str(OCR_CONFIG), [])
     cfg.SOLVER.LR_SCHEDULER_NAME = "WarmupPolyLR"
     cfg.SOLVER.POLY_LR_POWER, cfg.SOLVER.POLY_LR_CONSTANT_ENDING = power, ending
@@ -164,7 +165,7 @@ def test_poly_schedule(power, ending):
 
 @pytest.mark.parametrize("benchmark", [True, False])
 def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmark):
-    """cuDNN does not search for the fastest algorithm of each; afterwards it does again."""
+    """The search of cuDNN for the fastest algorithm pauses, and goes on afterwards."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
     during = []
     test = lambda *_: during.append(torch.backends.cudnn.benchmark) or {}  # noqa: E731
@@ -182,9 +183,12 @@ ADAMW = (
 )
 
 
-def test_it_equals_timms():
-    """To the last bit, also after precise statistics have taken the place of a batch norm's. It
-    begins as the weights that were loaded last; the counter of batches is the model's."""
+def test_the_average_equals_timms():
+    """
+    Both are equal to the last bit, also after precise statistics replace a batch norm's statistics.
+
+    The average begins at the weights that were loaded last; the batch counter is the model's.
+    """
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
     averaging = Averaging(model, decay=0.75)
@@ -206,9 +210,12 @@ def test_it_equals_timms():
 
 
 @pytest.mark.slow
-def test_the_average_is_what_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
-    """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
-    checkpoint, --eval-only and the result file are of the same weights."""
+def test_the_average_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
+    """
+    PreciseBN measures the statistics of the average's batch norms.
+
+    The last checkpoint, the best checkpoint, --eval-only and the result file have the same weights.
+    """
     opts = (*SMALL, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
     opts += ("TEST.PRECISE_BN.ENABLED", True, "TEST.PRECISE_BN.NUM_ITER", 2)
     trainer = Trainer(*setup(semantic_args(*opts)))

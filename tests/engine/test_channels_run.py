@@ -24,8 +24,11 @@ QUICK += ("MODEL.TIMM.NAME", "resnet10t", "SOLVER.MAX_ITER", 30, "SOLVER.IMS_PER
 
 
 def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """An image uint8 [SIZE, SIZE, 4] whose colours are noise, and where it is near, which only the
-    last channel, a distance, shows: one side of a random line."""
+    """
+    Return an image, uint8 [SIZE, SIZE, 4], and its near pixels, one side of a random line.
+
+    Its colours are noise; only the last channel, a distance, shows what is near.
+    """
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:SIZE, :SIZE] - SIZE / 2
     angle, offset = rng.uniform(0, 2 * np.pi), rng.uniform(-8, 8)
@@ -37,7 +40,7 @@ def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def raw(tmp_path, monkeypatch) -> Path:
-    """A folder with RGBA PNGs and label PNGs: 0 far, 1 near."""
+    """Return a folder with RGBA PNGs and label PNGs: 0 far, 1 near."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
     for split, seeds in SEEDS.items():
         for kind in ("images", "labels"):
@@ -59,8 +62,8 @@ def describe(raw: Path, channels: int) -> Path:
 
 @pytest.mark.slow
 def test_a_class_that_the_fourth_channel_shows(raw, tmp_path, semantic_args):
-    """Trained, evaluated, predicted, drawn and reported. Other numbers of channels are told."""
-    check_data([describe(raw, 3)], 1)  # in colour, whatever the files are
+    """The model is trained, evaluated and drawn; other numbers of channels are refused."""
+    check_data([describe(raw, 3)], 1)  # RGBA files can be read as colours
     with pytest.raises(DataFaults, match=r"0.png: the image has 4 channels, expected 1 \(INPUT.CH"):
         check_data([describe(raw, 1)], 1)
     describe(raw, 4)
@@ -68,7 +71,7 @@ def test_a_class_that_the_fourth_channel_shows(raw, tmp_path, semantic_args):
     with pytest.raises(ValueError, match="INPUT.CHANNELS is 3, but the images of depth_train have"):
         setup(semantic_args(*opts))
     args = semantic_args(*opts, *FOUR, "INPUT.BRIGHTNESS_SHIFT", 0)
-    assert main(args)["sem_seg"]["mIoU"] > 85  # without that channel below 60
+    assert main(args)["sem_seg"]["mIoU"] > 85  # without this channel it is below 60
 
     run, out = ["--config-file", str(SEMANTIC_CONFIG)], tmp_path / "predicted"
     weights = str(tmp_path / "run/model_final.pth")

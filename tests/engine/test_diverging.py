@@ -1,4 +1,4 @@
-"""Where a loss or a weight is not finite, the run ends before it is saved."""
+"""If a loss or a weight is not finite, the run ends before it is saved."""
 
 import math
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 
 class Spoiling(HookBase):
-    """Spoils a weight before, or after, the step of an iteration."""
+    """A hook that spoils a weight before, or after, the step of an iteration."""
 
     def __init__(self, value: float, before: int = -1, after: int = -1):
         self.value, self.before, self.after = value, before, after
@@ -31,7 +31,7 @@ class Spoiling(HookBase):
 
 @pytest.fixture
 def spoiled(tiny_data, short_args, monkeypatch):
-    """Factory: train until a weight is spoiled; returns the message."""
+    """Return a function that trains until a weight is spoiled, and returns the message."""
 
     def make(spoiling: Spoiling, *opts: object) -> str:
         trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *opts)))
@@ -47,7 +47,7 @@ def spoiled(tiny_data, short_args, monkeypatch):
 
 
 def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
-    """Weights are checked even if no loss is NaN, since such a file could not be resumed."""
+    """Weights are checked even if no loss is NaN, because such a file could not be resumed."""
     message = spoiled(Spoiling(math.inf, after=2))
     assert "Iteration 2 has broken the model: 1 values of sem_seg_head.refined_pred" in message
     last = last_checkpoint(tmp_path / "run")
@@ -58,7 +58,7 @@ def test_weights_that_are_not_finite_are_not_saved(spoiled, tmp_path):
     "iterations, optimizer, amp", [(4, "SGD", False), (400, "AdamW", True), (400, "SGD", False)]
 )
 def test_a_loss_that_is_nan_ends_the_run(spoiled, tmp_path, iterations, optimizer, amp):
-    """The run ends before weights are saved, even if losses are gathered rarely."""
+    """The run ends before weights are saved, even if losses are rarely gathered."""
     opts = ("SOLVER.MAX_ITER", iterations, "SOLVER.OPTIMIZER", optimizer, "SOLVER.AMP.ENABLED", amp)
     message = spoiled(Spoiling(math.nan, before=3), *opts, "SOLVER.CHECKPOINT_PERIOD", 2)
     expected = "Loss became infinite or NaN at iteration=3" if iterations == 4 else "has broken"

@@ -25,7 +25,7 @@ KINDS = {"panoptic": ((), OCR_CONFIG), "semantic": (TINY_SEMANTIC, SEMANTIC_CONF
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """Factory: the folder of a run of a kind, and the KEY VALUE ... of its training."""
+    """Return a function that gives the folder of a run, and KEY VALUE ... of its training."""
 
     def make(kind="panoptic"):
         keys, config = KINDS[kind]
@@ -36,8 +36,7 @@ def run(trained, tmp_path):
 
 @pytest.fixture
 def other_data(tiny_root, tmp_path):
-    """Factory: a data file of tiny scenes with the classes in reverse order, or with a renamed
-    class."""
+    """Return a function that writes a data file with reversed classes, or a renamed class."""
 
     def make(kind, rename=False):
         raw, path = tiny_root / "tiny/raw", tmp_path / f"other_{kind}.yaml"
@@ -71,7 +70,7 @@ def other_data(tiny_root, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_file_is_enough(kind, run, tiny_data, tmp_path, monkeypatch):
-    """In a folder with nothing else, on a machine without the data."""
+    """The test is in a folder with only this file, on a machine without the data."""
     folder, _ = run(kind)
     (image, *_) = images_of(tiny_data)
     expected = ocr_panoptic.load(folder).predict(image)
@@ -97,18 +96,18 @@ def test_one_file_is_enough(kind, run, tiny_data, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_data_of_another_order_are_matched_by_name(kind, run, other_data, tmp_path):
+def test_data_in_another_order_are_matched_by_name(kind, run, other_data, tmp_path):
     folder, _ = run(kind)
     expected = ocr_panoptic.evaluate(folder, output=tmp_path / "a", **{"MODEL.DEVICE": "cpu"})
     found = ocr_panoptic.evaluate(
         folder / "model_final.pth", data=other_data(kind), output=tmp_path / "b"
     )
     task = {"panoptic": "panoptic_seg", "semantic": "sem_seg"}[kind]
-    # By class, whose order in the dictionary does not count.
+    # Compare by class, because the order in the dictionary does not count.
     assert found[task] == pytest.approx(expected[task], rel=1e-12, nan_ok=True)
 
 
-def test_panoptic_records_of_another_order_are_the_same(other_data, tiny_root, clean_catalog):
+def test_panoptic_records_in_another_order_are_equal(other_data, tiny_root, clean_catalog):
     """Only ids in the files differ; contiguous ids are equal."""
     register_data_files(tiny_root / "tiny/tiny.yaml")
     classes = MetadataCatalog.get("tiny_val").as_dict()
@@ -133,8 +132,8 @@ OTHERWISE = {
 
 
 @pytest.mark.slow
-def test_what_is_set_otherwise_is_refused(run, other_data, tmp_path, caplog):
-    """By everything that uses the trained model; a training from it warns."""
+def test_other_settings_are_refused(run, other_data, make_args, tmp_path, caplog):
+    """Every use of the trained model refuses them; a training from it only warns."""
     folder, opts = run()
     values = dict(zip(opts[::2], opts[1::2]))
     output = str(tmp_path / "out")
@@ -161,14 +160,14 @@ def test_what_is_set_otherwise_is_refused(run, other_data, tmp_path, caplog):
         skip = ("DATASETS.TRAIN", "DATASETS.TEST")
         left = [word for key in values if key not in skip for word in (key, values[key])]
         call("train", ["--config-file", str(OCR_CONFIG), "--resume", *data, *left, *more])
-    weights = ["MODEL.WEIGHTS", str(folder / "model_final.pth"), "OUTPUT_DIR", output]
-    call("train", ["--config-file", str(OCR_CONFIG), *own, *residual, *weights])
+    opts = [*opts, *residual, "MODEL.WEIGHTS", folder / "model_final.pth", "OUTPUT_DIR", output]
+    Trainer(*setup(make_args(*opts))).resume_or_load(False)
     assert message in caplog.text
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_a_version_before(run, tiny_data, tmp_path, caplog):
-    """An earlier version's checkpoint has settings in its trainer's state, and no classes."""
+def test_a_checkpoint_of_an_earlier_version(run, tiny_data, tmp_path, caplog):
+    """Its trainer's state has settings, but there are no classes."""
     folder, _ = run()
     content = torch.load(folder / "model_final.pth")
     expected = ocr_panoptic.load(folder).predict(images_of(tiny_data)[0])
@@ -185,7 +184,7 @@ def test_a_checkpoint_of_a_version_before(run, tiny_data, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_is_not_written_over(run, make_args):
+def test_a_training_is_not_overwritten(run, make_args):
     folder, _ = run()
     before = (folder / "model_final.pth").read_bytes()
     with pytest.raises(ValueError, match="has the checkpoints of another training.*--overwrite"):
@@ -200,7 +199,7 @@ class Bomb:
         return open, ("exploded", "w")
 
 
-def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypatch, caplog):
+def test_a_strangers_config_cannot_allow_pickles(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text(
@@ -214,21 +213,24 @@ def test_a_strangers_config_does_not_make_its_weights_trusted(tmp_path, monkeypa
     assert "MODEL.TRUST_PICKLE counts only on the command line" in caplog.text
 
 
-def test_weights_are_no_config(tmp_path):
+def test_weights_given_as_a_config_are_refused(tmp_path):
     (tmp_path / "model.pth").touch()
     with pytest.raises(ValueError, match="model.pth is a file of weights. Name the config"):
         load_config(str(tmp_path / "model.pth"), [])
 
 
-def test_every_pattern_of_free_keys_is_of_some_key():
+def test_every_pattern_of_changeable_keys_matches_a_key():
     keys = values_by_key(load_config("", []))
     assert [p for p in CHANGEABLE if not any(fnmatch(key, p) for key in keys)] == []
 
 
 @pytest.mark.slow
-def test_rows_of_classifiers_go_by_class(run, other_data, make_args, tmp_path):
-    """With reversed classes, each class keeps its row; without MODEL.WEIGHTS_BY_CLASS, rows keep
-    their place."""
+def test_rows_of_classifiers_follow_their_class(run, other_data, make_args, tmp_path):
+    """
+    With reversed classes, each class keeps its row.
+
+    Without MODEL.WEIGHTS_BY_CLASS, rows keep their place.
+    """
     folder, _ = run("semantic")
     rows = torch.load(folder / "model_final.pth")["model"]["sem_seg_head.refined_predictor.weight"]
     for by_class in (True, False):

@@ -1,4 +1,4 @@
-"""Processes that join, and leave cleanly."""
+"""Processes join and end cleanly."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def worker(rank: int, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
-    """A thread that does can abort the process while Python shuts down."""
+    """Such a thread can abort the process while Python shuts down."""
     mp.start_processes(worker, (tmp_path,), nprocs=2)
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 
@@ -80,8 +80,8 @@ def test_processes_that_cannot_be_started(request, monkeypatch, make_args, fixtu
         launch(print, make_args("MODEL.DEVICE", "auto", flags=tuple(flags.split())))
 
 
-def test_running_statistics_of_an_evaluation_are_the_main_processes(small_cfg, monkeypatch):
-    """Each buffer comes from process 0, which saves it, before anything is evaluated."""
+def test_an_evaluation_uses_the_main_processs_running_statistics(small_cfg, monkeypatch):
+    """Process 0, which saves, sends each buffer before the evaluation starts."""
     order = []
 
     def broadcast(tensor: torch.Tensor, src: int) -> None:

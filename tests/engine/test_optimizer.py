@@ -18,8 +18,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.engine import Trainer, load_config
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer
-from ocr_panoptic.engine.optimizer import build_clipping, build_optimizer
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer, build_clipping
+from ocr_panoptic.engine.optimizer import build_optimizer
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
@@ -39,7 +39,7 @@ def of_each_parameter(model: nn.Module, optimizer: torch.optim.Optimizer, key: s
 
 
 def test_rates_of_backbone_and_head(cfg):
-    """Hand-worked; biases have their factor too, and norms keep their decay."""
+    """By hand; biases also have their factor, and norms keep their decay."""
     cfg.SOLVER.BASE_LR, cfg.SOLVER.HEAD_LR_FACTOR, cfg.SOLVER.BIAS_LR_FACTOR = 0.5, 10.0, 2.0
     cfg.SOLVER.WEIGHT_DECAY, cfg.SOLVER.WEIGHT_DECAY_NORM = 0.25, 0.125
     model = build_model(cfg)
@@ -50,24 +50,24 @@ def test_rates_of_backbone_and_head(cfg):
         assert rate == (2 * expected if name.endswith(".bias") else expected), name
     assert {rate for name, rate in rates.items() if name.endswith("weight")} == {0.5, 5.0}
     assert set(of_each_parameter(model, optimizer, "weight_decay").values()) == {0.25, 0.125}
-    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)  # multiplies each group's own rate
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)  # it multiplies each group's rate
     first = {group["lr"] / group["initial_lr"] for group in optimizer.param_groups}
     assert len(first) == 1 and len(scheduler.base_lrs) > 2
 
 
-def test_factor_1_is_detectron2s_optimizer(cfg):
+def test_factor_1_gives_detectron2s_optimizer(cfg):
     cfg.SOLVER.WEIGHT_DECAY_BIAS = 0.0
     model = build_model(cfg)
     ours, theirs = (make(cfg, model) for make in (Trainer.build_optimizer, detectron2_optimizer))
     groups = ours.state_dict()["param_groups"]
-    assert all(group["foreach"] for group in groups)  # on a GPU fused
+    assert all(group["foreach"] for group in groups)  # on a GPU they would be fused
     for group, expected in zip(groups, theirs.state_dict()["param_groups"], strict=True):
         assert group.items() <= expected.items()
 
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
-def test_steps_of_a_gpu_are_fused(name):
-    """A loss scale is then not waited for."""
+def test_steps_on_a_gpu_are_fused(name):
+    """Then the CPU does not wait for a loss scale."""
     with FakeTensorMode(), torch.device("cuda"):
         optimizer = build_optimizer(load_config("", ["SOLVER.OPTIMIZER", name]), nn.Linear(2, 3))
     assert all(group["fused"] for group in optimizer.param_groups)
@@ -75,7 +75,7 @@ def test_steps_of_a_gpu_are_fused(name):
 
 
 def with_gradients() -> nn.Module:
-    """Return a model with gradients of all sizes; one is 0, and one is missing."""
+    """Return a model with gradients of all sizes; one gradient is 0, and one is missing."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3), nn.Linear(5, 7), nn.Linear(7, 1))
     for i, parameter in enumerate(list(model.parameters())[:-1]):
@@ -85,13 +85,12 @@ def with_gradients() -> nn.Module:
 
 @pytest.mark.parametrize("kind", ["norm", "value"])
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
-def test_clipping_is_detectron2s(kind, name):
-    """Clipped gradients equal Detectron2's exactly; fused steps equal separate operations up to
-    rounding."""
+def test_clipping_equals_detectron2s(kind, name):
+    """Clipped gradients are exactly equal; fused and separate steps differ only by rounding."""
     opts = ["SOLVER.CLIP_GRADIENTS.CLIP_TYPE", kind, "SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "1.5"]
     opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
     cfg, models = load_config("", opts), [with_gradients() for _ in range(2)]
-    if kind == "value":  # for which Detectron2 needs all
+    if kind == "value":  # Detectron2 needs all gradients for it
         for *_, last in (model.parameters() for model in models):
             last.grad = torch.zeros_like(last)
     ours = build_optimizer(cfg, models[0])
@@ -111,8 +110,8 @@ def test_clipping_is_detectron2s(kind, name):
 @pytest.mark.parametrize(
     "saved, loaded", itertools.permutations([torch.contiguous_format, torch.channels_last])
 )
-def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
-    """After loading, a fused step equals separate operations for every memory layout of momenta."""
+def test_momenta_in_another_memory_layout_are_used(name, saved, loaded):
+    """After loading, a fused step equals separate operations for every layout of the momenta."""
     cfg = load_config("", ["SOLVER.OPTIMIZER", name])
 
     def make(layout: torch.memory_format) -> AccumulatingTrainer:
@@ -145,7 +144,7 @@ class Loss(nn.Module):
 
 
 def trained_weights(make_optimizer, infinite: int, scaled: bool, clip=None) -> list[torch.Tensor]:
-    """Return the weights after each of six steps; the gradient of a step is infinite."""
+    """Return the weights after each of six steps; the gradient of step ``infinite`` is infinite."""
     torch.manual_seed(0)
     model, images = Loss(), list(torch.randn(6, 4, 3))
     images[infinite][:] = torch.tensor([3e36, 0, 0])
@@ -175,7 +174,7 @@ def test_gradients_are_clipped_without_the_scale_of_float16(name):
 
 
 def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
-    """Neither in a fused step, whose momenta PyTorch would make of memory as it finds it."""
+    """A fused step must not read momenta that PyTorch leaves uninitialised."""
     unset = lambda like, **options: torch.full_like(like, torch.nan, **options)  # noqa: E731
     monkeypatch.setattr(torch, "empty_like", unset)
     separate, fused = (
@@ -188,7 +187,7 @@ def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
 
 
 class Network(nn.Module):
-    """A network of timm as the backbone, and a head."""
+    """A timm network as the backbone, and a head."""
 
     def __init__(self, name: str):
         super().__init__()
@@ -200,11 +199,8 @@ ADAMW = [
     *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.LAYER_DECAY", "0.75", "SOLVER.BASE_LR", "0.5"),
     *("SOLVER.WEIGHT_DECAY", "0.25", "SOLVER.HEAD_LR_FACTOR", "2.0"),
 ]
-# Network -> parameter -> layers behind it, counted by hand: its blocks, and the classifier.
-
-
-# Network -> one parameter and the layers behind it, counted by hand: blocks, and the classifier.
-BEHIND = {
+# Network -> a parameter and the number of later layers, counted by hand: blocks and classifier.
+LATER_LAYERS = {
     "convnext_atto": ("stages_0.blocks.1.conv_dw.weight", 11),  # 2 + 2 + 6 + 2 blocks
     "resnet18": ("layer2.0.downsample.0.weight", 6),  # 8 blocks
     "vit_tiny_patch16_224": ("model.pos_embed", 13),  # 12 blocks
@@ -214,15 +210,15 @@ BEHIND = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BEHIND)
+@pytest.mark.parametrize("name", LATER_LAYERS)
 def test_layers_of_timm(name):
-    """timm's own optimizer of the whole classifier, Detectron2's rates of a ViTDet, and by hand."""
-    with torch.device("meta"):  # names and shapes are all that matters
+    """Rates equal timm's optimizer, Detectron2's for a ViTDet, and values by hand."""
+    with torch.device("meta"):  # only names and shapes matter
         model, theirs = Network(name), timm.create_model(name)
     optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
     assert type(optimizer) is torch.optim.AdamW
     rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
-    prefix, (key, behind) = "backbone.body.", BEHIND[name]
+    prefix, (key, behind) = "backbone.body.", LATER_LAYERS[name]
     assert rates[prefix + key] == pytest.approx(0.5 * 0.75**behind)
     assert {rates[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")} == {1.0}
     assert [decays[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")] == [0.25, 0, 0]
@@ -248,7 +244,7 @@ def test_layers_of_timm(name):
     "name",
     [
         *("tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small"),
-        "swinv2_tiny_window8_256",  # timm joins two parts of names
+        "swinv2_tiny_window8_256",  # timm joins two parts of a name
         "vit_small_patch16_dinov3",
     ],
 )
@@ -262,7 +258,7 @@ def test_every_parameter_has_a_layer(name):
 
 
 def test_decay_of_biases_and_norms_with_adamw():
-    """Detectron2's keys set the weight decay, and its factor for biases is kept."""
+    """Detectron2's keys set the weight decay, and its factor for biases stays."""
     opts = ["SOLVER.WEIGHT_DECAY_NORM", "0.125", "SOLVER.WEIGHT_DECAY_BIAS", "0.0625"]
     opts += ["SOLVER.BIAS_LR_FACTOR", "3.0"]
     model = Network("resnet10t")
@@ -277,7 +273,7 @@ def test_decay_of_biases_and_norms_with_adamw():
 
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG])
 def test_adamw_in_both_architectures(config):
-    """A backbone has the same layers with and without an FPN; the FPN learns at the head's rate."""
+    """A backbone has the same layers with and without an FPN, which learns at the head's rate."""
     is_panoptic = config is OCR_CONFIG
     opts = [*ADAMW, "MODEL.DEVICE", "cpu", "MODEL.TIMM.NAME", "resnet10t", "MODEL.TIMM.NORM", "BN"]
     opts += ["MODEL.ROI_HEADS.NUM_CLASSES", "2", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "4"]
@@ -295,7 +291,7 @@ def test_adamw_in_both_architectures(config):
     assert others == ({0.5, 1.0} if is_panoptic else {1.0})
 
 
-def test_steps_from_the_end_on_have_no_effect(caplog):
+def test_steps_at_or_after_the_end_have_no_effect(caplog):
     """Detectron2 ignores steps above MAX_ITER, but fails for a step equal to MAX_ITER."""
     cfg = load_config("", ["SOLVER.MAX_ITER", "9", "SOLVER.STEPS", "(3, 9, 20)"])
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=cfg.SOLVER.BASE_LR)

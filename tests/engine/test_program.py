@@ -1,4 +1,4 @@
-"""How a program ends: a user's mistake with its message, a defect with its traceback."""
+"""How a program ends: with a message for a user's mistake, with a traceback for a defect."""
 
 import errno
 import logging
@@ -29,12 +29,7 @@ def fail(error: Exception) -> None:
         (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
-        (
-            fail,
-            (PermissionError(errno.EACCES, "Permission denied", "a"),),
-            1,
-            "ERROR: 'a': Perm",
-        ),
+        (fail, (PermissionError(errno.EACCES, "Permission denied", "a"),), 1, "ERROR: 'a': Perm"),
         (fail, (MemoryError(),), 1, "too little memory (MemoryError)"),
         (fail, (ImportError("libx.so: failed to map segment"),), 1, "too little memory (libx.so"),
         (fail, (RuntimeError("x\nno: can't allocate memory\ny"),), 1, "memory (no: can't allocate"),
@@ -43,7 +38,7 @@ def fail(error: Exception) -> None:
         (interrupted, (), 130, ""),
     ],
 )
-def test_a_mistake_is_a_message(capsys, function, arguments, status, said):
+def test_a_mistake_gives_a_message(capsys, function, arguments, status, said):
     with pytest.raises(SystemExit) as end:
         run_program(function, *arguments)
     assert end.value.code == status
@@ -51,7 +46,7 @@ def test_a_mistake_is_a_message(capsys, function, arguments, status, said):
     assert said in printed and len(printed.splitlines()) == bool(said)
 
 
-def test_a_defect_is_an_exception():
+def test_a_defect_raises_an_exception():
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: 1 / 0)
     with pytest.raises(RuntimeError):  # of oneDNN, which lacks no memory here
@@ -69,8 +64,8 @@ run_program(main)
 """
 
 
-def test_a_reader_that_goes():
-    """``| head -1`` ends the program, without a word."""
+def test_a_closed_pipe():
+    """``| head -1`` ends the program silently."""
     command = [sys.executable, "-c", PRINTING]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, **pipes) as process:
@@ -82,7 +77,7 @@ def test_a_reader_that_goes():
 ours, theirs = logging.getLogger("ocr_panoptic.data.x"), logging.getLogger("detectron2.data.y")
 
 
-def test_the_terminal_has_what_matters_and_the_file_all(tmp_path, capsys):
+def test_the_terminal_has_the_important_lines_and_the_file_has_all(tmp_path, capsys):
     for folder in ("former", "run"):
         log_run(str(tmp_path / folder), 0)
     ours.debug("a detail")
@@ -95,11 +90,11 @@ def test_the_terminal_has_what_matters_and_the_file_all(tmp_path, capsys):
     assert all(text in log for text in ("a detail\n", "a summary\n", "a warning of Detectron2\n"))
     assert (tmp_path / "former/log.txt").read_text() == ""
     logging.getLogger("detectron2.engine.train_loop").error("The end", exc_info=KeyError(5))
-    assert capsys.readouterr().out == ""  # the program says it
+    assert capsys.readouterr().out == ""  # the program prints the error
     assert "KeyError: 5" in (tmp_path / "run/log.txt").read_text()
 
 
-def test_only_the_main_process_speaks(tmp_path, capsys):
+def test_only_the_main_process_prints(tmp_path, capsys):
     log_run(str(tmp_path), 1)
     ours.warning("a warning")
     assert capsys.readouterr().out == ""

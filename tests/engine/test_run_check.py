@@ -32,7 +32,7 @@ def cell(check: RunCheck, table: str, row: str, column: str = "") -> str:
 
 
 @pytest.mark.parametrize("config", [None, SEMANTIC_CONFIG], ids=["panoptic", "semantic"])
-def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config):
+def test_a_run_has_the_predicted_facts(tiny_data, make_args, tmp_path, config):
     opts = ["SOLVER.HEAD_LR_FACTOR", 10.0, "SOLVER.CHECKPOINT_PERIOD", 2]
     more = ["SOLVER.OPTIMIZER", "AdamW", "MODEL.EMA.ENABLED", True]
     opts += [*TINY_SEMANTIC, *more] if config else []
@@ -47,8 +47,8 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
     assert "3 iterations of 2 images: 0.8 epochs" in training
 
     log = [json.loads(line) for line in (tmp_path / "run/metrics.json").read_text().splitlines()]
-    *_, rate = (row["lr"] for row in log if "total_loss" in row)  # of the last iteration
-    # Detectron2 logs that of the larger group.
+    *_, rate = (row["lr"] for row in log if "total_loss" in row)  # the rate in the last iteration
+    # Detectron2 logs the rate of the largest group.
     assert f"{rate:.3g}" == cell(before, "Learning rates", "backbone", "last rate")
     base = load_config(args.config_file, args.opts).SOLVER.BASE_LR
     assert cell(before, "Learning rates", "backbone", "base rate") == f"{base:.3g}"
@@ -69,7 +69,7 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
     assert found == f"{tmp_path}/run/model_final.pth"
 
 
-def test_what_would_stop_a_run(tiny_data, make_args, tmp_path):
+def test_faults_that_would_stop_a_run(tiny_data, make_args, tmp_path):
     (fault,) = check(make_args("MODEL.WEIGHTS", "nowhere.pth")).faults
     assert fault.startswith("The weights nowhere.pth do not exist")
     (tmp_path / "run").mkdir()
@@ -78,7 +78,7 @@ def test_what_would_stop_a_run(tiny_data, make_args, tmp_path):
     (fault,) = check(make_args(), resume=True).faults
     assert fault.startswith("--resume found no checkpoint in OUTPUT_DIR=")
 
-    image = Path(DatasetCatalog.get("tiny_train")[-1]["file_name"])  # all are checked
+    image = Path(DatasetCatalog.get("tiny_train")[-1]["file_name"])  # all images are checked
     os.rename(image, tmp_path / image.name)
     try:
         (fault,) = check(make_args("OUTPUT_DIR", tmp_path / "new")).faults
@@ -93,7 +93,7 @@ def test_the_number_of_gpus_divides_the_batch(tiny_data, make_args):
         call("check", ["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
 
 
-def test_the_long_run_without_data(capsys, monkeypatch):
+def test_the_long_schedule_without_data(capsys, monkeypatch):
     monkeypatch.setenv("DETECTRON2_DATASETS", "nowhere")
     config = CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"
     assert call("check", ["--config-file", str(config), "--num-gpus", "8"]) == 1

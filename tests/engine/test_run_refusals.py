@@ -1,4 +1,4 @@
-"""What a run cannot do is one line that names the key, before anything is read or written."""
+"""A run that cannot work gives one line that names the key, before it reads or writes anything."""
 
 import functools
 import math
@@ -9,6 +9,7 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 
+from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import complete_config, load_config, setup
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
@@ -56,7 +57,7 @@ RISING = "a tuple of rising iterations"
         ("SEED", 10**30, "at most 2147483647"),
     ],
 )
-def test_values_that_nothing_can_be_done_with(key, value, fault):
+def test_unusable_values(key, value, fault):
     cfg = load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()"])
     *sections, name = key.split(".")
     functools.reduce(CfgNode.get, sections, cfg)[name] = value
@@ -72,7 +73,7 @@ MEANS = "MODEL.PIXEL_MEAN [1.0,1.0,1.0,1.0]"
 COSINE, ADAMW = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR", "SOLVER.OPTIMIZER AdamW"
 BEST, STEPS = "TEST.BEST_CHECKPOINT", "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR SOLVER.STEPS"
 TEST, TRAIN = "DATASETS.TEST", "DATASETS.TRAIN"
-REFUSED = [  # config, flags and keys, parts of the message
+REFUSED = [  # config; flags and keys; parts of the message
     # unknown keys and wrong values
     (P, "MODEL.OCR.CHANELS 64", "MODEL.OCR.CHANELS ... Did you mean MODEL.OCR.CHANNELS?"),
     (P, "MODEL.OCR.CHANNELS many", "MODEL.OCR.CHANNELS is many; it is of ... int"),
@@ -170,7 +171,7 @@ REFUSED = [  # config, flags and keys, parts of the message
 
 
 @pytest.mark.parametrize("config, words, fault", REFUSED, ids=lambda value: str(value)[-45:])
-def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, config, words, fault):
+def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words, fault):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "file").touch()
@@ -181,7 +182,7 @@ def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, confi
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
     args.opts += opts
     with pytest.raises((ValueError, FileNotFoundError)) as error:
-        setup(args)
+        run_here(args)
     rest = str(error.value)
     for part in fault.split(" ... "):
         assert part in rest, error.value
@@ -190,19 +191,19 @@ def test_what_a_run_cannot_do(tiny_data, make_args, tmp_path, monkeypatch, confi
     assert not (tmp_path / "file").stat().st_size
 
 
-def test_a_pools_worker_starts_no_processes(tiny_data, make_args, monkeypatch):
+def test_a_worker_of_a_pool_cannot_start_processes(tiny_data, make_args, monkeypatch):
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
     with pytest.raises(ValueError, match="NUM_WORKERS is 3, .* worker of a pool.* Set it to 0"):
         setup(make_args("DATALOADER.NUM_WORKERS", "3"))
 
 
-def test_the_head_alone_makes_the_plain_baseline(caplog):
+def test_changing_only_the_head_gives_the_plain_baseline(caplog):
     opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
     complete_config(load_config(str(OCR_CONFIG), ["DATASETS.TEST", "()", *opts]))
     assert "MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS: set, but SemSegFPNHead" in caplog.text
 
 
-def test_a_file_lies_over_those_that_it_includes(tmp_path):
+def test_a_file_overrides_the_files_it_includes(tmp_path):
     (tmp_path / "a.yaml").write_text("SOLVER: {BASE_LR: 1, GAMMA: 0.5, MOMENTUM: 0.5}\n")
     (tmp_path / "b.yaml").write_text("SOLVER: {GAMMA: 0.25}\nINPUT: {CROP: {SIZE: [8, 8]}}\n")
     (tmp_path / "c.yaml").write_text("_BASE_: [a.yaml, b.yaml]\nINPUT: {CROP: {ENABLED: true}}\n")
@@ -237,8 +238,8 @@ def test_a_file_lies_over_those_that_it_includes(tmp_path):
     ],
     ids=lambda text: text[:20].encode("unicode_escape").decode(),
 )
-def test_what_a_file_cannot_say(tmp_path, monkeypatch, content, fault):
-    """It runs no code, either."""
+def test_refused_config_files(tmp_path, monkeypatch, content, fault):
+    """Such a file runs no code, either."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.yaml").write_text("- a\n")
     (tmp_path / "c.yaml").write_text(content)

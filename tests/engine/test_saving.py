@@ -20,7 +20,7 @@ from torch import nn
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.cli.train import run_here
 from ocr_panoptic.engine import Trainer, hooks, setup
-from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, Stopping
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.setup import locked_folder, sole_run
 from ocr_panoptic.engine.trained_model import build_trained_model
@@ -39,9 +39,9 @@ def names(folder: Path) -> set[str]:
 
 
 def test_a_full_disk_and_killed_writers(checkpointer, tmp_path, monkeypatch):
-    """A limit of the size of files is its like that needs no disk."""
+    """A limit on the size of files acts like a full disk."""
     steps, fsync, replace = [], os.fsync, os.replace
-    with monkeypatch.context() as patch:  # a name changes when the disk has the content
+    with monkeypatch.context() as patch:  # the file gets its name when the disk has the content
         patch.setattr(os, "fsync", lambda file: steps.append("disk") or fsync(file))
         named = lambda old, new: steps.append(Path(new).name) or replace(old, new)  # noqa: E731
         patch.setattr(os, "replace", named)
@@ -65,7 +65,7 @@ def test_a_full_disk_and_killed_writers(checkpointer, tmp_path, monkeypatch):
 
 
 LAST, TAG = "model_0000003.pth", "last_checkpoint"
-DAMAGES = [  # file, new content (None: removed), checkpoint found
+DAMAGES = [  # file; new content (None: removed); checkpoint found
     *((LAST, b"", 2), (LAST, "half", 2), (LAST, None, 2)),
     *((TAG, None, 3), (TAG, b"", 3), (TAG, b"../elsewhere/model_final.pth", 3)),
 ]
@@ -73,7 +73,7 @@ DAMAGES = [  # file, new content (None: removed), checkpoint found
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file, content, expected", DAMAGES)
-def test_the_newest_whole_one_is_resumed_from(
+def test_the_newest_whole_checkpoint_is_resumed(
     checkpointer, tmp_path, caplog, file, content, expected
 ):
     for number in (1, 2, 3):
@@ -93,8 +93,8 @@ def test_the_newest_whole_one_is_resumed_from(
 
 
 @pytest.mark.slow
-def test_old_ones_are_pruned(tiny_data, short_args, tmp_path):
-    """SOLVER.CHECKPOINTS_TO_KEEP; those that a run before it has left count, too."""
+def test_old_checkpoints_are_removed(tiny_data, short_args, tmp_path):
+    """SOLVER.CHECKPOINTS_TO_KEEP also counts checkpoints that an earlier run has left."""
     opts = ["SOLVER.CHECKPOINTS_TO_KEEP", 2, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
 
     def kept() -> list[str]:
@@ -127,7 +127,7 @@ clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     "minutes, period, saved",
     [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9]), (0.5, 0, list(range(10)))],
 )
-def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved):
+def test_checkpoints_by_time(tmp_path, monkeypatch, minutes, period, saved):
     """A checkpoint is saved if the last is older than SOLVER.CHECKPOINT_MINUTES."""
     monkeypatch.setattr(hooks, "time", clock)
     trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
@@ -139,8 +139,8 @@ def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period
     assert names(tmp_path) == expected
 
 
-def test_a_folder_that_is_another_one_ends_the_training(checkpointer, tmp_path):
-    """Not made anew: log and metrics would be lost with the first."""
+def test_a_replaced_folder_ends_the_training(checkpointer, tmp_path):
+    """A new folder would lack the log and metrics of the first folder."""
     solver = {"CHECKPOINT_PERIOD": 1, "CHECKPOINT_MINUTES": 0, "CHECKPOINTS_TO_KEEP": 0}
     cfg = CfgNode({"SOLVER": solver, "TEST": {"EVAL_PERIOD": 0}})
     checkpoints = Checkpoints(checkpointer, cfg, checkpointer.model)
@@ -155,7 +155,7 @@ def test_a_folder_that_is_another_one_ends_the_training(checkpointer, tmp_path):
 
 
 def test_the_best_model(checkpointer, tmp_path, caplog):
-    """TEST.BEST_CHECKPOINT chooses; a resumed run knows how good the best was."""
+    """TEST.BEST_CHECKPOINT chooses it; a resumed run knows the best value so far."""
     best = BestModel(checkpointer, "panoptic_seg/PQ")
 
     def kept(*values: float) -> int:
@@ -180,7 +180,7 @@ def test_the_best_model(checkpointer, tmp_path, caplog):
 
 
 class Breaks(HookBase):
-    """Ends the run within the evaluation after iteration 2."""
+    """A hook that ends the run during the evaluation after iteration 2."""
 
     def after_step(self):
         if self.trainer.iter == 1:
@@ -188,7 +188,7 @@ class Breaks(HookBase):
 
 
 @pytest.mark.slow
-def test_a_missed_evaluation_is_made_up_for(tiny_data, short_args, tmp_path, monkeypatch):
+def test_a_missed_evaluation_is_repeated(tiny_data, short_args, tmp_path, monkeypatch):
     evaluated = []
     monkeypatch.setattr(Trainer, "test", lambda *_, **__: evaluated.append(1) or {})
     opts = ["SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
@@ -222,8 +222,11 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, short_args, tmp_path):
 
 @pytest.mark.slow
 def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path):
-    """Sent to all processes of the run, the loader's among them, as a terminal does. Meanwhile a
-    second run into the same folder stops."""
+    """
+    The signal reaches all processes of the run, also the loader's, as from a terminal.
+
+    Meanwhile a second run in the same folder stops.
+    """
     long = ("SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000)
     args = short_args(*long, "DATALOADER.NUM_WORKERS", 1)
     words = [sys.executable, ROOT / "train_net.py", "--config-file", args.config_file, *args.opts]
@@ -232,7 +235,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
-    with pytest.raises(ValueError, match="is that of another training"):
+    with pytest.raises(ValueError, match="belongs to another training"):
         locked_folder(str(tmp_path / "run")).__enter__()
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(timeout=300) == 128 + signal.SIGINT
@@ -240,7 +243,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, short_args, tmp_path
     assert torch.load(checkpoint, weights_only=True)["iteration"] + 1 >= 20
     log = (tmp_path / "run/log.txt").read_text()
     assert "Stopped by signal 2" in log and "Traceback" not in log
-    with locked_folder(str(tmp_path / "run")):  # it is free again
+    with locked_folder(str(tmp_path / "run")):  # the folder is free again
         setup(short_args(flags=("--overwrite",)))
 
 
@@ -249,28 +252,28 @@ def test_a_second_run_of_a_process_does_not_disturb_the_first(tiny_data, short_a
     with sole_run(), pytest.raises(ValueError, match="or evaluates in another thread"):
         run_here(short_args())
     assert torch.equal(torch.get_rng_state(), state) and not (tmp_path / "run/log.txt").exists()
-    with sole_run():  # it is free again
+    with sole_run():  # the process is free again
         pass
 
 
 def test_a_signal_during_an_evaluation_ends_it():
-    """The checkpoint was saved before it."""
-    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    """A checkpoint was saved before the evaluation."""
+    stopping, before = StopOnSignal(), signal.getsignal(signal.SIGINT)
     with stopping.listening():
         with pytest.raises(SystemExit) as end, stopping.at_once():
             signal.raise_signal(signal.SIGTERM)
         assert end.value.code == 143 and stopping.agreed_signal() == 0
-        for _ in range(2):  # sent to the group, and passed on by torchrun
+        for _ in range(2):  # torchrun repeats the signal to the group
             signal.raise_signal(signal.SIGINT)
         assert stopping.agreed_signal() == signal.SIGINT
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_training_in_a_thread():
-    """Only the main thread can listen."""
+    """Only the main thread can listen for signals."""
 
     def listen() -> None:
-        with Stopping().listening():
+        with StopOnSignal().listening():
             done.append(True)
 
     done = []

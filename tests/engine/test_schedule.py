@@ -1,4 +1,4 @@
-"""A schedule that follows from the data, and a training that ends when nothing gets better."""
+"""A schedule that follows from the data, and a training that ends when the metric stops rising."""
 
 import re
 
@@ -14,7 +14,7 @@ SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMult
 
 @pytest.fixture
 def resolved(tiny_data, semantic_args):
-    """Factory: a run on 8 images with batches of 2, and the text of its config.yaml."""
+    """Return a function that sets up a run on 8 images with batches of 2."""
     return lambda *opts: setup(semantic_args(*opts))
 
 
@@ -46,7 +46,7 @@ def test_epochs(resolved, caplog, max_iter, eval_period, expected):
         ("", ["SOLVER.EPOCHS", 3, "SOLVER.MAX_ITER", 12], (12, 3)),
     ],
 )
-def test_the_length_that_the_command_line_gives_counts(config, opts, expected):
+def test_the_length_on_the_command_line_counts(config, opts, expected):
     solver = load_config(config, opts).SOLVER
     found = solver.MAX_ITER, solver.EPOCHS
     assert found == expected
@@ -54,7 +54,7 @@ def test_the_length_that_the_command_line_gives_counts(config, opts, expected):
 
 @pytest.fixture
 def run(tiny_data, semantic_args, monkeypatch):
-    """Factory: a training whose evaluations give these values of the best checkpoint's metric."""
+    """Return a function that trains with given values of the best checkpoint's metric."""
 
     def make(values: list[float], *opts: object, flags: tuple[str, ...] = ()):
         found = iter(values)
@@ -67,7 +67,7 @@ def run(tiny_data, semantic_args, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
+def test_a_training_ends_when_the_metric_stops_rising(run, tmp_path, caplog):
     assert run([1, 3, 2, 3], "TEST.PATIENCE", 2) == {"sem_seg": {"mIoU": 3}}
     message = r"sem_seg/mIoU has not risen in 2 evaluations, .*model_best.pth .* 3, of iteration 4"
     assert re.search(message, caplog.text)
@@ -76,13 +76,13 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
     # A resumed run restores its patience, so this run ends again at once.
     assert run([2], "TEST.PATIENCE", 2, flags=("--resume",)) == {"sem_seg": {"mIoU": 2}}
     assert [path.name for path in sorted((tmp_path / "run").glob("*.pth"))] == names
-    # It may be told to be more patient.
+    # A higher TEST.PATIENCE lets it go on.
     # The interrupted evaluation is repeated first.
     assert run([2, 2.5], "TEST.PATIENCE", 3, flags=("--resume",)) == {"sem_seg": {"mIoU": 2.5}}
     assert (tmp_path / "run/model_0000009.pth").exists()
 
 
 @pytest.mark.slow
-def test_a_training_that_gets_better_ends_as_planned(run, tmp_path):
+def test_a_training_with_a_rising_metric_ends_as_planned(run, tmp_path):
     run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
     assert (tmp_path / "run/model_final.pth").exists()

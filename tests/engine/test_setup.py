@@ -1,4 +1,4 @@
-"""Mistakes of a user that are told before training starts."""
+"""A user's mistakes are reported before the training starts."""
 
 import contextlib
 import shutil
@@ -12,10 +12,12 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
-from ocr_panoptic.engine.complete_config import check_solver, scaled_to_processes
+from ocr_panoptic.engine.run_check import check_solver
 from ocr_panoptic.engine.run_info import portable
+from ocr_panoptic.engine.training import scaled_to_processes
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
+from train_net import main as run_here
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
@@ -27,7 +29,7 @@ def complete(*opts: str, config=OCR_CONFIG, training: bool = True) -> CfgNode:
 
 
 @pytest.mark.slow
-def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
+def test_faults_are_reported_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
     """All faults are reported: missing folders, and splits that no file describes."""
     shutil.copytree(tiny_data / "tiny", tmp_path / "mine")
     for path in list((tmp_path / "mine/raw").glob("*/images/*_00001.jpg")):
@@ -36,11 +38,11 @@ def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, mon
     data = ["DATASETS.FILES", f"('{tmp_path}/mine/tiny.yaml',)"]
     args = make_args(*data, "OUTPUT_DIR", str(tmp_path / "run"))
     with pytest.raises(DataFaults, match="2 faults in the data") as error:
-        setup(args)
+        run_here(args)
     assert ["train_00001" in error.value.faults[0], "val_00001" in error.value.faults[1]] == [1, 1]
     shutil.rmtree(tmp_path / "mine/raw/val/images")
     with pytest.raises(FileNotFoundError, match="mine/raw/val/images: folder of images not found"):
-        setup(args)
+        run_here(args)
     (tmp_path / "city.yaml").write_text(
         "name: city\npanoptic:\n  other: {images: a, annotations: a.json, segments: b}\n"
     )
@@ -48,11 +50,11 @@ def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, mon
         words = ["--config-file", str(OCR_CONFIG), "--data", str(tmp_path / "city.yaml"), *flags]
         words += ["OUTPUT_DIR", str(tmp_path / "run")]
         with pytest.raises(ValueError, match=rf"city.yaml: describes no split called {split}, and"):
-            setup(argument_parser().parse_args(words))
+            run_here(argument_parser().parse_args(words))
 
 
 def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkeypatch):
-    """Read once more from the config that the run leaves, without --data and from elsewhere."""
+    """The run's config works without --data, also from another folder."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "nowhere"))
     monkeypatch.chdir(tiny_data)
     flags = ["--config-file", str(OCR_CONFIG), "--data", "tiny/tiny.yaml"]
@@ -89,14 +91,14 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
     opts = ["DATASETS.FILES", f"('{tmp_path}/thin.yaml',)", "DATASETS.TRAIN", "('thin_train',)"]
     opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
     with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
-        setup(semantic_args(*opts))
+        run_here(semantic_args(*opts))
 
 
 @pytest.mark.slow
-def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
-    """A config.yaml written without GPU works on a machine with two, and vice versa."""
+def test_config_of_a_run_works_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
+    """A config.yaml written without a GPU works on a machine with two GPUs, and vice versa."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
-    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
+    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # it would ask the GPU
     saved = tmp_path / "config.yaml"
     for here, there in ((0, 2), (2, 0)):
         use_gpus(monkeypatch, here)
@@ -105,7 +107,7 @@ def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_pat
         assert found(here) == (cfg.MODEL.DEVICE, cfg.MODEL.OCR.NORM)
         use_gpus(monkeypatch, there)
         read = load_config(str(saved), [])
-        assert read.MODEL.ROI_HEADS.NUM_CLASSES == 4  # the data's, written out
+        assert read.MODEL.ROI_HEADS.NUM_CLASSES == 4  # the data's number is in the file
         complete_config(read)
         assert found(there) == (read.MODEL.DEVICE, read.MODEL.OCR.NORM)
     saved.write_text(setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))[1])
@@ -135,7 +137,7 @@ def use_gpus(monkeypatch, count: int) -> None:
 
 @pytest.mark.parametrize("head, found, of_coco", [("ROI_HEADS", 4, 80), ("SEM_SEG_HEAD", 6, 54)])
 def test_class_counts_come_from_the_data(tiny_data, head, found, of_coco):
-    """In an evaluation the training's data do not matter; COCO's counts need no files."""
+    """In an evaluation, the training's data do not matter; COCO's counts need no files."""
     assert found == complete().MODEL[head].NUM_CLASSES
     assert found == complete(f"MODEL.{head}.NUM_CLASSES", str(found)).MODEL[head].NUM_CLASSES
     opts = ["DATASETS.TRAIN", "('moved_away',)", "INPUT.MASK_FORMAT", "polygon"]
@@ -169,8 +171,8 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
     "reference, batch, steps, fault",
     [
         (0, 1, 1, "ACCUMULATION_STEPS"),
-        (1, 1, 1, ""),  # scaled to 2 images
-        (4, 4, 2, "ACCUMULATION_STEPS"),  # scaled to 2 images, which would leave parts empty
+        (1, 1, 1, ""),  # the batch is scaled to 2 images
+        (4, 4, 2, "ACCUMULATION_STEPS"),  # 2 images would leave parts empty
         (3, 8, 1, "IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"),
     ],
 )

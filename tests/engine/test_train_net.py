@@ -1,20 +1,21 @@
-"""train_net.py on tiny data: training, evaluation, several processes, equal runs of a seed."""
+"""train_net.py on tiny data: training, evaluation, several processes, equal runs for a seed."""
 
 import csv
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed.run
 from panopticapi.evaluation import pq_compute
-from PIL import Image
 from torch import nn
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import ocr_panoptic
+from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
@@ -23,14 +24,14 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic
 from support.interrupted_runs import assert_same, run, saved
 from support.published_networks import Weights, mmseg_hrnet
 from support.scripts import load_script
-from support.tiny_runs import CONFIGS, OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import argument_parser, main
 
 pytestmark = pytest.mark.slow
 
 
 def training_log(folder: Path) -> dict:
-    """All scalars that a run has written to its metrics.json."""
+    """Return all scalars in a run's metrics.json."""
     lines = (folder / "metrics.json").read_text().splitlines()
     return {name: value for line in lines for name, value in json.loads(line).items()}
 
@@ -41,7 +42,7 @@ def evaluation(folder: Path) -> dict:
 
 
 def same(a: dict, b: dict) -> None:
-    """Return whether metrics are equal up to float noise, with null at the same places."""
+    """Check that metrics are equal up to rounding, with null in the same places."""
     assert a.keys() == b.keys()
     for task in a.keys() - {"run"}:
         assert a[task].keys() == b[task].keys()
@@ -49,7 +50,7 @@ def same(a: dict, b: dict) -> None:
             assert value == (None if b[task][name] is None else pytest.approx(b[task][name])), name
 
 
-def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
+def test_a_run_and_its_files(trained, make_args, tmp_path):
     trained()
     run = tmp_path / "run"
     log = training_log(run)
@@ -71,10 +72,10 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
     assert float(rows["sky"]["PQ"]) == metrics["panoptic_seg"]["PQ-sky"]
     assert not (run / "inference/tiny_val/panoptic_predictions.json").exists()
 
-    # The saved weights give the same metrics again, and only strangers to them do not load.
+    # The saved weights give the same metrics again; only weights of other settings do not load.
     weights = str(run / "model_final.pth")
     other = str(run / "again")
-    # What only training needs does not matter.
+    # Settings that only a training needs do not matter.
     training = ["DATASETS.TRAIN", "('moved_away',)", "SOLVER.AMP.ENABLED", True]
     training += ["SOLVER.ACCUMULATION_STEPS", 3]
     opts = ["MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training]
@@ -89,8 +90,8 @@ def test_a_run_and_what_it_leaves(trained, make_args, tmp_path):
         main(make_args(*other, flags=("--eval-only",)))
 
 
-def test_what_a_result_says_about_its_run():
-    """The hash covers the settings, not the folder; the device is named."""
+def test_facts_about_a_run_in_its_results():
+    """The hash covers the settings, but not the folder; the device is named."""
 
     model = nn.Linear(2, 1)
 
@@ -129,12 +130,16 @@ def test_predictions_are_saved_on_request(trained, tiny_data, make_args, tmp_pat
     assert ours == pytest.approx(100 * result["All"]["pq"], abs=1e-9)
 
 
+def train(words: list[str]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert not call("train", words)
+
+
 def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
-    """Forks lack the threads that Detectron2's evaluation in C++ waits for."""
-    command = ["--standalone", f"--nproc-per-node={processes}", str(ROOT / "train_net.py"), *words]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        torch.distributed.run.main([*command, "OUTPUT_DIR", str(folder)])  # raises on a failure
+    """Train under the agent of torchrun, with copies of this process."""
+    options = {"start_method": "fork", "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    config = LaunchConfig(1, 1, processes, run_id="tests", **options)
+    elastic_launch(config, train)([*words, "OUTPUT_DIR", str(folder)])  # raises on a failure
     return 0
 
 
@@ -142,7 +147,7 @@ def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
     "start, opts, config", [(torchrun, [], OCR_CONFIG), (run, TINY_SEMANTIC, SEMANTIC_CONFIG)]
 )
 def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
-    """Two processes of torchrun train together and evaluate like a single process."""
+    """Two processes of torchrun train together, and evaluate like a single process."""
     args = make_args(*opts, config=config)
     folder = tmp_path / "run"
     assert start(["--config-file", args.config_file, *args.opts], folder, processes=2) == 0
@@ -153,30 +158,10 @@ def test_two_cpu_processes(tiny_data, make_args, tmp_path, start, opts, config):
     same(two, one)
 
 
-@pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda path: path.stem)
-def test_mixed_precision_on_a_cpu(tiny_data, make_args, tmp_path, config):
-    """bfloat16 changes the semantic losses, but little, and the saved weights are float32."""
-    args, logs = TINY_SEMANTIC if config == SEMANTIC_CONFIG else [], {}
-    for amp in (False, True):
-        output = tmp_path / f"amp_{amp}"
-        opts = [*args, "SOLVER.AMP.ENABLED", amp, "OUTPUT_DIR", output, "SOLVER.MAX_ITER", 1]
-        opts += ["DATASETS.TEST", "()"]
-        main(make_args(*opts, config=config))
-        logs[amp] = {k: v for k, v in training_log(output).items() if "loss" in k}
-    # Sampling of boxes depends on the last bits, and so do their losses.
-    semantic = [name for name in logs[True] if "sem_seg" in name]
-    assert len(semantic) == 2 and np.isfinite(list(logs[True].values())).all()
-    for name in semantic:
-        assert logs[True][name] == pytest.approx(logs[False][name], rel=0.05)
-        assert logs[True][name] != logs[False][name]
-    weights = torch.load(tmp_path / "amp_True/model_final.pth", weights_only=True)["model"]
-    assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("before, after", [(True, True), (False, True), (True, False)])
 def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after):
-    """Trains and evaluates; the loss scale is resumed, and a run may change its mind."""
+    """The loss scale is resumed, and a resumed run may change its precision."""
     main(make_args("MODEL.DEVICE", "cuda", "SOLVER.AMP.ENABLED", before))
     weights = tmp_path / "run/model_final.pth"
     scaler = torch.load(weights, weights_only=True)["trainer"]["_trainer"].get("grad_scaler")
@@ -193,7 +178,7 @@ def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after)
 
 
 def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
-    """The tiny data set with its truth reduced: only stuff, or only void in all but one image."""
+    """Write the tiny data set with less truth: only stuff, or only void in all but one image."""
     splits = {}
     for split in ("train", "val"):
         raw = tiny_root / "tiny/raw" / split
@@ -217,16 +202,14 @@ def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
 
 
 @pytest.mark.parametrize("keep", ["stuff", "one image"])
-def test_images_without_things_or_with_nothing_but_void(
-    tiny_root, make_args, tmp_path, monkeypatch, keep
-):
+def test_images_without_things_or_with_only_void(tiny_root, make_args, tmp_path, monkeypatch, keep):
     spoiled(tiny_root, tmp_path, keep)
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
     main(make_args())
     metrics = evaluation(tmp_path / "run")
     assert metrics["panoptic_seg"]["PQ_st"] is not None
     if keep == "stuff":
-        assert metrics["bbox"]["AP"] is None  # no truth, no AP
+        assert metrics["bbox"]["AP"] is None  # without truth there is no AP
     cfg = load_config(str(tmp_path / "run/config.yaml"), [])
     complete_config(cfg)
     trained_on = len(Trainer.build_test_loader(cfg, "tiny_train").dataset)
@@ -235,7 +218,7 @@ def test_images_without_things_or_with_nothing_but_void(
 
 @pytest.mark.parametrize("scheme", ["OCR", "none"])
 def test_a_semantic_run(trained, tmp_path, scheme):
-    """Another config is the only difference."""
+    """The semantic run differs only in its config."""
     trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
     folder = tmp_path / "run"
     assert {"loss_sem_seg", "loss_sem_seg_coarse"} <= training_log(folder).keys()
@@ -262,75 +245,43 @@ def test_a_run_of_segfix(data, tiny_data, tmp_path):
     assert (tmp_path / "model_best.pth").exists()
 
 
-def test_a_published_data_set(tmp_path, monkeypatch, semantic_args):
-    """Cityscapes' own files: raw label ids in, its classes out."""
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    rng = np.random.default_rng(0)
-    for split, city in (("train", "aachen"), ("train", "bochum"), ("val", "munster")):
-        for kind, name in (("leftImg8bit", "leftImg8bit"), ("gtFine", "gtFine_labelIds")):
-            folder = tmp_path / "cityscapes" / kind / split / city
-            folder.mkdir(parents=True)
-            size = (64, 128, 3) if kind == "leftImg8bit" else (64, 128)
-            values = rng.integers(0, 34, size, np.uint8)  # all ids, also ignored ids
-            Image.fromarray(values).save(folder / f"{city}_000000_000019_{name}.png")
-    data = ["DATASETS.TRAIN", "('cityscapes_fine_train_sem',)"]
-    data += ["DATASETS.TEST", "('cityscapes_fine_val_sem',)", "TEST.SAVE_PREDICTIONS", True]
-    main(semantic_args(*data))
-    results = tmp_path / "run/inference/cityscapes_fine_val_sem"
-    metrics = json.loads((results / "metrics.json").read_text())["sem_seg"]
-    assert len([name for name in metrics if name.startswith("IoU-")]) >= 19
-    assert {"IoU-road", "IoU-traffic light", "IoU-bicycle"} <= set(metrics)
-    (prediction,) = (results / "sem_seg_predictions").glob("munster_000000_000019_*.png")
-    ids = {7, 8, 11, 12, 13, 17, *range(19, 29), 31, 32, 33}
-    assert set(np.unique(np.asarray(Image.open(prediction)))) <= ids
-
-
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
-NETWORK = [  # differs from TINY_SEMANTIC
+NETWORK = [  # differences from TINY_SEMANTIC
     *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
     *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
 ]
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
-@pytest.mark.slow
-def test_evaluation_and_training_go_on_from_it(tiny_data, make_args, tmp_path):
-    """For the nine classes of the tiny data."""
+def test_converted_weights_are_trained_and_evaluated(tiny_data, make_args, tmp_path):
+    """The tiny data have nine classes."""
     weights, converted = Weights(), tmp_path / "converted.pth"
     with torch.no_grad():
-        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 18, 9, small=True)
+        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 9)
     torch.save({"meta": {}, "state_dict": weights.tensors}, tmp_path / "published.pth")
     words = ["--from", "mmseg", str(tmp_path / "published.pth"), str(converted)]
     words += ["--config-file", str(RECIPE), "--opts", *CLASSES]
     load_script("tools/convert_checkpoint.py").main(words)
     config = converted.with_suffix(".yaml")
     opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
-    main(make_args(*opts, config=config, flags=("--eval-only",)))
-    metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
-    assert metrics["sem_seg"]["mIoU"] is not None
-    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, config=config))
+    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, "DATASETS.TEST", "()", config=config))
     trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
     started = torch.load(converted, weights_only=True)["model"]
     name = "sem_seg_head.context.g.weight"
-    assert torch.equal(trained[name], started[name])  # with a rate of 0: started from it
-    # What it was converted for stays with the weights that were trained from it.
+    assert torch.equal(trained[name], started[name])  # a rate of 0 leaves the first weights
+    # The record of the conversion stays with the weights trained from it.
     opts[-1] = tmp_path / "run/model_final.pth"
     main(make_args(*opts, config=config, flags=("--eval-only",)))
+    assert evaluation(tmp_path / "run")["sem_seg"]["mIoU"] is not None
     with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
-
-
-@pytest.fixture(autouse=True)
-def nondeterministic_again():
-    yield
-    torch.use_deterministic_algorithms(False)
 
 
 def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
-    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
+    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # it would ask the GPU
     box, mask = (f"MODEL.ROI_{head}_HEAD.POOLER_SAMPLING_RATIO" for head in ("BOX", "MASK"))
     opts, flags = ["MODEL.DEVICE", "cuda"], ("--deterministic",)
     with pytest.raises(ValueError, match=f"on a GPU .* Set {box} 2 {mask} 2,"):
@@ -344,8 +295,11 @@ def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypa
 
 
 def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):
-    """Random crops and flips, dropout, two worker processes; compared to the last bit. Panoptic
-    runs are compared in tests/cli/test_functions.py."""
+    """
+    Runs with random crops, flips, dropout and two workers are equal to the last bit.
+
+    tests/cli/test_functions.py compares panoptic runs.
+    """
     runs = []
     for name, seed in (("a", 3), ("b", 3), ("another seed", 4)):
         opts = ["OUTPUT_DIR", tmp_path / name, "SEED", seed, "DATALOADER.NUM_WORKERS", 2]
@@ -365,7 +319,7 @@ PPM = (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM")
 @pytest.mark.parametrize(
     "config, opts, expected",
     [(OCR_CONFIG, (), PANOPTIC), (SEMANTIC_CONFIG, PPM, SEMANTIC)],
-    ids=["panoptic", "semantic"],  # folders of their own, as Detectron2 keeps log files open
+    ids=["panoptic", "semantic"],  # separate folders, because Detectron2 keeps log files open
 )
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
     """Loading only backbone weights gives the longest table."""

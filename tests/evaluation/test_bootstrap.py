@@ -1,4 +1,4 @@
-"""Bootstrap intervals, against a plain resampling of images."""
+"""Bootstrap intervals, compared with a plain resampling of images."""
 
 import numpy as np
 import pytest
@@ -9,10 +9,10 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.sem_seg_evaluator import counts_of_classes
 
 
-def test_metrics_are_those_of_the_evaluators():
+def test_metrics_equal_the_evaluators():
     rng = np.random.default_rng(0)
     confusion = rng.integers(0, 50, (6, 6)) * (rng.random((6, 6)) < 0.6)
-    confusion[4] = 0  # a class that is predicted alone
+    confusion[4] = 0  # a class that is only predicted
     confusion[5] = confusion[:, 5] = 0
     expected = semantic_scores(confusion, "abcdef")["mIoU"] / 100
     assert mean_iou(counts_of_classes(confusion)) == pytest.approx(expected, rel=1e-12)
@@ -36,13 +36,13 @@ def test_interval_of_a_resampling_image_by_image():
         values.append(semantic_scores(drawn, "abc")["mIoU"] / 100)
     expected = np.quantile(values, [0.025, 0.975])
     assert found == pytest.approx(expected, abs=0.01)
-    assert expected[1] - expected[0] > 0.05  # so the tolerance says something
-    assert found == bootstrap_interval(  # seeded
+    assert expected[1] - expected[0] > 0.05  # otherwise the tolerance would prove nothing
+    assert found == bootstrap_interval(  # the draws are seeded
         np.stack([counts_of_classes(m) for m in matrices]), mean_iou
     )
 
 
-def test_images_that_are_alike_leave_no_doubt_and_none_leave_nan():
+def test_equal_images_give_an_empty_interval_and_no_image_gives_nan():
     counts = np.tile([[3, 4, 5], [2, 3, 2]], (7, 1, 1))
     low, high = bootstrap_interval(counts, mean_iou)
     assert low == pytest.approx(high) == pytest.approx((3 / 6 + 2 / 3) / 2)

@@ -1,4 +1,4 @@
-"""Boundary regions and the counts in them, against every pair of pixels."""
+"""Boundary regions and the counts in them, compared with every pair of pixels."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ K = 4
 
 
 def blobs(seed: int, size: tuple[int, int], labels=(0, 1, 2, 3)) -> np.ndarray:
-    """Rectangles over rectangles, some one pixel wide: uint8 [H, W]."""
+    """Return rectangles over rectangles, some one pixel wide, uint8 [H, W]."""
     rng = np.random.default_rng(seed)
     image = np.full(size, labels[0], dtype=np.uint8)
     for _ in range(12):
@@ -33,7 +33,7 @@ def samples(size=(19, 26)):
 
 
 def brute_force(labels: np.ndarray, distance: int, border: bool) -> np.ndarray:
-    """Look at the square around every pixel; beyond the border lies another label, or nothing."""
+    """Search the square around every pixel; beyond the border lies another label, or nothing."""
     found = np.zeros(labels.shape, bool)
     padded = np.pad(labels, distance, constant_values=-1)
     for y, x in np.ndindex(labels.shape):
@@ -54,7 +54,7 @@ def counts(truth: np.ndarray, prediction: np.ndarray) -> SemSegCounts:
 @pytest.mark.parametrize("size", ((13, 17), (1, 17), (13, 1), (1, 1)))
 @pytest.mark.parametrize("distances", ((1,), (2,), (40,), (5, 1, 3, 9, 5)))
 def test_regions(distances, size):
-    labels = blobs(distances[0], size).astype(np.int32) * 70000  # ids of segments are large
+    labels = blobs(distances[0], size).astype(np.int32) * 70000  # segment ids are large
     found = near_other_labels(labels, distances)
     assert list(found) == sorted(set(distances))
     for distance, region in found.items():
@@ -73,14 +73,14 @@ def test_a_pixel_in_a_corner_reaches_all_around(distance):
 
 
 def test_boundary_errors():
-    """A true boundary at column 10, predicted at 12; in the last rows there is none."""
+    """The true boundary is at column 10, the predicted at column 12; the last rows have none."""
     assert BOUNDARY_WIDTH == 5
     truth, prediction = np.zeros((30, 24), dtype=np.uint8), np.zeros((30, 24), dtype=np.uint8)
     truth[:, 10:], prediction[:, 12:] = 1, 1
     prediction[20:] = 2
     found = counts(truth, prediction).boundary_errors
-    # Columns 10 and 11 of 20 rows; of the rows below, five are near the predicted boundary above
-    # them, and in them columns 5 to 14 are near the true one.
+    # Errors are columns 10 and 11 of 20 rows. In the rows below, five are near the predicted
+    # boundary above them; there, columns 5 to 14 are near the true boundary.
     expected = np.zeros((K, K), dtype=np.int64)
     expected[1, 0], expected[0, 2], expected[1, 2] = 40, 5 * 5, 5 * 5
     np.testing.assert_array_equal(found, expected)
@@ -91,13 +91,13 @@ def test_boundary_errors():
     [((480, 640), 16), ((1024, 2048), 46), ((360, 480), 12), ((20, 20), 1), ((3, 4), 1)],
 )
 def test_distance(size, expected):
-    """0.02 * 800 = 16, 0.02 * 2289.7 = 45.8, 0.02 * 600 = 12, 0.02 * 28.3 = 0.57, 0.1 -> 1."""
+    """By hand: 0.02 * 800 = 16, 0.02 * 2289.7 = 45.8, 0.02 * 600 = 12, 0.57 -> 1, 0.1 -> 1."""
     assert boundary_distance(size) == expected
 
 
 def test_boundary_counts():
-    """Mask by mask, eroded step by step, as the paper defines them."""
-    size = (60, 91)  # of distance 2
+    """The reference erodes each mask step by step, as the paper defines."""
+    size = (60, 91)  # for which the distance is 2
     assert boundary_distance(size) == 2
     for truth, prediction in samples(size):
         for k, found in enumerate(counts(truth, prediction).boundaries):

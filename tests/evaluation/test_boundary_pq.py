@@ -1,4 +1,4 @@
-"""Boundary PQ against masks that are eroded and compared pair by pair, as published."""
+"""Boundary PQ, compared with masks that are eroded and compared in pairs, as published."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from support import panoptic_samples as samples_of
 
-SIZE = (70, 119)  # of distance 3
+SIZE = (70, 119)  # for which the distance is 3
 
 
 def iou(true: np.ndarray, predicted: np.ndarray, void: np.ndarray) -> float:
@@ -19,7 +19,7 @@ def iou(true: np.ndarray, predicted: np.ndarray, void: np.ndarray) -> float:
 
 
 def reference(sample, quality: dict[int, Counter]) -> None:
-    """Adds "iou", "tp", "fp" and "fn" of each category."""
+    """Add "iou", "tp", "fp" and "fn" of each category."""
     void, matched = sample.ids == 0, set()
     predicted = {s["id"]: sample.predicted_ids == s["id"] for s in sample.predicted_segments}
     regions = {id_: mask & ~samples_of.eroded(mask, 3) for id_, mask in predicted.items()}
@@ -42,8 +42,8 @@ def reference(sample, quality: dict[int, Counter]) -> None:
             quality[other["category_id"]] += Counter(fp=1)
 
 
-def test_a_ring_is_no_disc():
-    """The IoU of the masks counts, too: here the boundary regions are the same."""
+def test_a_ring_does_not_match_a_disc():
+    """The boundary regions are equal here, but the masks' IoU also counts."""
     ids = np.zeros((60, 60), np.int32)
     ids[5:55, 5:55] = 1
     ring, segments = ids.copy(), [{"id": 1, "category_id": 1}]
@@ -69,7 +69,7 @@ def test_equals_the_definition(samples):
         reference(s, theirs)
     expected = [[found[key] for key in ("iou", "tp", "fp", "fn")] for found in theirs.values()]
     np.testing.assert_allclose(ours.statistics(), expected, rtol=1e-12)
-    # It is another measure: some segments match by their masks alone.
+    # The measure differs from PQ: some segments match only by their masks.
     assert 20 < ours.counts[:, 0].sum() < plain.counts[:, 0].sum()
 
 

@@ -1,4 +1,4 @@
-"""The expected calibration error, against bins filled pixel by pixel."""
+"""The expected calibration error, compared with bins filled pixel by pixel."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ IGNORED = 255
 
 
 def test_by_hand():
-    """Two pixels in bin 9 (0.6, 0.6667], one of them right; one in bin 15; one without a class."""
+    """Bin 9 (0.6, 0.6667] has a right and a wrong pixel, bin 15 has one; another has no class."""
     truth = np.array([[0, 1, 1, IGNORED]], dtype=np.uint8)
     prediction = np.array([[0, 0, 1, 0]])
     confidence = np.array([[0.62, 0.66, 1.0, 0.1]], dtype=np.float32)
@@ -21,7 +21,7 @@ def test_by_hand():
 
 
 def test_bins_hold_their_upper_ends():
-    ends = np.arange(16) / 15  # the lowest bin has 0 too
+    ends = np.arange(16) / 15  # the lowest bin also holds 0
     counts = count_calibration(
         np.zeros((1, 16), dtype=np.uint8), np.zeros((1, 16), dtype=int), ends[None], IGNORED
     )

@@ -1,4 +1,4 @@
-"""Results on Cityscapes against cityscapesscripts, on the files that its server would get."""
+"""Results on Cityscapes, compared with cityscapesscripts on the files for its server."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ FRAMES = ["frankfurt_000000_000294", "frankfurt_000001_000019", "munster_000173_
 
 @pytest.fixture
 def cityscapes(tmp_path, monkeypatch):
-    """Factory: register truths of raw label ids; gives inputs and cityscapesscripts' results."""
+    """Return a function that registers raw truths; it gives inputs and expected results."""
 
     def register(truths):
         inputs = samples_of.register(
@@ -30,7 +30,7 @@ def cityscapes(tmp_path, monkeypatch):
             label_map=LABEL_MAP,
             class_categories=[label.category for label in CLASSES],
         )
-        # cityscapesscripts tells images apart by the truth's name.
+        # cityscapesscripts distinguishes images by the truth's name.
         files = [tmp_path / "labels" / f"{f}_gtFine_labelIds.png" for f in FRAMES]
         for record, file in zip(inputs, files, strict=True):
             (tmp_path / "labels" / f"{file.name[:-20]}_leftImg8bit.png").rename(file)
@@ -55,7 +55,7 @@ def random_truth_and_prediction(rng, ids, size=(40, 64)):
     "ids",
     [
         list(range(34)),
-        # No sky (class and category) and no train in the truth; both are predicted.
+        # The truth has no sky (a class and a category) and no train; both are predicted.
         [i for i in range(34) if i not in (23, 31)],
         [7, 11, 26],
     ],
@@ -79,7 +79,7 @@ def test_equals_cityscapesscripts(cityscapes, tmp_path, ids):
         score = 100 * expected["classScores"][label.name]
         if label.id in ids:
             assert ours[f"IoU-{label.name}"] == pytest.approx(score)
-        else:  # cityscapesscripts counts 0, or no value where it is not predicted either
+        else:  # cityscapesscripts counts 0, or NaN if it is not predicted either
             assert np.isnan(ours[f"IoU-{label.name}"]) and not score > 0
         category = 100 * expected["categoryScores"][label.category]
         assert ours[f"IoU_category-{label.category}"] == pytest.approx(category, nan_ok=True)

@@ -1,4 +1,4 @@
-"""PQ on Cityscapes against cityscapesscripts, on the files that its server would get."""
+"""PQ on Cityscapes, compared with cityscapesscripts on the files for its server."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ NAME = "cityscapes_panoptic_val"
 
 
 def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
-    """Evaluate the JSON and PNGs in this process."""
+    """Return cityscapesscripts' results for the JSON and PNGs, computed in this process."""
     truth = root / "cityscapes/gtFine/cityscapes_panoptic_val"
     content = json.loads(truth.with_suffix(".json").read_text())
     categories = {category["id"]: category for category in content["categories"]}

@@ -1,4 +1,4 @@
-"""The streaming evaluators against Detectron2, panopticapi and pycocotools, on random data sets."""
+"""The streaming evaluators, compared with Detectron2, panopticapi and pycocotools."""
 
 import json
 import math
@@ -31,18 +31,21 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 NAME = "random_panoptic"
 CATEGORIES = samples_of.make_categories(4, 6)
-SIZE = (150, 160)  # holds instances that are small, medium and large for COCO
+SIZE = (150, 160)  # has room for COCO's small, medium and large instances
 TASKS = ("bbox", "segm")
 
 
 def load_labels(path, dtype):
-    """Detectron2's own loader fails with NumPy 2."""
+    """Replace Detectron2's own loader, which fails with NumPy 2."""
     return np.array(Image.open(path), dtype=dtype)
 
 
 def instances_of(rng: np.random.Generator, sample: samples_of.Sample) -> Instances:
-    """The predicted segments, some twice, with scores of one decimal, so that many are equal. The
-    last class of things is never predicted."""
+    """
+    Return the predicted segments, some twice, but never the last class of things.
+
+    Scores have one decimal, so that many are equal.
+    """
     masks, classes = [], []
     for segment in sample.predicted_segments:
         for _ in range(rng.integers(1, 3)):
@@ -58,8 +61,12 @@ def instances_of(rng: np.random.Generator, sample: samples_of.Sample) -> Instanc
 
 
 def make_data(folder, ids: type = int, number: int = 12) -> tuple[list, list]:
-    """Register images whose ids are integers or texts, in another order; return inputs and
-    outputs of a model that never predicts the semantic class 1."""
+    """
+    Register images and return inputs and outputs of a model.
+
+    Ids are integers or texts, in another order than the images. The model never predicts the
+    semantic class 1.
+    """
     rng = np.random.default_rng(0)
     samples = samples_of.random_samples(rng, number, CATEGORIES, SIZE)
     for sample in samples if ids is str else ():
@@ -84,7 +91,7 @@ def run(evaluator, inputs, outputs, batch=5):
     return evaluator.evaluate()
 
 
-# Ours and the one that it equals.
+# Each evaluator, and the official evaluator that it equals.
 EVALUATORS = {
     "panoptic": (lambda: PanopticEvaluator(NAME), lambda: COCOPanopticEvaluator(NAME)),
     "semantic": (
@@ -100,7 +107,7 @@ EVALUATORS = {
 
 @pytest.mark.parametrize("ids", [int, str])
 @pytest.mark.parametrize("kind", EVALUATORS)
-def test_equals_the_official_one(kind, ids, tmp_path, monkeypatch):
+def test_equals_the_official_evaluator(kind, ids, tmp_path, monkeypatch):
     """Results are equal to the last digit, with NaN in the same places."""
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 1)  # panopticapi adds up in order
     data = make_data(tmp_path, ids)
@@ -115,7 +122,7 @@ def test_equals_the_official_one(kind, ids, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVALUATORS)
-def test_outputs_stay_as_they_were_and_reset_forgets(kind, data):
+def test_outputs_stay_unchanged_and_reset_forgets_images(kind, data):
     evaluator = EVALUATORS[kind][0]()
     first = run(evaluator, *data)
     np.testing.assert_equal(run(evaluator, *data), first)
@@ -124,8 +131,8 @@ def test_outputs_stay_as_they_were_and_reset_forgets(kind, data):
 WRONG_CLASS = [{"id": 1, "category_id": 9, "isthing": True}]
 WRONG = np.zeros(SIZE, np.uint8)
 WRONG[:2, :3] = 200
-# Evaluator -> what it is given: another PNG of the truth (bytes, pixels, None for none), another
-# key of the record, or another prediction.
+# Evaluator -> its faulty input: another PNG of the truth (bytes, pixels, None for a missing file),
+# another key of the record, or another prediction.
 REFUSALS = [
     ("panoptic", b"\x89PNG", r"000010\.png"),
     ("panoptic", None, r"000010\.png"),
@@ -184,7 +191,7 @@ def all_results(inputs, outputs, folder) -> dict:
 
 
 def worker(rank: int, folder) -> None:
-    """Evaluate this rank's half of the images, as Detectron2's InferenceSampler deals them."""
+    """Evaluate this rank's half of the images, divided as by Detectron2's InferenceSampler."""
     dist.init_process_group("gloo", f"file://{folder}/init", world_size=WORLD_SIZE, rank=rank)
     inputs, outputs = make_data(folder / f"rank{rank}")
     half = len(inputs) // WORLD_SIZE
@@ -204,9 +211,9 @@ def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
     inputs, outputs = make_data(tmp_path / "one")
     one = all_results(inputs, outputs, tmp_path / "one")
     assert results["sem_seg"]["ECE"] > 0
-    for task, values in one.items():  # two partial sums of IoUs are rounded otherwise ...
+    for task, values in one.items():  # two partial sums of IoUs are rounded differently ...
         assert results[task] == pytest.approx(values, rel=1e-13, nan_ok=True)
-    # ... but as panopticapi's with two processes.
+    # ... but as panopticapi does with two processes.
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: WORLD_SIZE)
     theirs = run(COCOPanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
     assert {metric: results["panoptic_seg"][metric] for metric in theirs} == theirs
@@ -226,13 +233,13 @@ class TestPanopticEvaluator:
             assert isthing == category["isthing"]
             assert pq == pytest.approx(sq * tp / (tp + fp / 2 + fn / 2))
 
-    def test_a_thing_and_a_stuff_class_of_one_name(self, data):
+    def test_a_thing_and_a_stuff_class_with_the_same_name(self, data):
         MetadataCatalog.get(NAME).thing_classes[0] = "tree"
         MetadataCatalog.get(NAME).stuff_classes[1] = "tree"
         metrics = run(PanopticEvaluator(NAME), *data)["panoptic_seg"]
         assert metrics["isthing-tree (thing)"] == 1 and metrics["isthing-tree (stuff)"] == 0
 
-    def test_some_images_only(self, data, caplog):
+    def test_only_some_images(self, data, caplog):
         inputs, outputs = data
         run(PanopticEvaluator(NAME), inputs[:5], outputs[:5])
         assert "5 of the 12 images" in caplog.text
@@ -240,10 +247,10 @@ class TestPanopticEvaluator:
     def test_predictions_that_panopticapi_reads(self, data, tmp_path):
         inputs, outputs = data
         ids, segments_info = outputs[0]["panoptic_seg"]
-        segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # no pixel shows it
+        segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # without a pixel
         outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
         dump = PanopticDump(NAME, tmp_path / "out")
-        dump.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
+        dump.process(inputs[:3], outputs[:3])  # an interrupted run leaves no trace
         run(dump, inputs, outputs)
         metrics = run(PanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
         metadata = MetadataCatalog.get(NAME)
@@ -265,7 +272,7 @@ class TestSemSegEvaluator:
         assert labels_of_output({"sem_seg": scores}, 9, "image").tolist() == expected
 
     def test_class_that_the_truth_lacks(self):
-        """Truth 6 x class 0, 2 x class 1; prediction calls one pixel of each class 2."""
+        """The truth has 6 pixels of class 0 and 2 of class 1; two are predicted as class 2."""
         truth = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 9]], dtype=np.uint8)
         prediction = np.array([[0, 0, 0, 0, 0, 2, 1, 2, 2]])
         confusion = confusion_matrix(truth, prediction, num_classes=4, ignore_label=9)
@@ -287,7 +294,7 @@ class TestSemSegEvaluator:
         ignored = np.full((2, 2), 255, dtype=np.uint8)
         confusion = confusion_matrix(ignored, np.ones((2, 2), dtype=int), 2, 255)
         assert np.isnan([*semantic_scores(confusion, "ab").values()]).all()
-        truth = np.array([[0, 1, 2]], dtype=np.uint8)  # the ignored label is among the classes
+        truth = np.array([[0, 1, 2]], dtype=np.uint8)  # the ignored label is also a class
         confusion = confusion_matrix(truth, np.array([[0, 1, 1]]), num_classes=3, ignore_label=1)
         assert confusion.tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0]]
 
@@ -320,7 +327,7 @@ class TestBuildEvaluator:
     @pytest.mark.slow
     @pytest.mark.parametrize("key", ["json_file", "panoptic_json"])
     def test_no_instance_is_predicted(self, data, cfg, tmp_path, key):
-        """The truth is an instance JSON or panoptic PNGs."""
+        """The truth is an instance JSON, or panoptic PNGs."""
         inputs, outputs = data
         outputs = [{**output, "instances": output["instances"][:0]} for output in outputs]
         if key == "panoptic_json":
@@ -345,7 +352,7 @@ class TestBuildEvaluator:
         metadata = MetadataCatalog.get(NAME)
         inputs, outputs = data
         for evaluator_type, tasks in (("sem_seg", ["sem_seg"]), ("coco", ["bbox", "segm"])):
-            # Metadata refuses to change a value, so the data set is known by another name.
+            # Metadata refuses to change a value, so the data set gets another name.
             other = f"{NAME}_{evaluator_type}"
             values = {k: v for k, v in metadata.as_dict().items() if k != "name"}
             MetadataCatalog.get(other).set(**{**values, "evaluator_type": evaluator_type})

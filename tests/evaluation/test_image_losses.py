@@ -1,4 +1,4 @@
-"""Losses of an image to a perfect score: their kinds add up to them."""
+"""Losses of an image: the kinds add up to the distance from a perfect score."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ IGNORED = 255
 
 
 def test_panoptic_kinds_by_hand():
-    # Of category 0 one match of IoU 0.75, a miss, a false positive; of category 1 a confusion with
-    # category 2: its segment is found, as one of category 2.
+    # Category 0 has a match of IoU 0.75, a miss and a false positive. A segment of category 1 is
+    # found, but predicted as category 2.
     counts = np.array([[0.75, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
     confused = np.array([[0, 0], [0, 1], [1, 0], [0, 0]])
     losses = panoptic_losses(counts, confused)
@@ -42,7 +42,7 @@ def test_panoptic_kinds_add_up():
 
 
 def test_confusions_are_unmatched_pairs():
-    """A predicted segment that lies on void is no false positive, and so no confusion."""
+    """A predicted segment on void is not a false positive, and so not a confusion."""
     categories = [{"id": 1, "isthing": 1}, {"id": 2, "isthing": 1}]
     ids = np.array([[1, 1, 1, 0, 0, 0, 0, 0]])
     for width, expected in ((3, [(1, 2)]), (8, [])):
@@ -56,18 +56,18 @@ def test_confusions_are_unmatched_pairs():
 
 
 def test_semantic_kinds_by_hand():
-    """Truth 0 0 1 1 2 3, prediction 0 1 0 4 0 2, each a pixel."""
+    """Truth 0 0 1 1 2 3 and prediction 0 1 0 4 0 2, each number a pixel."""
     confusion = np.zeros((5, 5), dtype=np.int64)
     for true, predicted in ((0, 0), (0, 1), (1, 0), (1, 4), (2, 0), (3, 2)):
         confusion[true, predicted] += 1
     losses = semantic_losses(confusion, np.zeros_like(confusion))
     assert np.isnan([*semantic_losses(0 * confusion, 0 * confusion).values()]).all()
-    # Unions: class 0 has 4, 1 has 3, 2 has 2, 3 has 1. Right is a pixel of 0 alone.
+    # Unions: class 0 has 4 pixels, 1 has 3, 2 has 2, 3 has 1. Only a pixel of class 0 is right.
     cost = {(0, 1): 1 / 4 + 1 / 3, (1, 0): 1 / 3 + 1 / 4, (1, 4): 1 / 3}
     cost |= {(2, 0): 1 / 2 + 1 / 4, (3, 2): 1 + 1 / 2}
     expected = {
         "boundaries": 0,
-        # 0 is found elsewhere and 1 is there; no pixel of 1 is right, and there is no 4.
+        # 0 is found elsewhere and the truth has 1; no pixel of 1 is right, and the truth lacks 4.
         "confusions": cost[0, 1] + cost[1, 4],
         "false positives": 0,
         "misses": cost[1, 0] + cost[2, 0] + cost[3, 2],
@@ -78,7 +78,7 @@ def test_semantic_kinds_by_hand():
         confusion, np.eye(5, dtype=np.int64)[[4, 4, 0, 4, 4]] * [1, 0, 0, 0, 0]
     )
     assert losses["boundaries"] == pytest.approx(100 * (1 / 2 + 1 / 4) / 4)
-    assert losses["false positives"] == pytest.approx(100 * (1 / 4) / 4)  # (1, 4), and 1 is found
+    assert losses["false positives"] == pytest.approx(100 * (1 / 4) / 4)  # (1, 4); 1 is found
 
 
 def test_semantic_kinds_add_up():

@@ -1,4 +1,4 @@
-"""Metrics of offsets, against separately counted pixels."""
+"""Metrics of offsets, compared with separately counted pixels."""
 
 import numpy as np
 import pytest

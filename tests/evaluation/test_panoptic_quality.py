@@ -1,4 +1,4 @@
-"""Panoptic quality against panopticapi and against numbers worked out by hand."""
+"""Panoptic quality, compared with panopticapi and with numbers worked out by hand."""
 
 import json
 import multiprocessing
@@ -26,7 +26,7 @@ COCO_SAMPLE = Path(os.environ.get("OCR_PANOPTIC_TEST_DATA", SHARED)) / "coco_pan
 
 @pytest.fixture(autouse=True)
 def one_core(monkeypatch):
-    """panopticapi adds up the images in order only in one process."""
+    """Use one process, in which panopticapi adds up the images in order."""
     monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 1)
 
 
@@ -44,7 +44,7 @@ def our_quality(categories, samples) -> PanopticQuality:
 
 
 def assert_same(quality: PanopticQuality, expected: dict) -> None:
-    """Equality to the last digit."""
+    """Check that the values are equal to the last digit."""
     averages = quality.averages()
     for suffix, group in {"": "All", "_th": "Things", "_st": "Stuff"}.items():
         for metric in ("PQ", "SQ", "RQ"):
@@ -66,7 +66,7 @@ def test_hand_worked():
         {"id": 3, "category_id": 1, "iscrowd": 0},  # missed
     ]
     predicted_ids = np.tile([7, 7, 8, 8, 8, 9], (4, 1))
-    predicted_ids[2:, 1] = 0  # 7 covers 6 of 8 pixels; 8 exceeds its segment only into void
+    predicted_ids[2:, 1] = 0  # 7 covers 6 of 8 pixels; 8 exceeds its segment, but only into void
     predicted_segments = [
         {"id": 7, "category_id": 1},
         {"id": 8, "category_id": 2},
@@ -94,7 +94,7 @@ def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
     categories = make_categories(num_things, num_stuff)
     samples = random_samples(rng, 40, categories)
     quality = our_quality(categories, samples)
-    # The samples must exercise what they are for.
+    # The samples must contain all cases.
     assert (quality.counts.sum(axis=0) > 20).all()
     assert any(segment["iscrowd"] for sample in samples for segment in sample.segments)
     assert_same(quality, panopticapi_result(tmp_path, categories, samples))
@@ -112,7 +112,7 @@ def segment(id_: int, category: int, iscrowd: int = 0, area: int = 4) -> dict:
 
 
 def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
-    """Pixels of such ids are nobody's, and a prediction on them is wrong, as in panopticapi."""
+    """Their pixels belong to no segment, and a prediction on them is wrong, as in panopticapi."""
     ids, categories = by_columns(1, 1, 5, 5, 5), make_categories(1, 1)
     true, predicted = [segment(1, STUFF, area=8)], [segment(1, STUFF), segment(5, THING)]
     sample = Sample(1, ids, true, ids, predicted)
@@ -123,19 +123,19 @@ def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
 
 @pytest.mark.parametrize("last, false_positives", [(1, 1), (2, 0)])
 def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
-    """A prediction on crowd 2 is forgiven only if crowd 2 is the last in the JSON."""
+    """A prediction on crowd 2 is forgiven only if crowd 2 is the last crowd in the JSON."""
     ids, categories = by_columns(1, 1, 2, 2, 3), make_categories(1, 1)
     true = [segment(3, STUFF), *(segment(id_, THING, 1, 8) for id_ in (3 - last, last))]
     found = [segment(2, THING), segment(3, STUFF)]
     sample = Sample(1, ids, true, np.where(ids == 1, 0, ids), found)
     quality = our_quality(categories, [sample])
     assert quality.counts.tolist() == [[0, false_positives, 0], [1, 0, 0]]
-    if false_positives:  # panopticapi divides by zero where a group has no segment
+    if false_positives:  # panopticapi divides by zero if a group has no segment
         assert_same(quality, panopticapi_result(tmp_path, categories, [sample]))
 
 
 def test_areas_come_from_the_png(tmp_path):
-    """panopticapi trusts the JSON's area, and its IoU exceeds 1 if that area is too small."""
+    """The IoU of panopticapi, which trusts the JSON's area, exceeds 1 if that area is too small."""
     ids, categories = by_columns(1, 1, 1, 2), make_categories(1, 1)
     segments = [segment(1, THING, area=1), segment(2, STUFF, area=1)]
     sample = Sample(1, ids, segments, ids, segments)
@@ -174,7 +174,7 @@ def test_nothing_predicted_and_segments_without_pixels():
     ids = np.ones((2, 3), dtype=np.int32)
     truth = [{"id": 1, "category_id": 4, "iscrowd": 0}]
     empty = np.zeros_like(ids)
-    lost = {"id": 2, "category_id": 5}  # the PNG lacks it
+    lost = {"id": 2, "category_id": 5}  # the PNG lacks this segment
     for arguments, expected in (
         ((ids, truth, empty, []), ([], [], [4])),
         ((ids, truth, empty, [{"id": 1, "category_id": 4}]), ([], [], [4])),

@@ -13,14 +13,14 @@ from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure,
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
-from ocr_panoptic.formats.run_folder import image_scores_file, read_table, write_evaluation
+from ocr_panoptic.evaluation.stored import image_scores_file, read_table, write_evaluation
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 NAME = "tiny_semantic"
 CLASSES = ["road", "car", "sky"]
-# Two raw labels of sky, of which the lower one is written.
+# Two raw labels mean sky; the lower label is written.
 LABEL_MAP = {0: 255, 7: 0, 11: 2, 26: 1, 40: 2, 99: 255}
 # road car sky | void road car         sky road | void sky
 RAW = {
@@ -28,7 +28,7 @@ RAW = {
     "b.png": np.array([[11, 7], [0, 40]], dtype=np.uint8),
 }
 PREDICTED = [np.array([[0, 1, 2], [1, 0, 0]]), np.array([[2, 1], [0, 1]])]
-#            road car sky predicted
+#            road car sky, predicted
 CONFUSION = [[2, 1, 0], [1, 1, 0], [0, 1, 2]]
 
 
@@ -67,14 +67,14 @@ class TestEvaluator:
         )
         assert metrics["mBoundaryIoU"] == pytest.approx(metrics["mIoU"])
         assert metrics["BoundaryIoU-car"] == pytest.approx(metrics["IoU-car"])
-        # By bin: 0.9 three times, of which all are right; 0.8 right; 0.6 wrong; 0.7 three times
-        # (the fourth has no class), of which one is right.
+        # By bin: three pixels at 0.9, all right; 0.8 right; 0.6 wrong; three at 0.7 (a fourth has
+        # no class), of these one is right.
         gaps = 3 * abs(1 - 0.9) + abs(1 - 0.8) + abs(0 - 0.6) + abs(1 - 2.1)
         assert metrics["ECE"] == pytest.approx(100 * gaps / 8, rel=1e-6)
         assert metrics["mIoU_low"] <= metrics["mIoU"] <= metrics["mIoU_high"]
 
         scores = read_table(image_scores_file(tmp_path / "out", "sem_seg"))
-        # IoU in a: road 2 / 3, car 1 / 2, sky 1; in b: road 0, sky 1 / 2.
+        # IoU in image a: road 2 / 3, car 1 / 2, sky 1; in b: road 0, sky 1 / 2.
         by_hand = {"images/a.jpg": (2 / 3 + 1 / 2 + 1) / 3, "images/b.png": (0 + 1 / 2) / 2}
         assert [row["file_name"] for row in scores] == sorted(by_hand, key=by_hand.get)
         for row in scores:
@@ -118,10 +118,10 @@ class TestCategories:
             nan_ok=True,
         )
 
-    def test_they_are_no_classes_of_the_table(self, inputs, tmp_path):
+    def test_they_are_not_in_the_table_of_classes(self, inputs, tmp_path):
         MetadataCatalog.get(NAME).class_categories = ["ground", "vehicle", "above"]
         results = run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
-        # Categories of one class each, and every class occurs.
+        # Each category has one class, and every class occurs.
         assert results["sem_seg"]["mIoU_categories"] == pytest.approx(results["sem_seg"]["mIoU"])
         write_evaluation(results, tmp_path, {})
         found = [
@@ -163,7 +163,7 @@ class TestDump:
         with pytest.raises(ValueError, match=r"no label for sky; expected .* 3 stuff_classes"):
             raw_labels(CLASSES, {7: 0, 26: 1, 0: 255})
 
-    def test_two_images_of_one_stem(self, tmp_path):
+    def test_two_images_with_the_same_stem(self, tmp_path):
         truths = {"x/0.jpg": RAW["a.jpg"], "y/0.jpg": RAW["a.jpg"]}
         samples_of.register("one_stem", tmp_path, truths, CLASSES, label_map=LABEL_MAP)
         with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg; rename"):

@@ -1,4 +1,4 @@
-"""Atrous spatial pyramid pooling and ASP-OCR, with OCR as a branch, against their definitions."""
+"""Atrous spatial pyramid pooling, and ASP-OCR, compared with their definitions."""
 
 import torch
 
@@ -6,12 +6,12 @@ from ocr_panoptic.layers import ASPOCR, ASPP, ContextScheme
 from support import equations
 from support.battery import SchemeBattery
 
-# Pixel (5, 5) and its neighbours at the distances of the dilations 2 and 4.
+# Pixel (5, 5), and the pixels at the distances of the dilations 2 and 4.
 NEIGHBOURS = {(5 + a * d, 5 + b * d) for d in (2, 4) for a in (-1, 0, 1) for b in (-1, 0, 1)}
 
 
 def difference_of_one_pixel(layer: ContextScheme) -> torch.Tensor:
-    """Return how much the output changes [1, O, 11, 11] with pixel (5, 5) of the features."""
+    """Return the change of the output [1, O, 11, 11] if pixel (5, 5) of the features changes."""
     x, m = equations.inputs(n=1, h=11, w=11)
     changed = x.clone()
     changed[:, :, 5, 5] += 1
@@ -28,12 +28,8 @@ class TestASPP(SchemeBattery):
     scheme = ASPP
     arguments = dict(in_channels=8, channels=5, out_channels=11, dilations=(1, 2, 3), norm="BN")
     sizes = ({"n": 3, "h": 7, "w": 6},)
-    # 256 channels of each branch: two 1x1 and three 3x3 of 2048, fused by a 1x1; norms.
-    published = (
-        {"in_channels": 2048},
-        (2 + 3 * 9) * 2048 * 256 + 5 * 256 * 256 + 6 * 2 * 256,
-        0.1,
-    )
+    # Branches have 256 channels: two 1x1 and three 3x3 from 2048, fused by a 1x1; norms.
+    published = ({"in_channels": 2048}, (2 + 3 * 9) * 2048 * 256 + 5 * 256 * 256 + 6 * 2 * 256, 0.1)
 
     def reference(self, layer, x, m):
         pooled = equations.conv_norm_relu(layer.pooled, x.mean(dim=(2, 3), keepdim=True))
@@ -42,11 +38,11 @@ class TestASPP(SchemeBattery):
         return equations.conv_norm_relu(layer.g, torch.cat(maps, dim=1))
 
     def test_branches_see_a_pattern_and_the_pooled_image_everything(self):
-        """Through the pooled branch only, every pixel changes, and all by the same amount."""
+        """Every pixel changes through the pooled branch, all by the same amount."""
         layer = self.make(channels=32, dilations=(2, 4)).eval()
         weight = layer.g.weight.detach().clone()
         with torch.no_grad():
-            layer.g.norm.bias[:] = 50  # no ReLU at work
+            layer.g.norm.bias[:] = 50  # no ReLU cuts off values
             layer.g.weight[:, 3 * 32 :] = 0
             assert changed_by_one_pixel(layer) == NEIGHBOURS
             layer.g.weight[:, : 3 * 32], layer.g.weight[:, 3 * 32 :] = 0, weight[:, 3 * 32 :]
@@ -60,7 +56,7 @@ class TestASPOCR(SchemeBattery):
     arguments = dict(in_channels=8, channels=18, out_channels=25, dilations=(1, 2, 3), norm="BN")
     sizes = ({"h": 7, "w": 6},)
     # 2048 channels of features, 256 of each branch, 128 of phi, psi and delta: a 1x1 branch, three
-    # dilated ones and OCR's own 3x3; phi and psi; delta and rho; g; norms.
+    # dilated branches and OCR's own 3x3; phi and psi; delta and rho; g; norms.
     published = (
         {"in_channels": 2048},
         2048 * 256

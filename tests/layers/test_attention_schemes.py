@@ -1,4 +1,4 @@
-"""The plain baseline, self-attention and double attention, by the plain form of their equations."""
+"""The plain baseline, self-attention and double attention, compared with their plain equations."""
 
 import torch
 
@@ -17,8 +17,8 @@ class TestNoContext(SchemeBattery):
 class TestSelfAttention(SchemeBattery):
     scheme = SelfAttention
     arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
-    # The complexity table, without the head's 3x3: three of 512 -> 256, 256 -> 512, 1024 -> 512,
-    # and three norms.
+    # The complexity table without the head's 3x3: three convolutions 512 -> 256, 256 -> 512,
+    # 1024 -> 512, and three norms.
     published = ({}, 4 * 512 * 256 + 1024 * 512 + 2 * (256 + 256 + 512), 0.05)
 
     def reference(self, layer, x, m):
@@ -45,13 +45,9 @@ class TestSelfAttention(SchemeBattery):
 class TestDoubleAttention(SchemeBattery):
     scheme = DoubleAttention
     arguments = dict(num_regions=5, in_channels=8, key_channels=12, out_channels=18, norm="BN")
-    # The complexity table, without the head's 3x3: A 512 -> 256, two of 512 -> 64, 256 -> 512,
-    # 1024 -> 512; the bias of the relation, norms.
-    published = (
-        {},
-        512 * 256 + 2 * 512 * 64 + 256 * 512 + 1024 * 512 + 64 + 2 * 2 * 512,
-        0.05,
-    )
+    # The complexity table without the head's 3x3: A 512 -> 256, two convolutions 512 -> 64,
+    # 256 -> 512, 1024 -> 512; the bias of the relation; norms.
+    published = ({}, 512 * 256 + 2 * 512 * 64 + 256 * 512 + 1024 * 512 + 64 + 2 * 2 * 512, 0.05)
 
     def reference(self, layer, x, m):
         """Compute the scheme with the P x P weights, and y before g."""

@@ -15,7 +15,7 @@ NORMS = ["", "BN", "SyncBN", "FrozenBN", "GN", "LN", "naiveSyncBN"]
 
 
 def randomise(module: nn.Module) -> None:
-    """Statistics and affine parameters as after training, not 0 and 1."""
+    """Set statistics and affine parameters as after training, not 0 and 1."""
     for m in module.modules():
         for name, low, high in (
             ("weight", 0.5, 1.5),
@@ -28,8 +28,8 @@ def randomise(module: nn.Module) -> None:
                 nn.init.uniform_(tensor, low, high)
 
 
-def assert_alike(forwards, parameters) -> None:
-    """Results, and the gradients of the input and of the parameters, are equal."""
+def assert_equal_results(forwards, parameters) -> None:
+    """Check that results, and gradients of the input and of the parameters, are equal."""
     results = []
     for forward in forwards:
         x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
@@ -43,7 +43,7 @@ def assert_alike(forwards, parameters) -> None:
 @pytest.mark.parametrize("kernel_size, dilation", [(1, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("training", [False, True])
 def test_equals_detectron2_conv(norm, kernel_size, dilation, training):
-    """Detectron2's own layer with the same parameters; running statistics, too."""
+    """The reference is Detectron2's own layer with equal parameters and running statistics."""
     if training and "Sync" in norm:
         pytest.skip("needs several processes")
     torch.manual_seed(0)
@@ -66,12 +66,12 @@ def test_equals_detectron2_conv(norm, kernel_size, dilation, training):
 
 @pytest.mark.parametrize("norm", ["", "BN", "GN"])
 @pytest.mark.parametrize("training", [False, True])
-def test_parts_are_as_good_as_their_concatenation(norm, training):
+def test_parts_equal_their_concatenation(norm, training):
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double().train(training)
     randomise(conv)
     forwards = (conv, lambda x: conv(*x.split([3, 1, 4], dim=1)))
-    assert_alike(forwards, list(conv.parameters()))
+    assert_equal_results(forwards, list(conv.parameters()))
 
 
 @pytest.mark.parametrize(
@@ -123,18 +123,18 @@ def test_a_gpu_stays_in_channels_last_memory(device, training):
 
 
 @pytest.mark.parametrize("negative_slope", [0.0, 0.2])
-def test_dropout_before_the_relu_is_dropout_after_it(negative_slope):
+def test_dropout_before_the_relu_equals_dropout_after_it(negative_slope):
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm="BN", negative_slope=negative_slope).double()
     randomise(conv)
     dropout = nn.Dropout2d(0.4)
     forwards = (lambda x: conv(x, dropout=dropout), lambda x: dropout(conv(x)))
-    assert_alike(forwards, list(conv.parameters()))
+    assert_equal_results(forwards, list(conv.parameters()))
     dropped = (conv(torch.randn(2, 8, 3, 5).double(), dropout=dropout) == 0).flatten(2).all(2)
     assert 20 < dropped.sum() < 128
 
 
-def test_pixelwise_is_a_convolution():
+def test_pixelwise_equals_a_convolution():
     torch.manual_seed(0)
     weight, bias = torch.randn(6, 4).double(), torch.randn(6).double()
     x, add_to = torch.randn(2, 4, 15).double(), torch.randn(2, 6, 15).double()
@@ -146,7 +146,7 @@ def test_pixelwise_is_a_convolution():
 
 @pytest.mark.parametrize("images", [1, 2])
 def test_maps_of_pixel_major_results_are_channels_last(images):
-    """``is_contiguous`` does not ask for that memory, but the convolution that comes next does."""
+    """The next convolution needs exact strides, which ``is_contiguous`` does not check."""
     pixels = torch.randn(images, 15, 4).transpose(1, 2)
     x = as_map(pixels, (3, 5))
     torch.testing.assert_close(x, pixels.reshape(images, 4, 3, 5), rtol=0, atol=0)
@@ -156,7 +156,7 @@ def test_maps_of_pixel_major_results_are_channels_last(images):
 
 @pytest.mark.parametrize("norm", ["", "BN", "GN"])
 def test_training_in_channels_last_memory(monkeypatch, norm):
-    """Results and gradients are equal, in that memory to the end, of several maps too."""
+    """Results and gradients are equal and stay in this memory layout, also for several maps."""
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double()
     randomise(conv)

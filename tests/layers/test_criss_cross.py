@@ -1,4 +1,4 @@
-"""Criss-cross attention, against a loop over pixels."""
+"""Criss-cross attention, compared with a loop over pixels."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from support.battery import SchemeBattery
 
 
 def loop(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Row and column of each pixel, the pixel itself once."""
+    """Return the attention over row and column of each pixel, the pixel itself once."""
     h, w = values.shape[2:]
     pixels = []
     for i in range(h):
@@ -25,7 +25,7 @@ def loop(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def test_mean_of_the_cross_hand_worked():
-    """Equal energies: the mean of row and column with the pixel once, of the numbers 0 to 5."""
+    """Equal energies give the mean of row and column, the pixel once, for the numbers 0 to 5."""
     zeros, values = torch.zeros(1, 2, 2, 3), torch.arange(6.0).view(1, 1, 2, 3)
     y = attend_criss_cross(zeros, zeros, values)
     sums = [3 + 3, 3 + 4, 3 + 5, 12 + 0, 12 + 1, 12 + 2]  # 0 + 1 + 2 = 3 and 3 + 4 + 5 = 12
@@ -37,7 +37,7 @@ class TestCrissCross(SchemeBattery):
     arguments = dict(in_channels=8, channels=16, norm="BN")
     variants = ({}, {"recurrences": 1})
     sizes = ({}, {"h": 1, "w": 3}, {"h": 3, "w": 1})
-    # The key's bias adds the same to all energies of a pixel.
+    # The key's bias adds the same value to all energies of a pixel.
     without_gradient = ("attention.key.bias",)
     # 3x3 2048 -> 512, 512 -> 512 and 2560 -> 512; queries and keys 64, values 512, shared; norms.
     published = (

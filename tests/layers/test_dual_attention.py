@@ -1,4 +1,4 @@
-"""The attentions of DANet and its head, against their equations."""
+"""The attentions of DANet and its head, compared with their equations."""
 
 import math
 
@@ -20,7 +20,7 @@ def position_equation(module: PositionAttention, x: Tensor) -> Tensor:
 
 
 def channel_equation(module: ChannelAttention, x: Tensor) -> Tensor:
-    """Compute channel attention with the maximum, as in the official code."""
+    """Return channel attention with the maximum subtracted, as in the official code."""
     energy = torch.einsum("ncp,ndp->ncd", x.flatten(2), x.flatten(2))
     weights = equations.softmax(energy.amax(dim=2, keepdim=True) - energy, 2)
     return x + module.gamma * torch.einsum("ncd,ndp->ncp", weights, x.flatten(2)).view_as(x)
@@ -29,7 +29,7 @@ def channel_equation(module: ChannelAttention, x: Tensor) -> Tensor:
 class TestDualAttention(SchemeBattery):
     scheme = DualAttention
     arguments = dict(in_channels=8, channels=16, norm="BN")
-    # The key's bias adds the same to all energies of a pixel.
+    # The key's bias adds the same value to all energies of a pixel.
     without_gradient = ("position.1.key.bias",)
     # Two branches of 3x3 2048 -> 512 and 3x3 512 -> 512; queries, keys 64 and values 512; norms.
     published = (
@@ -51,8 +51,12 @@ class TestDualAttention(SchemeBattery):
 
 
 def test_channel_attention_hand_worked():
-    """Channels (1, 0) and (0, 2): products 1, 0, 4; the first takes 1 / (1 + e) of itself and the
-    rest of the second, the second e^-4 / (1 + e^-4) of itself and the rest of the first."""
+    """
+    Channels (1, 0) and (0, 2) have the products 1, 0, 4.
+
+    The first channel has weight 1 / (1 + e) for itself, the second e^-4 / (1 + e^-4). The other
+    channel has the rest.
+    """
     module = ChannelAttention()
     nn.init.ones_(module.gamma)
     y = module(torch.tensor([[1.0, 0.0], [0.0, 2.0]]).view(1, 2, 1, 2)).flatten()

@@ -1,4 +1,4 @@
-"""What has to be computed in float32 stays in its range: large maps, large products."""
+"""Computations in float32 keep large maps and large products in range."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_schemes_agree_with_float32(name, mode, dtype, tolerance):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("mode", ["autocast", "cast"])
 def test_the_gather_of_many_pixels(device, mode):
-    """1 / 500000 is 33.6 of the smallest steps of float16: with 34 the mean would be 1.013."""
+    """1 / 500000 is 33.6 of float16's smallest steps; rounded to 34, the mean would be 1.013."""
     x, m = (torch.full((1, c, 500, 1000), v, device=device) for c, v in ((2, 1.0), (1, 0.0)))
     if mode == "cast":
         x, m = x.half(), m.half()
@@ -47,8 +47,12 @@ def test_the_gather_of_many_pixels(device, mode):
 
 
 def test_criss_cross_attention_stays_in_the_range_of_float16():
-    """Queries and keys of 64 channels of +-40: their product, 102400, is above the largest
-    float16. Equal ones attend to equal pixels, so the values pass through."""
+    """
+    The product of queries and keys exceeds the largest float16.
+
+    They have 64 channels of +-40, whose product is 102400. Equal queries attend to equal pixels, so
+    the values pass through.
+    """
     signs = torch.ones(1, 64, 3, 4, dtype=torch.float16)
     signs[:, :, :, 2:] = -1
     values = signs[:, :2].clone()
@@ -57,7 +61,7 @@ def test_criss_cross_attention_stays_in_the_range_of_float16():
 
 
 def test_channel_attention_stays_in_the_range_of_float16():
-    """Channels of 10 at 1024 pixels: their product, 102400, is above the largest float16."""
+    """Channels of 10 at 1024 pixels have the product 102400, above the largest float16."""
     module = ChannelAttention()
     nn.init.ones_(module.gamma)
     x = torch.full((1, 4, 32, 32), 10.0, dtype=torch.float16)

@@ -1,4 +1,4 @@
-"""The OCR layer against the paper's equations, and consequences worked out by hand."""
+"""The OCR layer, compared with the paper's equations, and consequences worked out by hand."""
 
 import math
 
@@ -26,7 +26,7 @@ class TestOCR(SchemeBattery):
     arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     variants = ({}, {"transform_convs": 1}, {"scale_relation": False})
     sizes = ({}, {"n": 1, "h": 7, "w": 1})
-    # The published code's layer: two convolutions in phi and psi, norms instead of biases.
+    # The published layer has two convolutions in phi and psi, and norms instead of biases.
     published = (
         {},
         2 * (512 + 256) * 256 + 2 * 512 * 256 + 1024 * 512 + 2 * (5 * 256 + 2 * 512),
@@ -39,8 +39,8 @@ class TestOCR(SchemeBattery):
         return equations.augment(layer, x, equations.relation(layer, x, f, scale_relation), f)
 
     @pytest.mark.parametrize("training, slope", [(False, 0.0), (True, 0.0), (True, 0.3)])
-    def test_gradients_are_central_differences(self, training, slope):
-        """Along random directions of x, m and every parameter."""
+    def test_gradients_equal_central_differences(self, training, slope):
+        """They are taken along random directions of x, m and every parameter."""
         layer = self.make(negative_slope=slope).train(training)
         names, parameters = zip(*layer.named_parameters())
         tensors = (*(t.requires_grad_() for t in self.inputs()), *parameters)
@@ -61,7 +61,7 @@ class TestOCR(SchemeBattery):
     @pytest.mark.parametrize("norm", ["", "BN", "FrozenBN", "GN", "LN", "SyncBN"])
     @pytest.mark.parametrize("training", [False, True])
     def test_every_norm_equals_the_explicit_composition(self, monkeypatch, norm, training):
-        """The equations with Detectron2's own Conv2d.forward."""
+        """The reference is the equations with Detectron2's own Conv2d.forward."""
         monkeypatch.setattr(equations, "conv_norm_relu", lambda conv, t: Conv2d.forward(conv, t))
         torch.manual_seed(0)
         layer = OCR(32, 32, 32, norm=norm, dropout=0.0).double().train(training)
@@ -72,7 +72,7 @@ class TestOCR(SchemeBattery):
 
 
 def test_relation_hand_worked():
-    """One pixel with phi(x) = (1, 2); psi(f) = (3, 0) and (0, 1): kappa = 3 and 2."""
+    """One pixel with phi(x) = (1, 2), and psi(f) = (3, 0) and (0, 1), give kappa = 3 and 2."""
     queries = torch.tensor([1.0, 2.0]).view(1, 2, 1, 1)
     keys = torch.tensor([[3.0, 0.0], [0.0, 1.0]]).view(1, 2, 2, 1)
     for scale, expected in ((1.0, [0.7310586, 0.2689414]), (0.5, [0.6224593, 0.3775407])):
@@ -84,7 +84,7 @@ def test_unscaled_relation_in_half_precision():
     """256 products of 30 * 30 are 230,400; float16 ends at 65,504."""
     queries = torch.full((1, 256, 2, 2), 30.0, dtype=torch.float16)
     keys = torch.full((1, 256, 3, 1), 30.0, dtype=torch.float16)
-    keys[:, 0, 1], keys[:, 0, 2] = 29.96875, 0.0  # by 0.9375 and 900 lower
+    keys[:, 0, 1], keys[:, 0, 2] = 29.96875, 0.0  # products lower by 0.9375 and 900
     w = pixel_region_relation(queries, keys, 1.0)
     expected = torch.tensor([1.0, math.exp(-0.9375), 0.0]) / (1 + math.exp(-0.9375))
     assert w.dtype == torch.float16
@@ -93,7 +93,7 @@ def test_unscaled_relation_in_half_precision():
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("norm", ["BN", "GN", ""])
-def test_bands_and_layouts_leave_the_result(monkeypatch, norm, memory_format):
+def test_bands_and_layouts_do_not_change_the_result(monkeypatch, norm, memory_format):
     torch.manual_seed(0)
     layer = equations.randomise(OCR(32, 32, 64, norm=norm)).double().eval()
     x, m = torch.randn(2, 32, 7, 5).double(), torch.randn(2, 6, 7, 5).double()
@@ -124,6 +124,6 @@ def test_bands_and_layouts_leave_the_result(monkeypatch, norm, memory_format):
         (lambda: PositionAttention(20), "has 20 channels .* a multiple of 8"),
     ],
 )
-def test_what_schemes_refuse(build, message):
+def test_refused_arguments(build, message):
     with pytest.raises(ValueError, match=message), torch.device("meta"):
         build()

@@ -1,4 +1,4 @@
-"""The pyramid pooling module and PPM-OCR, which has it beside OCR, against their definitions."""
+"""The pyramid pooling module, and PPM-OCR, compared with their definitions."""
 
 import math
 
@@ -11,7 +11,7 @@ from support.battery import SchemeBattery
 
 
 def pooling(size: int, length: int) -> Tensor:
-    """[size, length]: the mean of each cell, which goes from floor to ceil of its share."""
+    """Return weights [size, length] for the mean of each cell, with its ends rounded outwards."""
     matrix = torch.zeros(size, length, dtype=torch.float64)
     for i in range(size):
         start, end = i * length // size, math.ceil((i + 1) * length / size)
@@ -20,8 +20,11 @@ def pooling(size: int, length: int) -> Tensor:
 
 
 def upsampling(length: int, size: int) -> Tensor:
-    """[length, size]: linear interpolation between the centres of the cells, with the outer cells
-    continued."""
+    """
+    Return weights [length, size] for linear interpolation between the centres of the cells.
+
+    Outside the centres, the outer cells continue.
+    """
     matrix = torch.zeros(length, size, dtype=torch.float64)
     for i in range(length):
         position = min(max((i + 0.5) * size / length - 0.5, 0), size - 1)
@@ -33,7 +36,7 @@ def upsampling(length: int, size: int) -> Tensor:
 
 
 def pyramid(layer: nn.Module, x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
-    """The pooled, transformed and upsampled maps [N, B, h, w] of each size."""
+    """Return the pooled, transformed and upsampled maps [N, B, h, w] of each size."""
     h, w = x.shape[2:]
     maps = []
     for s, transform in zip(sizes, layer.transforms, strict=True):
@@ -46,13 +49,9 @@ def pyramid(layer: nn.Module, x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]
 class TestPPM(SchemeBattery):
     scheme = PPM
     arguments = dict(in_channels=8, out_channels=11, sizes=(1, 2, 3), norm="BN")
-    sizes = ({"h": 5, "w": 7}, {"h": 2, "w": 4})  # also fewer pixels than cells
+    sizes = ({"h": 5, "w": 7}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
     # Four 1x1 convolutions 2048 -> 512 and a 3x3 4096 -> 512, each with a norm.
-    published = (
-        {"in_channels": 2048},
-        4 * 2048 * 512 + 9 * 4096 * 512 + 5 * 2 * 512,
-        0.1,
-    )
+    published = ({"in_channels": 2048}, 4 * 2048 * 512 + 9 * 4096 * 512 + 5 * 2 * 512, 0.1)
 
     def reference(self, layer, x, m):
         maps = [x, *pyramid(layer, x, (1, 2, 3))]
@@ -63,7 +62,7 @@ class TestPPMOCR(SchemeBattery):
     scheme = PPMOCR
     arguments = dict(in_channels=27, key_channels=10, out_channels=19, norm="BN")
     variants = ({}, {"transform_convs": 1, "scale_relation": False})
-    sizes = ({"h": 7, "w": 6}, {"h": 2, "w": 4})  # also fewer pixels than cells
+    sizes = ({"h": 7, "w": 6}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
     pools = True
     # OCR's phi, psi, delta and rho; four 1x1 convolutions 512 -> 128; g of x, y and these; norms.
     published = (
@@ -86,7 +85,7 @@ class TestPPMOCR(SchemeBattery):
         maps = [x, y, *pyramid(layer, x, (1, 2, 3, 6))]
         return equations.conv_norm_relu(layer.g, torch.cat(maps, dim=1))
 
-    def test_bands_of_rows_are_the_whole(self, monkeypatch):
+    def test_bands_of_rows_equal_the_whole(self, monkeypatch):
         layer = self.make().eval()
         x, m = self.inputs(h=7, w=6)
         monkeypatch.setattr("ocr_panoptic.layers.ocr.PIXELS_OF_BAND", 12)

@@ -9,7 +9,7 @@ from studies.measurement import saved_bytes
 
 
 class TwoParts(nn.Module):
-    """A part within a part, with dropout and norms that have seen a batch before."""
+    """A part within a part, with dropout and norms that have already seen a batch."""
 
     def __init__(self, recompute: bool):
         super().__init__()
@@ -28,7 +28,7 @@ class TwoParts(nn.Module):
 
 
 def results(module: nn.Module, *inputs: torch.Tensor) -> tuple[list, int]:
-    """Two steps with the same random numbers: output, gradients, buffers; and saved bytes."""
+    """Return output, gradients and buffers of two steps with equal random numbers; saved bytes."""
     torch.manual_seed(1)
     tensors = []
     for _ in range(2):
@@ -38,7 +38,7 @@ def results(module: nn.Module, *inputs: torch.Tensor) -> tuple[list, int]:
     return [*tensors, *(b.clone() for b in module.buffers()), torch.rand(2)], saved
 
 
-def test_as_if_it_were_computed_once():
+def test_results_equal_a_single_computation():
     x = torch.randn(2, 3, 12, 12)
     plain, again = TwoParts(False), TwoParts(True)
     (expected, saved), (found, kept) = results(plain, x), results(again, x)
@@ -57,7 +57,7 @@ def test_inference_computes_once(training):
     assert module.calls == 1 and y.shape == (1, 8, 4, 4)
 
 
-def test_an_error_leaves_the_norms_as_they_are():
+def test_an_error_leaves_the_norms_unchanged():
     module = TwoParts(True)
     y = module(torch.randn(2, 3, 8, 8))
     module.second = None  # the second computation fails

@@ -14,13 +14,14 @@ from ocr_panoptic.layers import (
 from support import equations
 from support.battery import SchemeBattery
 
-OF_REGIONS = 2 * 512 * 256 + 1024 * 512 + 2 * (256 + 2 * 512)  # delta, rho, g and their norms
+# Delta, rho and g with their norms.
+REGION_PARAMETERS = 2 * 512 * 256 + 1024 * 512 + 2 * (256 + 2 * 512)
 
 
 class TestACFOCR(SchemeBattery):
     scheme = ACFOCR
     arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
-    published = ({}, OF_REGIONS, 0.05)
+    published = ({}, REGION_PARAMETERS, 0.05)
 
     def reference(self, layer, x, m):
         w = equations.softmax(m.flatten(2), 1)
@@ -30,10 +31,10 @@ class TestACFOCR(SchemeBattery):
 class TestDoubleAttentionOCR(SchemeBattery):
     scheme = DoubleAttentionOCR
     arguments = dict(num_classes=5, **TestACFOCR.arguments)
-    published = ({"num_classes": 19}, OF_REGIONS + 513 * 19, 0.05)
+    published = ({"num_classes": 19}, REGION_PARAMETERS + 513 * 19, 0.05)
 
     def inputs(self, **size):
-        return super().inputs(**{**size, "k": 5})  # the classes that the relation predicts
+        return super().inputs(**{**size, "k": 5})  # number of classes that the relation predicts
 
     def reference(self, layer, x, m):
         w = equations.softmax(equations.linear(layer.relation_predictor, x).flatten(2), 1)
@@ -41,7 +42,7 @@ class TestDoubleAttentionOCR(SchemeBattery):
 
 
 def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
-    """[n, h, w]: the last class is absent in the first image; 255, which is ignored, is there."""
+    """Return labels [n, h, w] with some ignored pixels; the first image lacks the last class."""
     labels = torch.arange(n * h * w).mul(7).remainder(k).view(n, h, w)
     labels[0][labels[0] == k - 1] = 0
     labels[:, 0, :2] = 255
@@ -51,7 +52,7 @@ def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
 class TestGroundTruthOCR(SchemeBattery):
     scheme = GroundTruthOCR
     arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
-    published = ({}, OF_REGIONS, 0.05)
+    published = ({}, REGION_PARAMETERS, 0.05)
     variants = ({}, {"part": "gather"})
 
     def inputs(self, n=2, k=5, h=3, w=5):
@@ -59,8 +60,11 @@ class TestGroundTruthOCR(SchemeBattery):
         return x, one_hot_labels(labels_of(n, k, h, w), k, 255, (h, w)).double()
 
     def reference(self, layer, x, m, part="both"):
-        """Loops over pixels; the gradients of m, which has none in a head, are those of the mean
-        of soft labels."""
+        """
+        Compute the scheme by loops over pixels.
+
+        A head gives m no gradient; here m has the gradient of the mean of soft labels.
+        """
         truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
         means, w = [], truth.flatten(2)
         for n in range(len(x)):
@@ -75,8 +79,11 @@ class TestGroundTruthOCR(SchemeBattery):
         return equations.augment(layer, x, w, f)
 
     def test_the_true_relation_of_predicted_regions(self):
-        """Part "relation": each pixel sees the predicted region of its own label; those without a
-        label see none."""
+        """
+        With part "relation", each pixel sees the predicted region of its own label.
+
+        Pixels without a label see no region.
+        """
         layer, (x, truth) = self.make(part="relation").eval(), self.inputs()
         _, logits = equations.inputs(n=2, h=3, w=5)
 
@@ -105,8 +112,7 @@ class TestGroundTruthOCR(SchemeBattery):
 
 
 def test_one_hot_labels_are_the_nearest():
-    """F.interpolate's "nearest-exact" gives the same: the label at the centre of each feature
-    pixel."""
+    """The result equals F.interpolate's "nearest-exact": the label at each feature's centre."""
     rng = np.random.default_rng(0)
     labels = torch.from_numpy(rng.choice([0, 1, 2, 255], size=(2, 9, 14)))
     for size in ((3, 4), (9, 14), (5, 3), (18, 28)):

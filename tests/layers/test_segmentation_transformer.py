@@ -1,4 +1,4 @@
-"""The segmentation transformer as in its section of the paper, and its equivalence with OCR."""
+"""The segmentation transformer as in the paper, and its equivalence with OCR."""
 
 import pytest
 import torch
@@ -57,8 +57,11 @@ class TestSegmentationTransformer(CategoriesBattery):
 
 
 def make_pair(**ocr_options) -> tuple[OCR, SegmentationTransformer, torch.nn.Conv2d]:
-    """OCR, the segmentation transformer with its weights, and the linear classifier whose weights
-    are the category queries."""
+    """
+    Return OCR, the segmentation transformer with its weights, and a linear classifier.
+
+    The weights of the classifier are the category queries.
+    """
     torch.manual_seed(1)
     options = {"transform_convs": 1, "scale_relation": True, **ocr_options}
     ocr = equations.randomise(OCR(8, 12, 18, norm="BN", dropout=0.0, **options))
@@ -78,8 +81,8 @@ def make_pair(**ocr_options) -> tuple[OCR, SegmentationTransformer, torch.nn.Con
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_is_ocr_with_the_classifier_as_category_queries(training):
-    """Output, and gradients of the pixels, the classifier and the transforms."""
+def test_equals_ocr_with_the_classifier_as_category_queries(training):
+    """Outputs are equal, and gradients of the pixels, the classifier and the transforms."""
     ocr, transformer, classifier = make_pair()
     ocr.train(training), transformer.train(training)
     x, _ = equations.inputs()
@@ -95,12 +98,12 @@ def test_is_ocr_with_the_classifier_as_category_queries(training):
     gradient = 8**0.5 * transformer.category_queries.grad
     torch.testing.assert_close(gradient, classifier.weight.grad[:, :, 0, 0], rtol=0, atol=1e-11)
     torch.testing.assert_close(ocr.rho.weight.grad, transformer.ffn.weight.grad)
-    # The spatial softmax does not see the classifier's bias.
+    # The spatial softmax cancels the classifier's bias.
     assert classifier.bias.grad.abs().max() < 1e-12
 
 
-def test_what_the_equivalence_needs():
-    """Each condition of the docstring, left out, changes the result."""
+def test_conditions_of_the_equivalence():
+    """Leaving out any condition of the docstring changes the result."""
     x, _ = equations.inputs()
     ocr, transformer, classifier = make_pair()
     ocr.eval(), transformer.eval()

@@ -1,4 +1,4 @@
-"""Batch norm of two processes on CPUs is PyTorch's batch norm of the joined batch."""
+"""Batch norm of two processes on CPUs equals PyTorch's batch norm of the joined batch."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ocr_panoptic.layers import CPUSyncBatchNorm
 
 
 def batches() -> list[Tensor]:
-    """Two of other sizes."""
+    """Return two batches of different sizes."""
     generator = torch.Generator().manual_seed(0)
     sizes = (2, 3, 3, 4), (1, 3, 5, 2)
     return [torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes]

@@ -1,4 +1,4 @@
-"""Attention worked by hand; the schemes' batteries compare it and the units with the equations."""
+"""Attention worked out by hand; the schemes' batteries compare the units with the equations."""
 
 import math
 
@@ -14,15 +14,18 @@ def tokens_of(n: int = 2, length: int = 7, channels: int = 6) -> torch.Tensor:
 
 
 def test_attention_hand_worked():
-    """One query 2 of one channel; keys ln 3 / 2 and 0: weights 3/4 and 1/4 of values 8 and 4."""
+    """Query 2, keys ln 3 / 2 and 0, values 8 and 4: the weights are 3/4 and 1/4."""
     queries, values = torch.tensor([[[2.0]]]), torch.tensor([[[8.0], [4.0]]])
     keys = torch.tensor([[[math.log(3) / 2], [0.0]]])
     assert attend(queries, keys, values).item() == pytest.approx(7.0)
 
 
-def test_joint_attention_is_the_two_self_and_two_cross_attentions_at_once():
-    """Of tokens of two kinds, a and b: the attention over both is, for a token of either kind, the
-    mean of the attention to a and that to b, weighted by their normalisers Z."""
+def test_joint_attention_combines_self_and_cross_attention():
+    """
+    Attention over two kinds of tokens is a weighted mean of the attention to each kind.
+
+    The weights are the normalisers Z of the attention to each kind.
+    """
     q, k, v = tokens_of(length=9), tokens_of(length=9).flip(1), tokens_of(length=9).flip(2)
     joint = attend(q, k, v)
     a, b = slice(0, 3), slice(3, 9)

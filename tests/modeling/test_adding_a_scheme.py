@@ -1,4 +1,4 @@
-"""docs/context_schemes.md lists every scheme, and its example of a scheme of one's own runs."""
+"""docs/context_schemes.md lists every scheme, and its example of a new scheme runs."""
 
 import re
 import sys
@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from detectron2.layers import FrozenBatchNorm2d
 from detectron2.modeling import build_model
 
 from ocr_panoptic import layers
@@ -23,7 +24,7 @@ ROWS = {name: (cls, takes) for name, cls, takes in re.findall(
 
 @pytest.fixture
 def example(monkeypatch) -> type[ContextScheme]:
-    """The three code blocks of the document: the file, its import and its line, put in place."""
+    """Return the example's scheme, with the three code blocks of the document put in place."""
     file, statement, line = re.findall(r"```python\n(.*?)```", DOC, re.S)
     name = re.match(r"from ([\w.]+) import", statement)[1]
     module = ModuleType(name)
@@ -58,16 +59,21 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
-    """Class, and what it takes; z depends on m if and only if the scheme says so. The class is
-    known unbuilt, and every ReLU has the slope of the config."""
+    """
+    The row has the right class and inputs; z depends on m only if the scheme says so.
+
+    The class is known without building a model. Every ReLU and norm follows the config.
+    """
     assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
-    cfg = make_cfg("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
+    opts = ("MODEL.OCR.NEGATIVE_SLOPE", 0.5, "MODEL.OCR.NORM", "FrozenBN")
+    cfg = make_cfg("MODEL.CONTEXT.NAME", name, *opts)
     torch.manual_seed(0)
     scheme = build_context(cfg, 48).eval()
     cls, takes = ROWS[name]
     assert context_class(cfg) is type(scheme) is getattr(layers, cls)
-    slopes = {m.negative_slope for m in scheme.modules() if isinstance(m, layers.ConvNormReLU)}
-    assert slopes == (set() if name in ("none", "Joint-Transformer") else {0.5})
+    convs = [m for m in scheme.modules() if isinstance(m, layers.ConvNormReLU)]
+    found = {(m.negative_slope, type(m.norm)) for m in convs}
+    assert found == (set() if name in ("none", "Joint-Transformer") else {(0.5, FrozenBatchNorm2d)})
     source = "features" if scheme.takes_features else "x"
     regions = "labels" if scheme.needs_truth else "m"
     takes = takes.partition(";")[0].split(", ")

@@ -1,4 +1,4 @@
-"""Models are Detectron2's, with synchronised norms and parts that do not round boxes."""
+"""Models are Detectron2's, except for synchronised norms and boxes that are not rounded."""
 
 import re
 
@@ -19,20 +19,23 @@ WIDTH = 1024
 
 
 def x_ramps(stride: int) -> torch.Tensor:
-    """Channel c of [1, 33, 8, w] is the column less w / 32 c: exact in bfloat16 as a map, and, in
-    the channel that is near 0 there, as the mean over a box."""
+    """
+    Return ramps [1, 33, 8, w]: channel c is the column less w / 32 c.
+
+    The map is exact in bfloat16, and so is the mean over a box in the channel that is near 0 there.
+    """
     columns = torch.arange(WIDTH // stride, dtype=torch.float32)
     ramps = columns - torch.arange(33)[:, None] * (WIDTH // stride / 32)
     return ramps[:, None].expand(-1, WIDTH // stride, -1)[None]
 
 
 def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
-    """x of the boxes' centres in pixels, as the features that are pooled in bfloat16 have it."""
+    """Return x of the boxes' centres in pixels, as read from features pooled in bfloat16."""
     with torch.autocast("cpu", torch.bfloat16):
         maps = [x_ramps(stride).bfloat16() for stride in (4, 8, 16, 32)]
         pooled = pooler(maps, [Boxes(boxes)])
     assert pooled.dtype == torch.bfloat16
-    means = pooled.float().mean(dim=(2, 3))  # [R, 33] in columns of the box's level
+    means = pooled.float().mean(dim=(2, 3))  # [R, 33], in columns of the box's level
     sides = boxes[:, 2] - boxes[:, 0]
     stride = 2 ** (4 + torch.log2(sides / 224)).floor().clamp(2, 5)
     channel = means.abs().argmin(dim=1)
@@ -44,8 +47,8 @@ def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("side", [24, 48, 96, 200])
 @pytest.mark.parametrize("use", ["training", "TEST.PRECISION"])
 @torch.no_grad()
-def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side):
-    """Coordinates of a box in bfloat16 would be multiples of 4 from 512 on."""
+def test_boxes_keep_their_precision_in_half_precision(small_cfg, use, side):
+    """In bfloat16, coordinates of a box would be multiples of 4 from 512 on."""
     cfg = small_cfg("ocr", "TEST.PRECISION", "bfloat16")
     model = Trainer.build_model(cfg)
     network = model if use == "training" else deploy(model, "bfloat16").network
@@ -59,9 +62,13 @@ def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side)
 
 @pytest.mark.parametrize("side", [24, 96, 512])
 @torch.no_grad()
-def test_deltas_of_half_precision_make_boxes_of_float32(small_cfg, side):
-    """Anchors are exact, and deltas are rounded in units of a box's side: boxes of any size keep
-    0.999 of their place. Only pooling and pasting, above and below, rounded pixels."""
+def test_deltas_in_half_precision_give_float32_boxes(small_cfg, side):
+    """
+    Boxes of any size keep 0.999 of their place.
+
+    Anchors are exact, and deltas are rounded in units of a box's side. Only pooling and pasting,
+    tested above and below, rounded pixels.
+    """
     model = Trainer.build_model(small_cfg("ocr"))
     network = deploy(model, "bfloat16").network
     proposals, heads = network.proposal_generator, network.roi_heads
@@ -86,7 +93,7 @@ def test_deltas_of_half_precision_make_boxes_of_float32(small_cfg, side):
 
 @torch.no_grad()
 def test_masks_are_pasted_at_exact_places(small_cfg):
-    """Masks that begin with the 23rd of their 28 columns, in boxes of 800 pixels."""
+    """Masks begin with the 23rd of their 28 columns, in boxes of 800 pixels."""
     head = Trainer.build_model(small_cfg("ocr")).roi_heads.mask_head.eval()
     for parameter in head.parameters():
         parameter.zero_()
@@ -111,7 +118,7 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
     [(lambda: make_resnet_cfg(50), "SyncBN"), (make_cfg, "SyncBN"), (make_cfg, "naiveSyncBN")],
 )
 def test_synchronised_norms_have_the_same_names(make, norm):
-    """Those of Detectron2's backbone, of timm's, and of the head."""
+    """The norms belong to Detectron2's backbone, to timm's backbone, and to the head."""
     cfg = make()
     plain = build_model(cfg)
     for node in (cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.OCR):
@@ -124,7 +131,7 @@ def test_synchronised_norms_have_the_same_names(make, norm):
 
 
 @torch.no_grad()
-def test_boxes_are_pooled_by_several_threads_as_by_one(small_cfg):
+def test_several_threads_pool_boxes_like_one(small_cfg):
     pooler = Trainer.build_model(small_cfg("ocr")).roi_heads.box_pooler
     torch.manual_seed(0)
     maps = [torch.randn(1, 3, 128 // stride, 192 // stride) for stride in (4, 8, 16, 32)]
@@ -154,7 +161,7 @@ def test_boxes_are_pooled_by_several_threads_as_by_one(small_cfg):
     ],
 )
 @pytest.mark.parametrize("head", ["ocr", "plain"])
-def test_features_that_there_are_not(small_cfg, head, key, names, found):
+def test_missing_features(small_cfg, head, key, names, found):
     cfg = small_cfg(head, key, names)
     with pytest.raises(ValueError, match=rf"{key} is {re.escape(names)}, and .*{found}"):
         build_model(cfg)
@@ -164,7 +171,7 @@ def test_features_that_there_are_not(small_cfg, head, key, names, found):
     "key, names",
     [("IN_FEATURES", ["layer9"]), ("IN_FEATURES", []), ("COARSE_IN_FEATURES", ["layer9"])],
 )
-def test_features_that_a_semantic_model_has_not(key, names):
+def test_missing_features_of_a_semantic_model(key, names):
     message = rf"SEM_SEG_HEAD.{key} is {re.escape(str(names))}, and the backbone has act1, layer1"
     with pytest.raises(ValueError, match=message):
         build_model(make_cfg(f"MODEL.SEM_SEG_HEAD.{key}", names))

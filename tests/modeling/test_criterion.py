@@ -1,4 +1,4 @@
-"""Losses of hard examples and with weights, sums of losses, and which prediction has which."""
+"""Losses of hard examples, weighted losses, sums of losses, and their predictions."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_a_sum_is_the_weighted_sum_of_its_losses():
     refined = [0.8 * single["cross_entropy"][0], 0.2 * single["lovasz"][0], single["ohem"][0]]
     assert found[0] == pytest.approx(sum(refined), rel=1e-5)
     assert found[1] == pytest.approx(single["rmi"][1] + 3 * single["dice"][1], rel=1e-5)
-    # What the names stand for differs, and so do the two predictions.
+    # The names have different losses, and the two predictions differ.
     assert len({value for pair in single.values() for value in pair}) == 12
 
 
@@ -51,8 +51,7 @@ def test_bad_sums(key, value):
 
 
 def logits_of(probabilities: list[float]) -> torch.Tensor:
-    """Return logits of a row of pixels and two classes; class 0 is true and has these
-    probabilities."""
+    """Return logits of a row of pixels with these probabilities of class 0, of two classes."""
     p = torch.tensor(probabilities)
     return torch.stack([p.log(), (1 - p).log()])[None, :, None, :].requires_grad_()
 
@@ -61,14 +60,14 @@ def logits_of(probabilities: list[float]) -> torch.Tensor:
     "threshold, min_kept, kept",
     [
         (0.5, 1, [0.1, 0.3]),  # below the threshold
-        (0.5, 3, [0.1, 0.3, 0.6]),  # the three lowest, though the third is above it
+        (0.5, 3, [0.1, 0.3, 0.6]),  # the three lowest, even above the threshold
         (0.05, 2, [0.1, 0.3]),
         (0.95, 1, [0.1, 0.3, 0.6, 0.9]),
-        (0.5, 9, [0.1, 0.3, 0.6, 0.9]),  # fewer pixels than are to be kept
+        (0.5, 9, [0.1, 0.3, 0.6, 0.9]),  # fewer pixels than min_kept
     ],
 )
 def test_hard_examples_hand_worked(threshold, min_kept, kept):
-    """Probabilities of the truth 0.9, 0.1, 0.6, 0.3, and one ignored pixel of 0.01."""
+    """The true class has probability 0.9, 0.1, 0.6 and 0.3; an ignored pixel has 0.01."""
     logits = logits_of([0.9, 0.1, 0.6, 0.3, 0.01])
     targets = torch.tensor([[[0, 0, 0, 0, 255]]])
     loss = hard_cross_entropy(logits, targets, 255, threshold=threshold, min_kept=min_kept)
@@ -89,8 +88,11 @@ def test_hard_examples_of_ignored_pixels_and_of_all():
 
 
 def test_class_weights_of_hard_examples():
-    """Truth 0 with probability 0.1 and truth 1 with 0.4 are kept, of 3: weights multiply what is
-    kept, and have no part in the choice."""
+    """
+    Weights multiply the kept losses, and do not affect the choice.
+
+    Of three pixels, truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept.
+    """
     weights = torch.tensor([0.5, 1.0, 4.0])
     logits, targets = logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]])
     hard = hard_cross_entropy(logits, targets, 255, weights, threshold=0.5, min_kept=1)

@@ -1,4 +1,4 @@
-"""A trained model put to use: the same results, and the model as it was."""
+"""A deployed model gives the same results, and the trained model stays unchanged."""
 
 import copy
 
@@ -11,13 +11,7 @@ from torch import nn
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import InferenceModel, build_model, deploy
-from support.segmentors import (
-    make_batch,
-    make_cfg,
-    make_resnet_cfg,
-    trained_like,
-    trained_panoptic,
-)
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_like, trained_panoptic
 
 
 def images(*sizes: tuple[int, int]) -> list[dict]:
@@ -26,12 +20,12 @@ def images(*sizes: tuple[int, int]) -> list[dict]:
 
 
 @pytest.mark.parametrize("norm", ["BN", "FrozenBN", "GN", ""])
-def test_a_norm_folds_where_it_is_affine(norm):
+def test_a_norm_folds_if_it_is_affine(norm):
     conv = Conv2d(4, 32, 3, bias=True, norm=get_norm(norm, 32), activation=F.relu)
     trained_like(conv).double()
     x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
     expected = conv(x)
-    if norm == "BN":  # as it stays in training
+    if norm == "BN":  # in training mode, it does not fold
         fold_norms(conv.train())
         assert conv.norm is not None
     fold_norms(conv.eval())
@@ -66,14 +60,14 @@ def test_a_semantic_model_has_the_same_logits(make):
     inputs = [{"image": one["image"].double()} for one in images((61, 83))]
     with torch.no_grad():
         for found, expected in zip(fast.layers(inputs), model.layers(inputs)):
-            # float32 rounds nothing here but what is folded.
+            # float32 rounds only the folded weights here.
             torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)
             assert expected.std() > 1e-3
 
 
 @pytest.fixture
 def panoptic(small_cfg):
-    """(config, model) with instances of all scores and several stuff classes."""
+    """Return a function that makes a config and a model with many instances and stuff classes."""
 
     def make(head: str):
         opts = ("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RPN.POST_NMS_TOPK_TEST", "40")
@@ -87,7 +81,7 @@ def panoptic(small_cfg):
 @pytest.mark.slow
 @torch.no_grad()
 def test_the_merge_has_the_thresholds_of_the_config(panoptic):
-    """The classes remain, of each kind, whose own limit the image meets."""
+    """Only classes whose own limit the image meets are in the map."""
     cfg, _ = panoptic("ocr")
     things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
 
@@ -133,7 +127,7 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_parts_belong_together_in_whatever_order_they_are_asked_for(panoptic, kind):
+def test_parts_belong_together_in_any_order(panoptic, kind):
     model = panoptic("ocr")[1] if kind == "panoptic" else trained_like(build_model(make_cfg()))
     inputs = images((70, 65))
     inputs[0].update(height=50, width=77)
@@ -143,7 +137,7 @@ def test_parts_belong_together_in_whatever_order_they_are_asked_for(panoptic, ki
     assert labels.shape == (50, 77) and alone["labels"] is labels
     torch.testing.assert_close(both["confidence"], both["sem_seg"].softmax(dim=0).amax(dim=0))
     assert torch.equal(both["labels"], labels)
-    (found,) = deploy(model, confident=True)(inputs)  # as an evaluation asks, the labels first
+    (found,) = deploy(model, confident=True)(inputs)  # an evaluation asks for the labels first
     assert torch.equal(found["labels"], labels)
     assert torch.equal(found["confidence"], both["confidence"])
     if kind == "panoptic":
@@ -154,7 +148,7 @@ def test_parts_belong_together_in_whatever_order_they_are_asked_for(panoptic, ki
 
 
 @pytest.mark.slow
-def test_the_model_itself_can_be_trained_on():
+def test_the_trained_model_can_train_on():
     cfg = make_cfg()
     model = trained_like(build_model(cfg)).train()
     before = {k: v.clone() for k, v in model.state_dict().items()}
@@ -174,11 +168,11 @@ def test_the_model_itself_can_be_trained_on():
                 parameter.sub_(0.02 * parameter.grad.sign())
         expected = copy.deepcopy(model).eval()(images((61, 83)))[0]["labels"]
     assert not torch.equal(first, expected)
-    assert (labels() == expected).double().mean() > 0.999  # made from the weights of now
+    assert (labels() == expected).double().mean() > 0.999  # made from the present weights
 
 
 @pytest.mark.slow
-def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
+def test_a_key_disables_it_and_models_are_optimized_once():
     cfg = make_cfg()
     model = build_model(cfg)
     fast = deployed(cfg, model)
@@ -193,8 +187,11 @@ def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN", "SAME padding"])
 def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
-    """Autocast casts the weights in each image, and the deployed model once; both are near
-    float32."""
+    """
+    Autocast casts the weights for each image, the deployed model casts them once.
+
+    Both are near float32.
+    """
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     elif kind == "SAME padding":
@@ -225,6 +222,6 @@ def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
         ),
     ],
 )
-def test_what_is_refused(refuse, message):
+def test_refused_models(refuse, message):
     with pytest.raises(ValueError, match=message):
         refuse()

@@ -10,7 +10,7 @@ from support.segmentors import make_resnet_cfg
 
 @pytest.mark.slow
 def test_contracted_dilation():
-    """Half the dilation in the first block of the dilated stages, by the taps of each kernel."""
+    """The taps of each kernel show half the dilation in the first block of the dilated stages."""
     cfg = make_resnet_cfg(50)
     for contracted, first in ((False, (2, 4)), (True, (1, 2))):
         cfg.MODEL.RESNETS.CONTRACT_DILATION = contracted
@@ -29,8 +29,12 @@ def test_contracted_dilation():
 
 @pytest.mark.slow
 def test_ceil_mode_of_the_stem():
-    """64 pixels: 32 after the stem's convolutions; windows of 3 at steps of 2 from -1 on start
-    16 times inside, and once more at 31, with the last pixel and the border."""
+    """
+    The pooling has one more window for sides of 64 pixels.
+
+    The stem's convolutions give 32 pixels. Windows of 3 at steps of 2 start 16 times inside, from
+    -1 on, and once more at 31, with the last pixel and the border.
+    """
     cfg = make_resnet_cfg(50)
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = True
     stem = build_backbone(cfg).stem.eval()
@@ -55,7 +59,7 @@ def test_ceil_mode_of_the_stem():
         ("STEM_TYPE", "deep", "STEM_TYPE is deep; it is deeplab .* or basic"),
     ],
 )
-def test_dilated_resnet_that_does_not_exist(key, value, message):
+def test_unknown_dilated_resnets(key, value, message):
     cfg = make_resnet_cfg(50)
     cfg.MODEL.RESNETS[key] = value
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,4 @@
-"""Networks for four channels see the last channel, in training and in every test."""
+"""Networks for four channels see the last channel, in training and in every kind of test."""
 
 import pytest
 import torch

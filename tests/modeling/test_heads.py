@@ -1,6 +1,8 @@
 """
-The semantic heads of both architectures. A head is added to HEADS and inherits the battery: its
-parts in their order, regions without supervision, losses, the residual form, first weights.
+The semantic heads of both architectures.
+
+A new head is added to HEADS and inherits the battery: its parts in their order, regions without
+supervision, losses, the residual form, first weights.
 """
 
 import math
@@ -31,7 +33,7 @@ from support.segmentors import make_batch, make_cfg, take_criterion
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """A conv-norm-ReLU by functional calls, in evaluation mode."""
+    """Compute a conv-norm-ReLU in evaluation mode by functional calls."""
     norm = module.norm
     y = F.conv2d(x, module.weight, padding=module.weight.shape[-1] // 2)
     return F.relu(F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias))
@@ -42,21 +44,21 @@ def linear(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def parts_of_semantic(head: nn.Module, features: dict) -> tuple:
-    """Coarse: 3x3 conv -> norm -> ReLU -> 1x1 of stage 3. Pixels: stage 4."""
+    """Return the parts of the semantic head: coarse logits from stage 3, pixels from stage 4."""
     coarse = linear(head.coarse_predictor, conv(head.coarse[0], features["res4"]))
     regions = head.regions and linear(head.regions[1], conv(head.regions[0][0], features["res4"]))
     return coarse, features["res5"], regions
 
 
 def parts_of_shared(head: nn.Module, features: dict) -> tuple:
-    """Return parts of a head whose coarse classifier sees the pixel representations."""
+    """Return the parts of a head whose coarse classifier sees the pixel representations."""
     x = conv(head.bottleneck, features["res5"])
     regions = head.regions and linear(head.regions[1], x)
     return linear(head.coarse_predictor, x), features["res5"], regions
 
 
 def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
-    """All three are of the sum of the FPN branches."""
+    """Return the parts of the panoptic head, which all use the sum of the FPN branches."""
     x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
     return linear(head.predictor, x), x, head.regions and linear(head.regions, x)
 
@@ -90,7 +92,7 @@ def features(kind) -> dict:
 class TestEveryHead:
     @pytest.mark.parametrize("supervision", [True, False])
     def test_equals_its_description(self, kind, make, features, supervision, monkeypatch):
-        """Pixels through a 3x3 convolution, the scheme, a 1x1; only the result is enlarged."""
+        """The pixels pass a 3x3 convolution, the scheme and a 1x1; only the result is enlarged."""
         head = make(region_supervision=supervision).eval()
         with torch.no_grad():
             coarse, pixels, regions = HEADS[kind][2](head, features)
@@ -110,9 +112,12 @@ class TestEveryHead:
         expected = F.interpolate(refined, size=(64, 96), mode="bilinear", align_corners=False)
         torch.testing.assert_close(logits, expected)
 
-    def test_what_each_loss_reaches_without_region_supervision(self, make, features):
-        """The refined loss reaches the second branch, of the first one's form, and the coarse loss
-        the first."""
+    def test_reach_of_the_losses_without_region_supervision(self, make, features):
+        """
+        The refined loss reaches the second branch, the coarse loss reaches the first branch.
+
+        Both branches have the same form.
+        """
         head = make(region_supervision=False).train()
         _, losses = head(features, make_targets())
         first = (head.coarse, head.coarse_predictor)
@@ -143,7 +148,7 @@ class TestEveryHead:
         assert all(loss.item() == 0 for loss in losses.values())
         assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
 
-    def test_class_weights_concern_both_losses_and_hard_examples_the_refined_one(
+    def test_class_weights_apply_to_both_losses_and_hard_examples_to_the_refined_loss(
         self, make, features
     ):
         plain, weights, ohem = (
@@ -166,9 +171,13 @@ class TestEveryHead:
         assert [n for n, p in head.named_parameters() if not p.grad.abs().sum() > 0] == []
         assert all(f.grad.abs().sum() > 0 for f in features.values())
 
-    def test_residual_logits_are_the_coarse_ones_plus_those_without_it(self, make, features):
-        """They start as the coarse ones, so that both losses have one gradient there. Without the
-        residual form the refined loss reaches the coarse classifier by the regions alone."""
+    def test_residual_logits_are_coarse_logits_plus_a_correction(self, make, features):
+        """
+        They start as the coarse logits, so both losses have one gradient there.
+
+        Without the residual form, the refined loss reaches the coarse classifier only through the
+        regions.
+        """
         head = make(residual=True).eval().double()
         with torch.no_grad():
             nn.init.normal_(head.refined_predictor.weight)
@@ -191,8 +200,11 @@ class TestEveryHead:
         assert 0 < norms[False] < 0.3 * norms[True]
 
     def test_starts_of_the_coarse_classifier(self, make):
-        """N(0, 2 / C) and N(0, 2 / K) with a bias of 0, the latter as c2_msra_fill has it, and
-        PyTorch's within 1 / sqrt(C)."""
+        """
+        Weights are N(0, 2 / C) and N(0, 2 / K) with a bias of 0, or PyTorch's.
+
+        c2_msra_fill gives N(0, 2 / K); PyTorch's weights lie within 1 / sqrt(C).
+        """
         starts = ("pytorch", "he", "detectron2")
         small, *others = (make(coarse_start=start).coarse_predictor for start in starts)
         channels = small.in_channels
@@ -204,9 +216,10 @@ class TestEveryHead:
 
 def assert_start(head: nn.Module, expected: set[str], skip: tuple[str, ...] = ()) -> None:
     """
-    Weight and bias of every convolution and linear layer are U(-b, b), b = 1 / sqrt(fan in), as in
-    openseg.pytorch and HRNet-OCR: c2_msra_fill and normal_ differ in size, in shape (a uniform has
-    std b / sqrt(3)), or in the bias, which they leave at 0.
+    Check that weights and biases are U(-b, b) with b = 1 / sqrt(fan in), as in the published codes.
+
+    c2_msra_fill and normal_ differ in size, in shape (a uniform distribution has std b / sqrt(3)),
+    or in the bias, which they leave at 0.
     """
     kinds, names = (nn.Conv2d, nn.Linear), set()
     for name, module in head.named_modules():
@@ -214,7 +227,7 @@ def assert_start(head: nn.Module, expected: set[str], skip: tuple[str, ...] = ()
             continue
         names.add(name)
         weight = module.weight.detach()
-        if name == "context.output":  # as published, its branch starts switched off
+        if name == "context.output":  # as published, this branch starts at 0
             assert not weight.any()
             continue
         bound = 1 / math.sqrt(weight[0].numel())
@@ -248,13 +261,15 @@ def test_first_weights_of_the_panoptic_head(supervision):
     )
     expected = {"predictor", "bottleneck", "context.delta", "refined_predictor"}
     expected |= set() if supervision else {"regions"}
-    assert_start(head, expected, skip=tuple(FPN_SHAPES))  # branches start as Detectron2's do
+    assert_start(head, expected, skip=tuple(FPN_SHAPES))  # branches start as in Detectron2
 
 
 def test_regions_start_as_means_over_the_image():
     """
+    Each region starts with nearly the image's mean.
+
     With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
-    representation of a few random pixels; this one gives nearly the image's mean.
+    representation of a few random pixels.
     """
     torch.manual_seed(0)
     opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 11, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 128)
@@ -267,7 +282,7 @@ def test_regions_start_as_means_over_the_image():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
-def test_every_scheme_begins_as_the_coarse_prediction(scheme):
+def test_every_residual_scheme_begins_as_the_coarse_prediction(scheme):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
     with torch.no_grad():
         coarse, refined = model.layers(make_batch(64, 96))
@@ -277,8 +292,7 @@ def test_every_scheme_begins_as_the_coarse_prediction(scheme):
 
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_corners(align_corners):
-    """Features, the finest first, regions, the residual, full-size logits and losses: all resized
-    in one way."""
+    """All maps are resized in one way: features, regions, residual, full-size logits, losses."""
     shapes = {f"s{i}": ShapeSpec(channels=8, stride=4 * i) for i in (1, 2)}
     names = {"in_features": ["s2", "s1"], "coarse_in_features": ["s2"], "coarse_loss_weight": 0.4}
     head = make_head(shapes, **names, residual=True, align_corners=align_corners).eval()
@@ -397,7 +411,7 @@ def test_linear_coarse_head_of_the_paper():
     torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)
 
 
-def test_the_coarse_branch_of_the_panoptic_head_is_detectron2s():
+def test_the_coarse_branch_of_the_panoptic_head_equals_detectron2s():
     """Logits and loss equal Detectron2's head with the coarse branch's weights."""
     head, features = make_fpn_head(coarse_loss_weight=0.25), make_features(FPN_SHAPES)
     plain, targets = make_plain_head(), make_targets()
@@ -411,7 +425,7 @@ def test_the_coarse_branch_of_the_panoptic_head_is_detectron2s():
 
 
 @pytest.mark.parametrize("scheme", ["none", "GT-OCR", "Segmentation-Transformer"])
-def test_no_region_supervision_without_regions(scheme):
+def test_region_supervision_needs_regions(scheme):
     with pytest.raises(ValueError, match="REGION_SUPERVISION is False, but .* no predicted region"):
         build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):

@@ -1,4 +1,4 @@
-"""Hierarchical multi-scale attention against its formulas, written out."""
+"""Hierarchical multi-scale attention, compared with its formulas."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ SIZE = (64, 96)
 def make_model(*opts):
     torch.manual_seed(0)
     model = build_model(make_cfg(*HMSA, "MODEL.OCR.DROPOUT", 0.0, *opts)).eval()
-    # Attention that varies: without a bias its logits are near 0 in an untrained network.
+    # Make attention vary: without a bias its logits are near 0 in an untrained network.
     model.sem_seg_head.scale_attention[2].weight.data *= 1000
     return model
 
@@ -29,7 +29,7 @@ def to(x, size):
 
 
 def view(model, image, scale):
-    """Coarse logits, refined logits and attention at the size of the image of a scale."""
+    """Return coarse logits, refined logits and attention at the size of the scaled image."""
     image = to(image, [int(scale * side) for side in image.shape[2:]])
     features = model.backbone(image)
     head = model.sem_seg_head
@@ -47,7 +47,7 @@ def view(model, image, scale):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((55, 83), 1)])
 def test_two_scales(scales, residual, size, padding):
-    """Whatever their size, as the published code without padding; else in multiples of it."""
+    """Without padding, images of any size work, as in the published code."""
     opts = "MODEL.PAD_TO_MULTIPLE", padding, "MODEL.OCR.RESIDUAL", residual
     model = make_model("TEST.SCALES", scales, *opts)
     nn.init.normal_(model.sem_seg_head.refined_predictor.weight)
@@ -84,7 +84,7 @@ SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
         ("MODEL.CONTEXT.NAME", "GT-OCR", "MODEL.HMSA.ENABLED False"),
     ],
 )
-def test_what_is_refused(key, value, fault):
+def test_refused_values(key, value, fault):
     with pytest.raises(ValueError, match=fault):
         make_model(key, value)
 
@@ -92,7 +92,7 @@ def test_what_is_refused(key, value, fault):
 @pytest.mark.slow
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((61, 83), 1)])
 def test_losses(size, padding):
-    """L = main(joint) + 0.4 aux(joint of the coarse) + w (aux(p at 0.5) + aux(p at 1.0))."""
+    """L = main(joint) + 0.4 aux(joint coarse) + w (aux(p at 0.5) + aux(p at 1.0))."""
     kinds = (
         *("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "0.5 binary_cross_entropy + 0.5 rmi"),
         *("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "binary_cross_entropy"),

@@ -1,4 +1,4 @@
-"""Labels of whole images, on constructed networks whose logits are known."""
+"""Labels of whole images, predicted by constructed networks with known logits."""
 
 import math
 import weakref
@@ -35,7 +35,7 @@ def bilinear(x: torch.Tensor, *size: int) -> torch.Tensor:
 
 
 def local(image: torch.Tensor) -> torch.Tensor:
-    """A network that sees single pixels: 4 classes, output stride 1."""
+    """Compute a network that sees single pixels, with 4 classes and output stride 1."""
     return F.conv2d(image, random(4, 3, 1, 1)).sin()
 
 
@@ -44,7 +44,7 @@ def labelled(inference: SemanticInference, *args, **kwargs) -> torch.Tensor:
 
 
 class Counted(TorchDispatchMode):
-    """Operations, views among them."""
+    """A counter of operations, including views."""
 
     operations = 0
 
@@ -78,7 +78,7 @@ class TestLabelsOfLogits:
     @pytest.mark.parametrize("at_once", [2, 4, 100])
     @pytest.mark.parametrize("classes", [1, 2, 7])
     def test_groups_of_classes(self, monkeypatch, at_once, classes):
-        """Groups, as on a GPU, give the same labels, the first of equal scores, and confidence."""
+        """Groups, as on a GPU, give equal labels, the first of equal scores, and confidence."""
         logits = 3 * random(2, classes, 6, 5)
         logits[:, classes // 2 :] = logits[:, : classes - classes // 2].clone()
         expected = bilinear(logits, 17, 23)
@@ -99,7 +99,7 @@ class TestLabelsOfLogits:
 
     @pytest.mark.parametrize("classes", [19, 54, 150])
     def test_few_operations_on_a_gpu(self, classes):
-        """An image of COCO is meant; class by class there are 7 and more for each."""
+        """An image has COCO's size; class by class there would be at least 7 for each class."""
         with FakeTensorMode():
             logits = torch.empty(1, classes, 200, 304, device="cuda")
             with Counted() as counted:
@@ -141,7 +141,7 @@ class TestScales:
 
 class TestSlidingWindow:
     def test_average_of_overlapping_windows(self):
-        """Width 6, windows of 3 at 0, 2 and 3; the n-th window scores n."""
+        """Three windows of width 3 start at 0, 2 and 3 of width 6; the n-th window scores n."""
         calls = []
 
         def network(window):
@@ -202,14 +202,14 @@ class TestSlidingWindow:
 
 
 class TestSemanticInference:
-    def test_running_sum_is_on_the_device_asked_for(self):
-        """The meta device holds no numbers but shows where a tensor would be."""
+    def test_running_sum_is_on_the_wanted_device(self):
+        """The meta device holds no numbers, but shows where a tensor would be."""
         image, elsewhere = random(1, 3, 8, 8), {"accumulator_device": "meta"}
         windows = {"window_size": (4, 4), "window_stride": (4, 4)}
         for kwargs, device in [
             ({**elsewhere, "scales": (1, 2)}, "meta"),
             ({**elsewhere, **windows}, "meta"),
-            (elsewhere, "cpu"),  # there is no sum
+            (elsewhere, "cpu"),  # a single window has no sum
             (windows, "cpu"),
         ]:
             labels = labelled(SemanticInference(**kwargs), local, image, (8, 8))
@@ -267,14 +267,14 @@ class TestSemanticInference:
             ({"window_size": [8, 8], "window_stride": [0, 8]}, "0 < STRIDE <= SIZE"),
         ],
     )
-    def test_what_is_refused(self, arguments, message):
+    def test_refused_arguments(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             SemanticInference(**arguments)
 
 
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_corners_of_logits(align_corners):
-    """Images are resized in one convention, logits in the network's, also in windows."""
+    """Images are resized by one convention, logits by the network's, also in windows."""
     image, weight = random(1, 3, 24, 32), random(5, 3, 4, 4)
 
     def network(x):
@@ -298,10 +298,9 @@ def test_corners_of_logits(align_corners):
 
 
 @pytest.mark.parametrize(
-    "scores",
-    [(math.nan, 1, 2), (1, math.nan, 2), (2, 1, math.nan), (math.inf, 1, math.inf)],
+    "scores", [(math.nan, 1, 2), (1, math.nan, 2), (2, 1, math.nan), (math.inf, 1, math.inf)]
 )
-def test_scores_that_are_not_finite(scores):
+def test_scores_with_nan_or_infinity(scores):
     classes = [torch.full((1, 1, 2, 3), 0.5) for _ in scores]
     for of_class, score in zip(classes, scores, strict=True):
         of_class[0, 0, 1, 2] = score

@@ -1,5 +1,4 @@
-"""Every key of the table has an effect in each architecture that reads it, and is refused in the
-others."""
+"""Every key has an effect in each architecture that reads it, and is refused in the others."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ HRNET = (
 OHEM = (f"{HEAD}.LOSS_TYPE", "ohem", f"{HEAD}.OHEM_THRESHOLD", 0.2)
 SUM = "0.5 cross_entropy + 2 dice"
 
-# Key -> values other than the default, where twice it or its contrary is none or has no effect.
+# Key -> other values, for keys whose double or contrary is not allowed or has no effect.
 VALUES = {
     "MODEL.OCR.NORM": ["FrozenBN"],
     "MODEL.OCR.COARSE_START": ["he", "detectron2"],
@@ -68,7 +67,7 @@ VALUES = {
     "MODEL.RESNETS.RES5_MULTI_GRID": ["[1, 2, 4]"],
     "MODEL.RESNETS.STEM_TYPE": ["basic"],
 }
-# Key -> what else is set, where it is not a scheme that reads the key.
+# Key -> further settings that it needs, except a scheme that reads the key.
 SETTINGS = {
     "MODEL.OCR.NEGATIVE_SLOPE": [(), ("MODEL.CONTEXT.NAME", "PPM")],
     f"{HEAD}.COARSE_LOSS_TYPE": [(f"{HEAD}.OHEM_MIN_KEPT", 9, f"{HEAD}.OHEM_THRESHOLD", 0.1)],
@@ -78,7 +77,7 @@ SETTINGS = {
     "MODEL.TIMM.ENLARGE_TWICE": [HRNET],
     "MODEL.HMSA.SCALE_LOSS_WEIGHT": [("MODEL.HMSA.ENABLED", True)],
 }
-# Read by the trainer, by the mapper, or for another cost and the same result.
+# Keys for the trainer, for the mapper, or that change the cost but not the result.
 NOT_IN_THE_LOSSES = {
     *("MODEL.DEVICE", "MODEL.TRUST_PICKLE", "MODEL.WEIGHTS_MIN_SHARE", "MODEL.WEIGHTS_BY_CLASS"),
     *("MODEL.EMA.ENABLED", "MODEL.EMA.DECAY", "MODEL.OCR.RECOMPUTE"),
@@ -101,7 +100,7 @@ def make_panoptic_cfg(*opts: object) -> CfgNode:
 
 def make_dilated_cfg(*opts: object) -> CfgNode:
     cfg = make_resnet_cfg(50)
-    cfg.MODEL.RESNETS.RES4_DILATION = 1  # the default
+    cfg.MODEL.RESNETS.RES4_DILATION = 1  # its default
     cfg.merge_from_list([str(o) for o in opts])
     return cfg
 
@@ -128,7 +127,7 @@ def segmentor(cfg: CfgNode, batch: Callable = make_batch) -> dict[str, torch.Ten
     return model(batch())
 
 
-# Architecture -> how its config is made, and its losses.
+# Architecture -> function that makes its config, and function that returns its losses.
 ARCHITECTURES = {
     "panoptic": (make_panoptic_cfg, panoptic_head),
     "semantic": (make_cfg, segmentor),
@@ -162,10 +161,10 @@ def cases() -> Iterator:
         plain = make()
         for key in IN_THE_LOSSES:
             if architecture == "dilated" and "RESNETS" not in key.name:
-                continue  # as in the other semantic model
+                continue  # the other semantic model covers it
             for base in settings(key):
                 if architecture == "panoptic" and "GT-OCR" in base:
-                    continue  # which that has not
+                    continue  # this architecture lacks it
                 for value in other_values(key, plain):
                     name = "-".join(map(str, (architecture, key.name, value, *base)))
                     marks = pytest.mark.slow if architecture != "panoptic" else ()
@@ -183,14 +182,14 @@ def test_a_key_changes_the_losses_or_is_refused(architecture, key, value, base, 
         with pytest.raises(ValueError, match=f"  {key.name} is .*; it is read only with "):
             check_unread_keys(cfg)
     else:
-        with suppress(ValueError):  # of other keys that no SegFix reads
+        with suppress(ValueError):  # SegFix reads none of the other keys
             check_unread_keys(cfg)
         assert key.name in caplog.text
 
 
 @pytest.mark.slow
-def test_no_key_is_left_out():
-    """A key is read by one of the models above, or set in a test of something else."""
+def test_every_key_is_tested():
+    """A key is read by a model above, or set in another test."""
     tests = "".join(path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__))
     for key in OWN:
         if key in IN_THE_LOSSES:

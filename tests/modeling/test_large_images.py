@@ -1,12 +1,11 @@
-"""Labels in windows equal the labels of the model on the whole image."""
+"""Labels in windows equal the model's labels of the whole image."""
 
 import pytest
 import torch
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, large_images
-from ocr_panoptic.modeling.large_images import window_labels
+from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, inference_model
 from support.segmentors import make_cfg
 from support.tiny_runs import make_labels_vary
 
@@ -32,7 +31,7 @@ def make_image(height: int, width: int) -> torch.Tensor:
 
 
 def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels and confidence of the image at once."""
+    """Return the labels and confidence of the image seen at once."""
     (output,) = model([{"image": image}])
     return output["labels"], output["confidence"]
 
@@ -42,8 +41,8 @@ def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Te
     "height, width, size, stride",
     [
         (64, 96, (32, 48), (32, 48)),  # side by side
-        (75, 101, (32, 48), (20, 33)),  # the last ones overlap more
-        (90, 80, (40, 40), (10, 13)),  # each row of windows overlaps the three before
+        (75, 101, (32, 48), (20, 33)),  # the last windows overlap more
+        (90, 80, (40, 40), (10, 13)),  # each row of windows overlaps the previous three
         (40, 120, (64, 64), (64, 40)),  # higher than the image
         (33, 33, (64, 64), (64, 64)),
     ],
@@ -54,7 +53,7 @@ def test_bits_of_sliding_windows(height, width, size, stride, flip):
     image = make_image(height, width)
     with torch.inference_mode():
         expected = labelled(model, image)
-        found = window_labels(model, image)
+        found = deploy(model, optimize=False).window_labels(image)
     assert len(expected[0].unique()) > 1
     assert all(map(torch.equal, found, expected))
 
@@ -67,16 +66,16 @@ def test_the_precision_of_the_model():
     assert not torch.equal(found[1], labelled(model, image)[1])
 
 
-def test_memory_is_that_of_a_row_of_windows(monkeypatch):
-    """Sums are never of all of the image."""
+def test_memory_holds_one_row_of_windows(monkeypatch):
+    """Sums never cover the whole image."""
     model, rows = with_windows(make_model(), (32, 32), (20, 20)), []
-    argmax = large_images.confident_argmax
+    argmax = inference_model.confident_argmax
 
     def kept(groups):
         (group, *rest) = groups
         rows.append(group.shape[2])
         return argmax([group, *rest])
 
-    monkeypatch.setattr(large_images, "confident_argmax", kept)
-    window_labels(model, make_image(75, 50))
+    monkeypatch.setattr(inference_model, "confident_argmax", kept)
+    deploy(model, optimize=False).window_labels(make_image(75, 50))
     assert rows == [20, 20, 3, 32]

@@ -1,7 +1,8 @@
 """
-The CPU does not wait for a GPU between the forward pass and the end of the backward pass: tensors
-that have shapes only raise an error where a value is asked for. Their backward pass needs a GPU if
-they say that they are on one, so it is shown on a CPU.
+The CPU does not wait for a GPU between the forward pass and the end of the backward pass.
+
+Tensors without values raise an error if a value is asked for. If they claim to be on a GPU, their
+backward pass needs a GPU, so the backward pass is tested on a CPU.
 """
 
 from functools import partial
@@ -64,8 +65,12 @@ def test_the_panoptic_head(device):
 
 
 class NoCopies(TorchDispatchMode):
-    """Raises an error for a copy from one device to another, and for values that are put where a
-    mask is, which fake tensors allow: a GPU counts its places, but for a number of the CPU."""
+    """
+    A mode that raises an error for a copy between devices, and for assignments to a mask.
+
+    Fake tensors allow such assignments, but a GPU must count the mask's places, except for a number
+    from the CPU.
+    """
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
@@ -96,7 +101,7 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_semantic_model_waits_for_nothing_and_copies_nothing(monkeypatch, device, name):
-    """Of a batch that is on the GPU, in mixed precision; in both passes."""
+    """This holds in both passes in mixed precision, for a batch on the GPU."""
     monkeypatch.setattr(common, "amp_definitely_not_available", lambda: False)
     dtype = {"cpu": torch.bfloat16, "cuda": torch.float16}[device]
     make, *opts = MODELS[name]

@@ -1,4 +1,4 @@
-"""Test-time augmentation of Panoptic-FPN: instances as Detectron2's, semantics the mean by hand."""
+"""Test-time augmentation of Panoptic-FPN: Detectron2's instances, and mean semantics by hand."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SIZE = 64, 96
 
 @pytest.fixture
 def model(small_cfg):
-    """Factory: (config, trained-like model), KEY VALUE pairs applied."""
+    """Return a function that makes a config and a model like a trained model."""
 
     def make(*opts: object):
         cfg = small_cfg("ocr", "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.3", *opts)
@@ -46,7 +46,7 @@ def assert_same_instances(found, expected, tolerance: float = 0.0):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["(0,)", "(64,)"])
 @torch.no_grad()
-def test_one_view_of_the_image_itself_is_the_plain_result(model, sizes):
+def test_one_view_of_the_image_equals_the_plain_result(model, sizes):
     plain, seen = (deploy(model(*opts)[1])([image()])[0] for opts in ((), augmented(sizes, False)))
     assert_same_instances(seen["instances"], plain["instances"])
     assert torch.equal(seen["sem_seg"], plain["sem_seg"])
@@ -57,8 +57,8 @@ def test_one_view_of_the_image_itself_is_the_plain_result(model, sizes):
 @pytest.mark.slow
 @pytest.mark.parametrize("optimize", [True, False])
 @torch.no_grad()
-def test_instances_are_those_of_detectron2(model, optimize):
-    """Instances are equal in a result of another size than the image's, too."""
+def test_instances_equal_detectron2s(model, optimize):
+    """They are also equal in a result that has another size than the image."""
     cfg, network = model(*augmented("(64, 80)", True))
     inputs = {**image(), "height": 50, "width": 70}
     names = ("backbone", "proposal_generator", "roi_heads")
@@ -75,7 +75,7 @@ def test_instances_are_those_of_detectron2(model, optimize):
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_scores_are_the_mean_of_the_image_and_its_mirror_image(model):
+def test_scores_are_the_mean_over_the_image_and_its_mirror_image(model):
     _, plain = model()
     mirror = image()["image"].flip(-1)
     one, other = (deploy(plain)([{"image": x}])[0]["sem_seg"] for x in (image()["image"], mirror))
@@ -94,12 +94,12 @@ def test_scores_are_the_mean_of_the_image_and_its_mirror_image(model):
 @pytest.mark.parametrize(
     "opts, channels",
     [
-        (("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "1.1"), 3),  # finds no instance
+        (("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "1.1"), 3),  # this finds no instance
         (("INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", [9.0] * 4, "MODEL.PIXEL_STD", [1.0] * 4), 4),
     ],
 )
 @torch.no_grad()
-def test_images_without_instances_and_of_other_channels(model, opts, channels):
+def test_images_without_instances_or_with_other_channels(model, opts, channels):
     _, network = model(*augmented("(64, 96)", True), *opts)
     inputs = {"image": torch.randint(256, (channels, *SIZE), dtype=torch.uint8)}
     output = deploy(network, "bfloat16")([inputs])[0]
@@ -111,7 +111,7 @@ def test_images_without_instances_and_of_other_channels(model, opts, channels):
 @pytest.mark.parametrize("size", [(1, 1), (40, 1), (3, 200)])
 @torch.no_grad()
 def test_thin_and_tiny_images(model, size):
-    """A column is its own mirror image, whose strides PyTorch refused."""
+    """A column equals its mirror image, whose strides PyTorch refused."""
     image = torch.randint(256, (3, *size), dtype=torch.uint8)
     _, network = model(*augmented("(0,)", True))
     output = deploy(network)([{"image": image}])[0]

@@ -1,4 +1,4 @@
-"""The merge against Detectron2's own."""
+"""The merge, compared with Detectron2's."""
 
 import torch
 from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
@@ -8,8 +8,12 @@ from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 
 
 def random_case(seed: int) -> tuple[Instances, torch.Tensor, tuple[float, float, float]]:
-    """0 to 8 boxes that overlap, among them empty and full masks, with scores that tie and that
-    equal the threshold, and limits that areas and overlaps meet exactly."""
+    """
+    Return 0 to 8 overlapping boxes, labels and limits.
+
+    There are empty and full masks, scores that are equal or meet the threshold, and limits that
+    areas and overlaps meet exactly.
+    """
     generator = torch.Generator().manual_seed(seed)
 
     def integer(high: int, *shape: int) -> torch.Tensor:
@@ -53,8 +57,8 @@ def test_equals_detectron2s_on_random_cases():
     assert min(things, stuff, rejected) > 50  # the cases reach all branches
 
 
-def test_classes_have_limits_of_their_own():
-    """Class 0 is refused at 0.6, class 1 taken at 0.4; label 2 has 3 of 4 pixels."""
+def test_classes_have_separate_limits():
+    """Class 0 is refused at 0.6, class 1 is taken at 0.4; label 2 has 3 of 4 pixels."""
     instances = Instances((2, 4))
     instances.scores, instances.pred_classes = torch.tensor([0.6, 0.4]), torch.tensor([0, 1])
     masks = torch.zeros(2, 2, 4, dtype=torch.bool)

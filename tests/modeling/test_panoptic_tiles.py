@@ -1,5 +1,4 @@
-"""Tiles of a panoptic model: a network that knows what the image shows gives in tiles the segments
-of the whole image."""
+"""Tiles of a panoptic model: a perfect network gives the same segments as for the whole image."""
 
 from collections.abc import Callable
 
@@ -12,12 +11,16 @@ from detectron2.structures import BitMasks, Instances
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles, spans
 
-STUFF_AREAS = [0.0, 30.0, 30.0]  # of things, sky, ground
+STUFF_AREAS = [0.0, 30.0, 30.0]  # things, sky, ground
 
 
 def scene(height: int, width: int, discs: list[tuple[int, int, int]]) -> np.ndarray:
-    """An image [H,W,3]: numbers of discs (row, column, radius) from 1, and the labels of sky, and
-    of ground in the lower half."""
+    """
+    Return an image [H,W,3] that shows discs (row, column, radius).
+
+    Its first channel numbers the discs from 1; the second has the labels: sky, and ground in the
+    lower half.
+    """
     image = np.zeros((height, width, 3), np.uint8)
     y, x = np.mgrid[:height, :width]
     image[..., 1] = 1 + (y >= height // 2)
@@ -53,7 +56,7 @@ def see(image: np.ndarray, class_of: Callable[[int], int] = lambda number: numbe
 
 
 def tiled(image: np.ndarray, window: tuple, step: tuple, network=see):
-    """Return the ids of the joined segments [H,W], their info, and the instances."""
+    """Return the ids of the joined segments [H,W], the whole result, and the instances."""
     found = see_in_tiles(network, image, window, step, STUFF_AREAS)
     whole = see(image)
     assert np.array_equal(found.labels, whole["labels"]) or network is not see
@@ -61,7 +64,7 @@ def tiled(image: np.ndarray, window: tuple, step: tuple, network=see):
     return found.ids, found, found.instances
 
 
-# Across seams and corners of tiles of 48 that overlap by 24, touching, alone, at the borders.
+# Discs across seams and corners of tiles of 48 that overlap by 24; touching, apart, at the borders.
 DISCS = [(36, 60, 11), (36, 36, 11), (60, 36, 11), (60, 60, 11), (84, 84, 8), (5, 100, 9)]
 
 
@@ -86,7 +89,7 @@ def test_tiles_give_the_segments_of_the_whole(size, window, step):
             assert segment["category_id"] == disc % 2
         else:
             assert segment["category_id"] == names[number] and "score" not in segment
-    # Each disc once, in the pixels of the whole image.
+    # Each disc occurs once, in the pixels of the whole image.
     found = {bytes(mask_util.decode(r["segmentation"])): r for r in instances}
     assert len(instances) == len(found) == len(seen)
     for k, mask in enumerate(seen.pred_masks.numpy()):
@@ -97,7 +100,7 @@ def test_tiles_give_the_segments_of_the_whole(size, window, step):
 
 
 def test_stuff_is_as_large_as_in_the_whole_image():
-    """30 pixels spread over the tiles are a segment, 24 are not."""
+    """30 pixels spread over the tiles are a segment; 24 pixels are not."""
     image = scene(40, 130, [])
     image[..., 1] = 1
     image[10, 40:70, 1] = 2
@@ -108,9 +111,8 @@ def test_stuff_is_as_large_as_in_the_whole_image():
     assert [s["category_id"] for s in joined.segments] == [1] and (ids == 0).sum() == 24
 
 
-def test_an_object_larger_than_a_tile_is_joined_and_told():
-    """Its parts become a segment and are reported, since no tile shows the whole object; the
-    other object is not reported."""
+def test_an_object_larger_than_a_tile_is_joined_and_counted():
+    """Its parts become one segment and are counted, because no tile shows the whole object."""
     ids, joined, _ = tiled(scene(120, 120, [(60, 60, 50), (4, 4, 4)]), (48, 48), (24, 24))
     assert sum(s["isthing"] for s in joined.segments) == 2
     assert joined.cut == 1
@@ -132,12 +134,16 @@ def test_tiles_that_see_different_classes_are_not_joined():
 
 
 def two_tiles(discs: list, change: Callable[[np.ndarray], None], image=None) -> tuple:
-    """The ids and the things of an image of two tiles, of which the right one sees something else:
-    ``change`` is what happens to its numbers of discs."""
+    """
+    Return ids and things of an image in two tiles, where the right tile sees something else.
+
+    Args:
+        change: function that changes the right tile's numbers of discs in place.
+    """
 
     def network(tile):
         tile = tile.copy()
-        if tile[0, 0, 2]:  # the right one
+        if tile[0, 0, 2]:  # the right tile
             change(tile[..., 0])
         return see(tile, lambda number: 0)
 
@@ -148,23 +154,23 @@ def two_tiles(discs: list, change: Callable[[np.ndarray], None], image=None) -> 
     return ids, [s["id"] for s in joined.segments if s["isthing"]]
 
 
-def test_two_things_of_a_tile_are_never_one():
-    """Two touching discs stay two, even if the next tile takes them for one."""
+def test_two_things_in_a_tile_stay_two():
+    """This holds even if the next tile shows one thing there."""
     ids, things = two_tiles(
         [(14, 30, 9), (32, 30, 7)], lambda numbers: np.minimum(numbers, 1, out=numbers)
     )
     assert ids[14, 30] != ids[32, 30] and len(things) == 2
 
 
-def test_two_halves_in_the_overlap_are_two():
-    """Masks whose IoU in the overlap is not above a half are different things."""
+def test_two_halves_in_the_overlap_stay_two():
+    """Masks whose IoU in the overlap is at most a half are different things."""
     _, things = two_tiles([(20, 35, 8)], lambda numbers: numbers[:, :12].fill(0))
     assert len(things) == 2
 
 
 @pytest.mark.parametrize("right, areas, void", [(40, [], 9 * 4), (39, [9 * 5], 0)])
 def test_a_thing_that_the_other_tile_does_not_see(right, areas, void):
-    """Of a square of 9 columns the seam leaves 4, which are void, or 5, which are a thing."""
+    """The seam leaves 4 of a square's 9 columns, which become void, or 5, which become a thing."""
     image = scene(48, 72, [])
     image[10:19, right - 8 : right + 1, 0] = 1
     ids, things = two_tiles([], lambda numbers: numbers.fill(0), image)
@@ -176,7 +182,7 @@ def test_a_thing_that_the_other_tile_does_not_see(right, areas, void):
     "side, window, step", [(100, 40, 24), (1000, 256, 192), (30, 40, 24), (40, 40, 7), (65, 64, 9)]
 )
 def test_spans(side, window, step):
-    """The last of 872 columns at a step of 192 would have 104; it begins at a multiple of 64."""
+    """At a step of 192, the last of 872 columns would have 104; it begins at a multiple of 64."""
     assert spans(872, 256, 192)[-1][:2] == (640, 872)
     found = spans(side, window, step)
     assert (found[0].start, found[0].first, found[-1].end, found[-1].last) == (0, 0, side, side)

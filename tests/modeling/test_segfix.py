@@ -1,4 +1,4 @@
-"""SegFix: its losses and its inference."""
+"""SegFix: losses and inference."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from support.segmentors import make_offsets_batch, make_segfix_cfg
 
 
 def make_segfix(*opts: object) -> SegFix:
-    """Make a network with running statistics and classifiers that tell pixels apart."""
+    """Make a network with running statistics and classifiers that separate pixels."""
     torch.manual_seed(0)
     model = build_model(make_segfix_cfg(*opts))
     model.train()
@@ -36,7 +36,7 @@ def head() -> SegFixHead:
     return SegFixHead(shapes, in_features=["b", "a"], channels=6, norm="BN", loss_weight=2.0)
 
 
-def test_the_direction_counts_where_a_boundary_is_predicted():
+def test_directions_count_only_at_predicted_boundaries():
     near = np.random.default_rng(0).random((2, 8, 8)) < 0.5
     direction = np.random.default_rng(1).integers(0, 9, (2, 8, 8))
     targets = torch.as_tensor(offset_labels(near, direction).astype(np.int64))
@@ -57,11 +57,11 @@ def test_the_direction_counts_where_a_boundary_is_predicted():
     }
     for name, loss in expected.items():
         torch.testing.assert_close(losses[name], loss)
-    assert not losses["loss_direction"].requires_grad  # nothing goes to the boundary's branch
+    assert not losses["loss_direction"].requires_grad  # no gradient reaches the boundary's branch
 
 
-def test_without_a_predicted_boundary_there_is_no_loss_of_directions():
-    """The published code's is 0 / 0 there."""
+def test_without_a_predicted_boundary_the_direction_loss_is_0():
+    """The published code's loss is 0 / 0 there."""
     boundary = torch.zeros(1, 2, 4, 4)
     boundary[:, 0] = 9
     directions = torch.randn(1, 8, 4, 4, requires_grad=True)
@@ -70,7 +70,7 @@ def test_without_a_predicted_boundary_there_is_no_loss_of_directions():
     assert losses["loss_direction"] == 0 and not directions.grad.any()
 
 
-def test_features_are_joined_at_the_finest_of_them():
+def test_features_are_joined_at_the_finest_size():
     features = {"a": torch.randn(1, 3, 6, 8), "b": torch.randn(1, 5, 3, 4)}
     ours = head().eval()
     x = torch.cat([features["a"], bilinear(features["b"], (6, 8))], dim=1)
@@ -91,7 +91,7 @@ def test_training_reaches_every_part():
     sum(losses.values()).backward()
     assert all(p.grad is not None for p in model.parameters())
     assert all(p.grad.any() for p in model.sem_seg_head.parameters())
-    # What comes after the features that are read is not there.
+    # Parts after the features that are read do not exist.
     assert set(dict(model.backbone.body.named_children())) >= {"layer1", "layer2"}
     assert not hasattr(model.backbone.body, "layer3")
 
@@ -119,7 +119,7 @@ def test_inference_and_its_size():
 
 
 @pytest.mark.slow
-def test_with_mirrored_images_a_mirrored_image_has_mirrored_offsets():
+def test_with_flips_a_mirrored_image_has_mirrored_offsets():
     model, image = make_segfix("TEST.FLIP", True), make_offsets_batch(64, 96)[0]["image"]
     (found,), (mirrored,) = model([{"image": image}]), model([{"image": image.flip(2)}])
     table = torch.arange(8)
@@ -152,7 +152,7 @@ def test_the_copy_for_inference_predicts_the_same():
         assert (ours[key] == found[key]).float().mean() > 0.999
 
 
-def test_what_it_refuses():
+def test_refused_heads():
     with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\], and the backbone has"):
         build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
     with pytest.raises(ValueError, match="ContextSemSegHead; SegFix takes SegFixHead"):

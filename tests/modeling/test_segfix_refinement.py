@@ -1,4 +1,4 @@
-"""Refined outputs of a model: moved, unchanged and dropped parts."""
+"""Refined outputs of a model: moved, unchanged and removed parts."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.segfix.refinement import RefinedModel, refine_output
 
 IDS = torch.tensor([[1, 1, 2, 3], [1, 1, 2, 2]], dtype=torch.int32)
-# Each pixel of the right half takes the value of the one to its left.
+# Each pixel of the right half takes the value of its left neighbour.
 SOURCES = torch.tensor([[0, 1, 1, 2], [4, 5, 5, 6]])
 MOVED = [[1, 1, 1, 2], [1, 1, 1, 2]]
 
@@ -35,7 +35,7 @@ def output() -> dict:
     }
 
 
-def test_all_that_has_pixels_moves():
+def test_all_maps_move():
     found = refine_output(output(), SOURCES)
     ids, segments = found["panoptic_seg"]
     assert ids.tolist() == found["labels"].tolist() == MOVED and ids.dtype == torch.int32
@@ -52,7 +52,7 @@ def test_all_that_has_pixels_moves():
     assert refine_output(none, SOURCES)["instances"].pred_masks.shape == (0, 2, 4)
 
 
-def test_parts_are_moved_when_they_are_asked_for():
+def test_parts_are_moved_only_on_request():
     whole, asked = output(), []
 
     def part(key):
@@ -65,7 +65,7 @@ def test_parts_are_moved_when_they_are_asked_for():
 
 
 class Known(nn.Module):
-    """Gives the same for every image."""
+    """A model that gives the same output for every image."""
 
     def __init__(self, outputs: dict[str, Tensor]):
         super().__init__()
@@ -76,7 +76,7 @@ class Known(nn.Module):
         return [self.outputs] * len(inputs)
 
 
-def test_a_refined_model_moves_by_scale_offsets():
+def test_a_refined_model_scales_the_offsets():
     labels = torch.arange(12).reshape(1, 12)
     near = torch.ones(1, 12, dtype=torch.bool)
     near[0, 6] = False
@@ -91,8 +91,8 @@ def test_a_refined_model_moves_by_scale_offsets():
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_an_evaluation_goes_back_to_the_mode_of_the_model(is_training):
-    """The model in training is what is refined with TEST.OPTIMIZED False."""
+def test_an_evaluation_restores_the_mode_of_the_model(is_training):
+    """With TEST.OPTIMIZED False, the model in training itself is refined."""
     model = Known({}).train(is_training)
     with inference_context(RefinedModel(model, Known({}).eval(), scale=2)):
         assert not model.training

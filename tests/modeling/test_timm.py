@@ -1,6 +1,8 @@
 """
-Backbones of timm. A network is added to NETWORKS, and inherits the battery: declared shapes, sizes
-of images, timm's own features under each norm and folded, what is read, what learns.
+Backbones of timm.
+
+A new network is added to NETWORKS and inherits the battery: declared shapes, sizes of images, equal
+features with each norm and folded, parts that are read, parts that learn.
 """
 
 import copy
@@ -23,11 +25,13 @@ from support.segmentors import make_batch, make_cfg, trained_like
 @dataclass
 class Network:
     """
+    The expected facts about a network.
+
     Attributes:
-        features: (channels, stride) of each.
-        read: features that a head reads, of which parts behind the last are left out.
-        multiple: what sides of images are multiples of; 0 for images of any size.
-        left: norms that stay when all others are folded.
+        features: name -> (channels, stride).
+        read: features that a head reads; parts after the last are left out.
+        multiple: number whose multiples the sides of images must be; 0 for images of any size.
+        left: number of norms that cannot be folded.
         options: arguments of the backbone.
     """
 
@@ -98,7 +102,7 @@ NETWORKS = {
         options={"patch_size": 8},
     ),
 }
-VIT = "test_vit3"  # for images of 160x160, with one register and an embedding for each patch
+VIT = "test_vit3"  # images of 160x160, one register, an embedding for each patch
 
 
 def backbone_of(name: str, *read: str, **options) -> TimmBackbone:
@@ -128,9 +132,12 @@ class TestEveryNetwork:
             channels, stride = declared[feature]
             assert map_.shape == (1, channels, *(-(-side // stride) for side in size))
 
-    def test_learns_what_makes_up_the_features_that_are_read(self, name):
-        """DistributedDataParallel waits for every parameter. The features are the whole network's,
-        and new norms are those of what is read."""
+    def test_only_parts_of_the_read_features_learn(self, name):
+        """
+        Every parameter gets a gradient, for which DistributedDataParallel waits.
+
+        The features equal the whole network's, and only read features have new norms.
+        """
         torch.manual_seed(0)
         whole = backbone_of(name)
         backbone = backbone_of(name, *NETWORKS[name].read, output_norm="LN")
@@ -157,7 +164,7 @@ class TestEveryNetwork:
         ],
     )
     def test_is_the_same_with_every_norm_and_folded(self, name, norm):
-        """Many of timm's batch norms apply an activation too, which must not be lost."""
+        """Many of timm's batch norms also apply an activation, which must not be lost."""
         torch.manual_seed(0)
         source = trained_like(backbone_of(name)).double()
         backbone = backbone_of(name, norm=norm).double().eval()
@@ -204,8 +211,8 @@ def test_a_pyramid_has_the_last_map_of_each_stride(name, channels):
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_swin_is_torchvisions_at_a_size_of_partial_windows():
-    """256x288: maps of 64x72 to 8x9 under windows of 7."""
+def test_swin_equals_torchvisions_with_partial_windows():
+    """256x288 pixels give maps of 64x72 to 8x9 under windows of 7."""
     torch.manual_seed(0)
     reference = torchvision.models.swin_t(weights=None).eval()
     backbone = TimmBackbone("swin_tiny_patch4_window7_224").eval()
@@ -214,7 +221,7 @@ def test_swin_is_torchvisions_at_a_size_of_partial_windows():
     for key, value in reference.state_dict().items():
         if key.endswith("relative_position_index") or key.startswith(("norm", "head")):
             continue
-        if found := re.match(r"features\.([246])\.(.*)", key):  # after stage 0, 1, 2
+        if found := re.match(r"features\.([246])\.(.*)", key):  # after stages 0, 1, 2
             key = f"layers_{int(found[1]) // 2}.downsample.{found[2]}"
         elif found := re.match(r"features\.([1357])\.(\d)\.(.*)", key):
             rest = found[3].replace("mlp.0", "mlp.fc1").replace("mlp.3", "mlp.fc2")
@@ -234,8 +241,8 @@ def test_swin_is_torchvisions_at_a_size_of_partial_windows():
 
 
 @torch.no_grad()
-def test_a_vit_is_timms_at_its_size_and_at_others():
-    """With the network's last norm, and position embeddings that are interpolated."""
+def test_a_vit_equals_timms_at_any_size():
+    """Features have the network's last norm; position embeddings are interpolated."""
     torch.manual_seed(0)
     source = timm.create_model(VIT, num_classes=0).eval()
     for parameter in source.parameters():
@@ -274,8 +281,11 @@ def test_every_stage_of_an_efficientnet_is_a_feature():
 @pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
 def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, size, half):
-    """Two branches: the fine one gets the coarse one's map enlarged, the coarse one the fine one's
-    by a convolution of stride 2. Odd sides have no exact half."""
+    """
+    The fine branch gets the coarse map enlarged, the coarse branch a stride-2 convolution.
+
+    Odd sides have no exact half.
+    """
     torch.manual_seed(0)
     options = {"align_corners": align_corners, "enlarge_twice": twice}
     backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", **options)
@@ -284,14 +294,14 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, si
     fine_out, coarse_out = module([fine, coarse])
     a, b = module.branches[0](fine), module.branches[1](coarse)
     up, down = module.fuse_layers[0][1](b), module.fuse_layers[1][0](a)
-    if twice:  # that size is one too large for odd sides
+    if twice:  # this size is too large by 1 for odd sides
         up = F.interpolate(up, scale_factor=2, mode="bilinear", align_corners=False)
     up = F.interpolate(up, size=size, mode="bilinear", align_corners=align_corners)
     torch.testing.assert_close(fine_out, F.relu(a + up))
     torch.testing.assert_close(coarse_out, F.relu(down + b))
 
 
-def test_output_norms_are_layer_norms_of_what_is_read():
+def test_output_norms_are_layer_norms_of_the_read_features():
     torch.manual_seed(0)
     plain = TimmBackbone("test_convnext").eval()
     normed = TimmBackbone("test_convnext", ["stages.2", "stages.0"], output_norm="LN").eval()
@@ -309,7 +319,7 @@ def test_output_norms_are_layer_norms_of_what_is_read():
 )
 @torch.no_grad()
 def test_a_semantic_model_pads_images_for_it(name, features):
-    """61x83 pixels: the network sees them and zeros below and on the right."""
+    """61x83 pixels: the network sees them with zeros below and on the right."""
     opts = ("MODEL.TIMM.NAME", name, "MODEL.TIMM.OUTPUT_NORM", "LN", "MODEL.TIMM.OUTPUT_STRIDE", 32)
     for key in ("IN_FEATURES", "COARSE_IN_FEATURES"):
         opts += (f"MODEL.SEM_SEG_HEAD.{key}", features)
@@ -348,7 +358,7 @@ def test_a_frozen_network_learns_nothing_in_any_precision():
 
 @pytest.mark.parametrize("name, blocks", [("convnext_atto", 12), ("resnet18", 8)])
 def test_drop_path_rises_from_block_to_block(name, blocks):
-    """Linearly from 0, as stochastic depth was published; the first block is never left out."""
+    """It rises linearly from 0, as stochastic depth was published; the first block always stays."""
     backbone = TimmBackbone(name, norm="BN", drop_path=0.3)
     chances = [m.drop_prob for m in backbone.modules() if isinstance(m, DropPath)]
     expected = [0.3 * i / (blocks - 1) for i in range(blocks)]
@@ -370,6 +380,6 @@ def test_drop_path_rises_from_block_to_block(name, blocks):
         ),
     ],
 )
-def test_what_cannot_work_is_told(options, message):
+def test_refused_networks(options, message):
     with pytest.raises(ValueError, match=message):
         TimmBackbone(**options)

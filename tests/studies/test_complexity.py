@@ -1,4 +1,4 @@
-"""The complexity table: FLOPs and parameters against the paper's numbers and hand-worked ones."""
+"""The complexity table: FLOPs and parameters, compared with the paper and with counts by hand."""
 
 import json
 import re
@@ -27,15 +27,15 @@ def counts() -> dict[str, dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
-def test_flops_and_parameters_are_the_papers(counts, name):
+def test_flops_and_parameters_equal_the_papers(counts, name):
     assert counts[name]["flops"] == pytest.approx(1e9 * PAPER[name].flops, rel=0.02)
     if name not in ("DANet", "CC-Attention"):
         assert counts[name]["parameters"] == pytest.approx(1e6 * PAPER[name].parameters, rel=0.02)
 
 
 @pytest.mark.slow
-def test_flops_hand_worked(counts):
-    """P = 16384 pixels; multiply-accumulates of convolutions and products, doubled."""
+def test_flops_by_hand(counts):
+    """P = 16384 pixels; multiply-accumulates of convolutions and products are doubled."""
     p, r, k = 16384, 50, 150  # r: cells of PPM's four sizes; k: classes
     reduction = 9 * 2048 * 512 * p
     cells = r * (2048 * 512)
@@ -47,7 +47,7 @@ def test_flops_hand_worked(counts):
         + (64 + 512) * p * p,
         "CC-Attention": reduction
         + 9 * (512 + 2048 + 512) * 512 * p
-        # q, k, v and the products with the 128 + 128 pixels of row and column, twice
+        # q, k, v, and twice the products with the 128 + 128 pixels of row and column
         + 2 * (512 * (64 + 64 + 512) + (128 + 128) * (64 + 512)) * p,
         "Self-Attention": reduction + (4 * 512 * 256 + 1024 * 512) * p + 2 * 256 * p * p,
         "Double-Attention": reduction
@@ -60,13 +60,13 @@ def test_flops_hand_worked(counts):
         name: 2 * macs for name, macs in official.items()
     }
     saved = {
-        # the pyramid: 9 taps of each cell, instead of its 512 channels at 9 taps of each pixel
+        # the pyramid: 9 taps of each cell, instead of 512 channels at 9 taps of each pixel
         "PPM": 4 * 9 * 512 * 512 * p - 9 * r * 512 * (512 + p),
         "ASPP": 256 * 256 * (p - 1),
-        # more than the plain form: the products of queries and keys for each of 8 heads of values
+        # more than the plain form: products of queries and keys for each of 8 heads of values
         "DANet": -7 * 64 * p * p,
         "CC-Attention": 0,
-        # W and g's part for y as one product
+        # W and g's part for y as a single product
         "Self-Attention": 512 * 512 * p - 512 * 512 * 256,
         # A and rho at the 64 regions instead of the pixels
         "Double-Attention": 2 * 512 * 256 * (p - 64) - 2 * (512 - 256) * 64 * p,
@@ -79,7 +79,7 @@ def test_flops_hand_worked(counts):
 
 
 def test_flops_of_each_kind_of_product():
-    """Also of those that PyTorch's counter leaves out: in place, and in the kernel of CPUs."""
+    """It includes products that PyTorch's counter leaves out: in place, and in the CPU's kernel."""
     a, b, c = torch.ones(2, 3, 4), torch.ones(2, 4, 5), torch.ones(2, 3, 5)
     conv = nn.Conv2d(4, 6, 3, padding=2, dilation=2)
     tokens, values = torch.ones(1, 1, 7, 4), torch.ones(1, 1, 7, 4)
@@ -91,8 +91,8 @@ def test_flops_of_each_kind_of_product():
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_what_is_counted_is_what_is_computed(name):
-    """The transcription is the same function as the scheme."""
+def test_the_counted_function_equals_the_scheme(name):
+    """The transcription computes the same function as the scheme."""
     torch.manual_seed(0)
     module = SchemeOfFeatures(name, 32).double()
     for parameter_name, parameter in module.named_parameters():
@@ -108,8 +108,11 @@ def test_what_is_counted_is_what_is_computed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Self-Attention", "DANet"])
 def test_memory_of_attention_does_not_grow_with_the_square(name):
-    """Attention takes, of 64 x 64 pixels, less than the 64 MiB of one P x P matrix, which the
-    transcription has."""
+    """
+    Attention needs less memory for 64 x 64 pixels than one P x P matrix, 64 MiB.
+
+    The transcription has this matrix.
+    """
     module = SchemeOfFeatures(name, 16)
     x = torch.randn(1, 16, 64, 64)
     peaks = []
@@ -128,7 +131,7 @@ def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
     assert [row["scheme"] for row in rows] == list(PAPER)
     keys = {"scheme", "parameters", "flops", "flops_reduced", "peak_memory_bytes", "seconds"}
     assert all(set(row) == keys for row in rows)
-    for row in rows:  # at least the result of 512 channels, and less than a thousand times that
+    for row in rows:  # at least the result of 512 channels, at most a thousand times as much
         assert 512 * 64 * 4 < row["peak_memory_bytes"] < 512 * 64 * 4 * 1000
         assert 0 < row["seconds"] < 10
         assert row["flops"] == count(row["scheme"], (1, 64, 8, 8), 7)["flops"]
@@ -138,8 +141,8 @@ def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_documented_counts_are_these(counts):
-    """studies/docs/complexity.md has the tables of the command."""
+def test_the_documented_counts_are_current(counts):
+    """studies/docs/complexity.md has the tables that the command prints."""
     page = (ROOT / "studies/docs/complexity.md").read_text()
     assert structures_table(SIZE) in page
     for name, row in counts.items():
@@ -154,8 +157,8 @@ def test_the_documented_counts_are_these(counts):
 @pytest.mark.parametrize(
     "name, billions, millions",
     [
-        # Multiply-accumulates of one image of 224x224 and parameters, as timm's and torchvision's
-        # tables of classifiers have them, of which the last norm and layer (0.77M) are not here.
+        # Multiply-accumulates for 224x224 pixels, and parameters, from timm's and torchvision's
+        # tables of classifiers. The last norm and layer (0.77M) are left out here.
         ("ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16", 4.47, 28.59),
         ("ADE20K-SemanticSegmentation/ocr_Swin_T_s4_160k_bs16", 4.49, 28.29),
     ],
@@ -166,7 +169,7 @@ def test_backbones_of_configs(name, billions, millions, capsys, tmp_path):
     (row,) = json.loads((tmp_path / "rows.json").read_text())
     assert row["flops"] == pytest.approx(2e9 * billions, rel=0.02)
     assert row["parameters"] == pytest.approx(1e6 * (millions - 0.77), rel=0.002)
-    # Of 56 x 56 pixels: 1440 channels to 512 for the classifier's branch, 3x3 for the pixels, and
+    # For 56 x 56 pixels: 1440 channels to 512 for the classifier's branch, 3x3 for the pixels, and
     # OCR's own transforms.
     assert 2 * 56 * 56 * 1440 * 512 * 10 < row["head_flops"] < 2 * 56 * 56 * 1440 * 512 * 14
     table = capsys.readouterr().out

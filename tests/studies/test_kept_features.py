@@ -23,7 +23,7 @@ SMALL = [
 
 
 def write_weights(path: Path, seed: int) -> str:
-    """Make a network whose norms are not the identity."""
+    """Write the weights of a network whose norms are not the identity."""
     torch.manual_seed(seed)
     network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
     for name, tensor in network.body.state_dict().items():
@@ -35,8 +35,11 @@ def write_weights(path: Path, seed: int) -> str:
 
 @pytest.fixture
 def run(tiny_data, make_args, tmp_path, monkeypatch):
-    """Factory: trains, with features kept in "cache" or none; returns the last weights, and the
-    lines of metrics.json."""
+    """
+    Return a function that trains with features kept in "cache", or without.
+
+    It returns the last weights, and the lines of metrics.json.
+    """
     weights = write_weights(tmp_path / "weights.pth", 0)
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
 
@@ -67,7 +70,7 @@ def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
         assert kept_weights.keys() == weights.keys()
         assert all(torch.equal(kept_weights[name], tensor) for name, tensor in weights.items())
         before, files = files, {*(tmp_path / "cache").rglob("*.pt")}
-    # Images of training, which some runs mirror, and of validation; the second run adds none.
+    # Training images, which some runs mirror, and validation images; the second run adds none.
     assert before == files and 4 + 4 <= len(files) <= 2 * 8 + 4
     loaded = torch.load(tmp_path / "weights.pth", weights_only=True)
     for name, tensor in weights.items():
@@ -76,8 +79,8 @@ def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
 
 
 @pytest.mark.slow
-def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, monkeypatch):
-    """Features of two weights, two dilations, an image and its mirror are the network's."""
+def test_each_network_and_image_has_separate_features(tiny_data, tmp_path, monkeypatch):
+    """Features equal the network's for different weights, dilations, and a mirrored image."""
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
     records = DatasetCatalog.get("tiny_sem_train")[:2]
     images = [torch.tensor(read_picture(r["file_name"], "RGB")).permute(2, 0, 1) for r in records]
@@ -97,15 +100,15 @@ def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, mon
     assert len(list((tmp_path / "cache").rglob("*.pt"))) == 3 * 4
 
 
-def test_a_network_that_learns_is_computed(tmp_path, monkeypatch):
+def test_a_network_that_learns_has_no_kept_features(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
     network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
     assert train.kept_features(network, torch.zeros(1, 3, 64, 64))["blocks.2"].requires_grad
     assert not (tmp_path / "cache").exists()
 
 
-def test_runs_that_had_a_key_for_the_folder_are_read(tmp_path):
-    """MODEL.FEATURE_CACHE was in every config.yaml."""
+def test_configs_with_the_former_key_are_read(tmp_path):
+    """Every config.yaml of old runs has MODEL.FEATURE_CACHE."""
     (tmp_path / "config.yaml").write_text(f"_BASE_: {CONFIG}\nMODEL: {{FEATURE_CACHE: ./cache}}")
     cfg = load_config(str(tmp_path / "config.yaml"), ["MODEL.FEATURE_CACHE", ""])
     assert cfg == load_config(str(CONFIG), [])

@@ -1,4 +1,4 @@
-"""Order of imports: folders import only lower folders, and the product never the laboratory."""
+"""Order of imports: folders import only lower folders, and the package never the laboratory."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from support.tiny_runs import ROOT
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, dotted."""
+    """Yield the dotted names of the modules that a file imports."""
     package = file.relative_to(ROOT).parts
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -24,7 +24,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_no_file_of_the_product_imports_it():
+def test_no_file_of_the_package_imports_the_laboratory():
     files = [*ROOT.glob("*.py")]
     for folder in ("ocr_panoptic", "datasets", "tools"):
         files += (ROOT / folder).rglob("*.py")
@@ -35,7 +35,7 @@ def test_no_file_of_the_product_imports_it():
 
 @pytest.mark.slow
 def test_imports_run_downwards():
-    """A folder imports folders of rows below its own in docs/architecture.md."""
+    """A folder imports only folders of lower rows in docs/architecture.md."""
     page = (ROOT / "docs/architecture.md").read_text().partition("config.py, metrics.py")[0]
     lines = [
         line.split("   ")[0]
@@ -69,9 +69,8 @@ def test_benches_do_not_import_each_other():
 
 
 @pytest.mark.slow
-def test_a_public_name_is_of_one_thing():
-    """Classes, functions and types are unique, except each command's ``run`` and the separate
-    run_onnx.py."""
+def test_public_names_are_unique():
+    """Exceptions are each command's ``run``, and the separate file run_onnx.py."""
     owners = defaultdict(list)
     for file in (ROOT / "ocr_panoptic").rglob("*.py"):
         for node in ast.parse(file.read_text()).body if file.name != "run_onnx.py" else ():

@@ -1,4 +1,4 @@
-"""Studies of the laboratory: files, tables and figures about places."""
+"""Studies of places: files, tables and figures."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def study_file(tmp_path) -> Path:
 
 
 def test_systems_at_places(study_file):
-    """Each scheme at each place, against the baseline there, with all three overrides in turn."""
+    """Each scheme at each place, and its baseline, has all three overrides in turn."""
     content = yaml.safe_load(study_file.read_text())
     content["systems"]["OCR"] = {"seeds": [3, 4], "opts": ["SOLVER.MAX_ITER", 7]}
     content["at"] = {"fast": {"opts": ["SOLVER.BASE_LR", 0.5]}, "slow": None}
@@ -125,8 +125,8 @@ def test_summary_by_hand():
     assert none.means[metric] == pytest.approx((53.0, 13**0.5))
     assert none.gains[metric] is None
     assert ocr.means[metric] == pytest.approx((55.5, 12.5**0.5))
-    # Paired: 3 with seed 1 and 1 with seed 3; the mean of all seeds would give 2.5. Two pairs
-    # have a deviation of 2 ** 0.5, an error of 1 and one degree of freedom.
+    # Paired gains are 3 with seed 1 and 1 with seed 3; the mean over all seeds would give 2.5. Two
+    # pairs have a deviation of 2 ** 0.5, an error of 1 and one degree of freedom.
     assert ocr.gains[metric] == Interval(2.0, pytest.approx(12.706, abs=1e-3), 2)
     assert (ocr.runs, ocr.costs) == (2, (2_500_000, 0.2, 200, 3 * 2**20))
     assert ppm.runs == 0 and ppm.means[metric] == (None, None)
@@ -144,7 +144,7 @@ def test_summary_by_hand():
         ["OCR", difference],
     ]
 
-    # A metric that is undefined in one run counts in the others; and older records have no cost.
+    # If a metric is undefined in a run, the other runs count. Older records have no cost.
     undefined = summarise(study, [*records[:4], run_record("OCR", 3, None)])[1]
     assert undefined.means[metric] == (53.0, None)
     assert undefined.gains[metric] == Interval(3.0, None, 1)
@@ -157,8 +157,11 @@ def test_summary_by_hand():
 
 @pytest.fixture
 def placed() -> tuple[PlacedStudy, list[dict]]:
-    """Gains of 2, 3, 4 at a and of 0, 1, -1 at b: the interval of three values of deviation 1 is
-    4.303 / 3 ** 0.5 = 2.48 to both sides."""
+    """
+    Return a study with gains of 2, 3, 4 at place a and of 0, 1, -1 at place b.
+
+    The interval of three values with deviation 1 is 4.303 / 3 ** 0.5 = 2.48 to both sides.
+    """
     systems = {
         f"{scheme} at {place}": PlacedSystem(
             Path("a.yaml"), (), (1, 2, 3), baseline=f"none at {place}", scheme=scheme, place=place
@@ -183,7 +186,7 @@ def test_gains_at_each_place(placed):
     assert lines[0] == ["sem_seg/mIoU", "a", "b"]
     assert lines[2] == ["none", "20.00 ± 10.00", "50.00 ± 0.00"]
     assert lines[3] == ["OCR", "**+3.00** [+0.52, +5.48]", "+0.00 [-2.48, +2.48]"]
-    # Each class by itself: sky gains 1, 2, 3 at a, which the interval does not tell from 0.
+    # Each class separately: sky gains 1, 2, 3 at a, whose interval includes 0.
     lines = cells(class_gains_table(rows))
     assert lines[0] == ["class", "OCR at a", "OCR at b"]
     assert lines[2] == ["sky", "+2.00 [-0.48, +4.48]", "+0.00 [+0.00, +0.00]"]
@@ -197,7 +200,7 @@ def test_gains_over_the_receptive_field(placed):
     study, records = placed
     fields = {"a": {"effective_share": 0.25}, "b": {"effective_share": 0.1}}
     (panel,) = gain_figure(study, summarise(study, records), fields).axes
-    assert panel.get_title() == "OCR"  # the baseline has none
+    assert panel.get_title() == "OCR"  # the baseline has no panel
     points = panel.collections[-1]
     assert points.get_offsets().tolist() == [[10.0, 0.0], [25.0, 3.0]]
     white, filled = points.get_facecolors()
@@ -209,7 +212,7 @@ def test_gains_over_the_receptive_field(placed):
 
 
 def finished(study_file: Path, output: Path, name: str, value: float) -> None:
-    """A run with seed 3 of a system, as a study leaves it."""
+    """Write the record of a run with seed 3, as a study does."""
     system = read_study(study_file).systems[name]
     run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
     run = {**run_record(name, 3, value, [[6, value]]), **run}
@@ -218,8 +221,8 @@ def finished(study_file: Path, output: Path, name: str, value: float) -> None:
     (output / name / "seed3/study_run.json").write_text(json.dumps(run))
 
 
-def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
-    """There are no gains with runs of only the baseline, or in a study without places."""
+def test_the_command_without_gains_to_draw(study_file, tmp_path, capsys):
+    """Runs of only the baseline, and studies without places, have no gains."""
     output, fields = tmp_path / "out", tmp_path / "fields.json"
     fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
     arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]
@@ -233,7 +236,7 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
     assert "Wrote tables.md, results.json and figures to" in capsys.readouterr().out
     finished(study_file, output, "OCR at layer3", 13.0)
     before = {file: file.stat().st_mtime_ns for file in output.rglob("*")}
-    main([*arguments[:-1], "--baseline", "OCR"])  # neither trains nor writes
+    main([*arguments[:-1], "--baseline", "OCR"])  # it neither trains nor writes
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["|", "none", "|", "-3.00", "|"] in lines and ["|", "OCR", "|", "13.00", "|"] in lines
     assert before == {file: file.stat().st_mtime_ns for file in output.rglob("*")}

@@ -1,4 +1,4 @@
-"""Receptive fields against brute force, and against a network whose gradient is known."""
+"""Receptive fields, compared with brute force and with a network of known gradient."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG
 
 
 class Features(Backbone):
-    """A backbone made of a function, with positive parameters, so that paths cannot cancel."""
+    """A backbone made from a function, with positive parameters, so that paths cannot cancel."""
 
     def __init__(self, layers: nn.Module, forward=None, size_divisibility: int = 0):
         super().__init__()
@@ -46,7 +46,7 @@ def conv(kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1, chan
 
 
 def meeting_branches(layers: nn.ModuleList, x: Tensor) -> Tensor:
-    """A residual branch, a coarse map enlarged, a map of the image's nearest pixels; joined."""
+    """Join a residual branch, an enlarged coarse map, and a map of the image's nearest pixels."""
     fine = F.relu(layers[0](x))
     fine = fine + layers[1](fine)
     coarse = F.max_pool2d(layers[2](fine), 3, 2, 1)
@@ -79,7 +79,7 @@ def seen(network: Backbone, height: int, width: int) -> PixelBox:
     for axis, n in ((2, height), (3, width)):
         changed = image.repeat(n, 1, 1, 1)
         for i in range(n):
-            changed[i].select(axis - 1, i).add_(2)  # above all others, for the pooling
+            changed[i].select(axis - 1, i).add_(2)  # above all other values, for the pooling
         maps, base = network(changed)["out"], network(image)["out"]
         y, x = maps.shape[2] // 2, maps.shape[3] // 2
         found = ((maps - base)[:, :, y, x].abs() > 1e-9).any(dim=1).nonzero().flatten()
@@ -89,14 +89,17 @@ def seen(network: Backbone, height: int, width: int) -> PixelBox:
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("size", [(24, 32), (37, 21)])
-def test_theory_is_what_brute_force_finds(name, size):
+def test_theory_equals_brute_force(name, size):
     assert receptive_boxes(NETWORKS[name], *size) == {"out": seen(NETWORKS[name], *size)}
 
 
 @pytest.mark.slow
 def test_efficientnet_with_positive_weights():
-    """Every stage of a real network, with residuals, TensorFlow's padding and stages dilated by
-    timm, against the pixels whose gradient is not 0."""
+    """
+    The fields of a real network equal the pixels whose gradient is not 0.
+
+    It has residuals, TensorFlow's padding, and stages dilated by timm.
+    """
 
     class Lite(nn.Module):
         def __init__(self):
@@ -121,19 +124,22 @@ def test_efficientnet_with_positive_weights():
         assert boxes[name] == PixelBox(
             *(float(v) for v in (ys.min(), ys.max(), xs.min(), xs.max()))
         )
-    # By hand: 3 of the stem, 4 of a 3x3 at stride 2; 4 of the next one, 8 of one at stride 4.
+    # By hand: the stem sees 3, a 3x3 at stride 2 adds 4, the next adds 4, one at stride 4 adds 8.
     sizes = receptive_sizes(network)
     assert (sizes[0], sizes[1]) == ((7, 7), (19, 19))
 
 
 @pytest.mark.slow
 def test_fpn_and_hrnet():
-    """483 pixels of ResNet-50's last stage are published (Araujo, Norris and Sim, "Computing
-    Receptive Fields of Convolutional Neural Networks", 2019); a 3x3 at stride 32 adds 64."""
+    """
+    The last stage of ResNet-50 is published to see 483 pixels; a 3x3 at stride 32 adds 64.
+
+    See Araujo, Norris and Sim, "Computing Receptive Fields of Convolutional Neural Networks", 2019.
+    """
     cfg = load_config(str(CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_R_50.yaml"), [])
     assert receptive_sizes(build_backbone(cfg).eval())["p5"] == (547, 547)
 
-    # HRNet's stem is a 3x3; from then on its branches meet at stride 32.
+    # HRNet's stem is a 3x3; its branches then meet at stride 32.
     boxes = receptive_boxes(TimmBackbone("hrnet_w18", norm="BN").eval(), 96, 128)
     assert boxes.pop("stem").size == (3, 3)
     assert {*boxes.values()} == {PixelBox(0, 95, 0, 127)}
@@ -149,7 +155,8 @@ def test_a_global_pooling_sees_everything():
     network = Features(nn.ModuleList([conv(3, 2), conv(1), conv(3)]), excited)
     assert receptive_sizes(network)["out"] == (math.inf, math.inf)
     box = receptive_boxes(network, 32, 40)["out"]
-    assert box == seen(network, 32, 40) == PixelBox(0, 30, 0, 38)  # the stride skips the last ones
+    # The stride skips the last pixels.
+    assert box == seen(network, 32, 40) == PixelBox(0, 30, 0, 38)
 
 
 def test_an_operator_of_unknown_reach_raises():
@@ -162,15 +169,19 @@ def test_an_operator_of_unknown_reach_raises():
 
 
 def box_filters(number: int, width: int) -> Backbone:
-    """A sequence of box filters."""
+    """Return a sequence of box filters."""
     layers = [nn.Conv2d(3, 1, width, padding=width // 2)]
     layers += [nn.Conv2d(1, 1, width, padding=width // 2) for _ in range(number - 1)]
     return Features(nn.Sequential(*layers))
 
 
 def test_effective_field_of_box_filters():
-    """n boxes of k x k: a variance of n (k^2 - 1) / 12 on each axis; and, being nearly Gaussian of
-    standard deviation s, 2 pi s^2 ln(1 / 0.0455) pixels above 4.55 % of the largest."""
+    """
+    With n filters of k x k, the field has a variance of n (k^2 - 1) / 12 on each axis.
+
+    The field is nearly Gaussian with standard deviation s, so 2 pi s^2 ln(1 / 0.0455) pixels are
+    above 4.55 % of the largest.
+    """
     number, width, side = 12, 5, 81
     images = [torch.randn(3, side, side, dtype=torch.float64) for _ in range(2)]
     field = effective_fields(box_filters(number, width), images)["out"]
@@ -181,13 +192,16 @@ def test_effective_field_of_box_filters():
     assert (share * places**2).sum() == pytest.approx(variance, rel=1e-12)
     gaussian = math.sqrt(2 * math.pi * variance * math.log(1 / 0.0455))
     assert field_size(field) == pytest.approx(gaussian, rel=0.02)
-    # In theory 1 + 4 n, of which it is the smaller part the more filters there are.
+    # In theory it is 1 + 4 n; with more filters, the effective field is a smaller part.
     assert receptive_sizes(box_filters(number, width))["out"] == (49, 49)
 
 
-def test_effective_field_is_of_all_channels_and_images():
-    """Two channels that look to different sides, one five times as strong as the other: the mean
-    square over random weights of the channels is the sum of their squares."""
+def test_effective_field_combines_channels_and_images():
+    """
+    The mean square over random weights of the channels is the sum of the channels' squares.
+
+    Two channels look to different sides; one is five times as strong as the other.
+    """
     shift = nn.Conv2d(3, 2, (1, 3), padding=(0, 1), bias=False)
     network = Features(shift)
     shift.weight.data.zero_()
@@ -217,7 +231,7 @@ def test_the_command(tmp_path, capsys):
     main([*arguments, "MODEL.TIMM.NAME", "resnet10t", "MODEL.TIMM.NORM", "BN"])
     rows = json.loads(file.read_text())
     assert [row["feature"] for row in rows] == ["act1", "layer1", "layer2", "layer3", "layer4"]
-    # The stem: 3x3 of stride 2, twice 3x3 at stride 2.
+    # The stem: a 3x3 at stride 2, then two 3x3 at stride 2.
     assert rows[0]["theoretical"] == [11, 11] and rows[0]["stride"] == 2
     assert rows[0]["theoretical_share"] == pytest.approx(121 / (48 * 64))
     assert rows[4]["theoretical_share"] == 1.0

@@ -27,9 +27,12 @@ RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fie
 @pytest.mark.slow
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
 def test_results(file, tmp_path):
-    """Every run has the study's settings, and a document has the table that is made from them,
-    beside the command; the same for other baselines that a document names. A study that has not
-    run to its end may have fewer runs, which its table says."""
+    """
+    Every run has the study's settings, and a document has the table made from the runs.
+
+    The table stands below its command, also for other baselines that a document names. An
+    unfinished study may have fewer runs, which its table says.
+    """
     name = f"studies/{file.stem}.yaml"
     study = read_study(ROOT / name)
     results = json.loads(file.read_text())
@@ -49,13 +52,13 @@ def test_results(file, tmp_path):
 
 
 def _baselines(name: str) -> list[str]:
-    """Other baselines of a study that the documents name."""
+    """Return the further baselines that the documents name for a study."""
     texts = "\n".join(document.read_text() for document in DOCUMENTS)
     return [shlex.split(c)[-1] for c in re.findall(rf"{name}.* --baseline .*", texts)]
 
 
 def _tables_behind(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """Tables of results between the command of a study and the next one: its baseline, text."""
+    """Yield the baseline and the text of each table between a study's command and the next."""
     for section in re.split(r"^(?=## )|(?=python -m studies\.run)", text, flags=re.M):
         command, _, rest = section.partition("\n")
         if f"python -m studies.run {name}" in command:
@@ -71,7 +74,7 @@ def test_every_figure_is_shown():
         assert any(f"results/{figure.name}" in text for text in texts), figure
 
 
-def test_the_receptive_fields_are_those_of_the_document():
+def test_the_receptive_fields_equal_the_document():
     document = (ROOT / "studies/docs/camvid_tables.md").read_text()
     shown = json.loads((FOLDER / "camvid.fields.json").read_text())[2:]
     for line in fields_table(shown).splitlines()[2:]:

@@ -1,5 +1,8 @@
-"""Tiles under unknown light: the same bytes for a seed; a pixel tells its class as often as the
-difficulty says, and not more."""
+"""
+Tiles under unknown light: a seed gives the same bytes.
+
+A pixel shows its class as often as the difficulty says, and not more often.
+"""
 
 from pathlib import Path
 
@@ -35,7 +38,7 @@ def test_the_same_bytes_for_equal_arguments(tmp_path):
     for name, number in (("seed", 2 * 4), ("harder", 4)):
         changed = [file for file in first if of[name][file] != first[file]]
         assert len(changed) == number
-    assert {file.suffix for file in changed} == {".jpg"}  # the same tiles in other light
+    assert {file.suffix for file in changed} == {".jpg"}  # the same tiles under other light
 
 
 @pytest.mark.slow
@@ -52,20 +55,23 @@ def test_files_hold_the_tiles_and_pass_the_checks(tmp_path, clean_catalog):
     assert [split.images for split in summary.splits] == [2, 1]
 
 
-def test_light_turns_hues_and_nothing_else():
-    """Under the strongest light an image has the labels and the brightness of white light, and the
-    distance of each pixel to grey."""
+def test_light_changes_only_hues():
+    """
+    The strongest light keeps the labels and the brightness of white light.
+
+    Each pixel also keeps its distance to grey.
+    """
     white, labels = draw_tiles(np.random.default_rng(4), SIZE, 8, 0.0)
     turned, same = draw_tiles(np.random.default_rng(4), SIZE, 8, 1.0)
     assert np.array_equal(labels, same)
     white, turned = white.astype(float), turned.astype(float)
     assert np.abs(white.mean(axis=2) - turned.mean(axis=2)).max() < 1
-    assert np.abs(white.std(axis=2) - turned.std(axis=2)).max() < 12  # the grain is not turned
+    assert np.abs(white.std(axis=2) - turned.std(axis=2)).max() < 12  # the grain keeps its hue
     assert np.abs(white - turned).mean() > 10
 
 
 def many_tiles(seed: int, number: int, materials: int, difficulty: float):
-    """Images uint8 [N, S, S, 3], labels int64 [N, S, S]."""
+    """Return images uint8 [N, S, S, 3] and labels int64 [N, S, S]."""
     drawn = [
         draw_tiles(np.random.default_rng([seed, i]), SIZE, materials, difficulty)
         for i in range(number)
@@ -75,7 +81,7 @@ def many_tiles(seed: int, number: int, materials: int, difficulty: float):
 
 
 def colour_cells(images: np.ndarray) -> np.ndarray:
-    """The cell of a pixel's colour in a grid of 12x12x12."""
+    """Return the cell of each pixel's colour in a grid of 12x12x12."""
     return (images.astype(np.int64) * 12 // 256) @ np.array([144, 12, 1])
 
 
@@ -83,11 +89,12 @@ def colour_cells(images: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("materials", "difficulty", "right"), [(8, 0.0, 1.0), (8, 0.5, 1 / 4), (32, 0.5, 1 / 16)]
 )
-def test_a_classifier_of_pixels_is_right_as_often_as_the_difficulty_says(
-    materials, difficulty, right
-):
-    """It knows, of each colour, the label that is the most frequent in the training images: with
-    enough of them there is no better one. Stamps, which are the bright pixels, are left out."""
+def test_the_best_classifier_of_pixels_is_as_good_as_the_difficulty(materials, difficulty, right):
+    """
+    The classifier takes the most frequent label of each colour in the training images.
+
+    With enough images, no classifier is better. Stamps, the bright pixels, are left out.
+    """
     images, labels = many_tiles(0, 300, materials, difficulty)
     counts = np.zeros((12**3, materials))
     np.add.at(counts, (colour_cells(images), labels), 1)

@@ -1,4 +1,4 @@
-"""Annotations of small images in every format, as their tools write them."""
+"""Annotations of small images in every format, written like the annotation tools."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ from ocr_panoptic.workbench.importing.voc import VOC_CLASSES, voc_color
 
 
 class Box(NamedTuple):
-    """A segment of a scene: the pixels between its edges."""
+    """A segment of a scene: the pixels between four edges."""
 
     label: str
     top: int
@@ -27,19 +27,19 @@ class Box(NamedTuple):
 
     @property
     def edges(self) -> list[tuple[float, float]]:
-        """Corners (x, y) around the pixels."""
+        """Return the corners (x, y) around the pixels."""
         x0, x1, y0, y1 = self.left, self.right, self.top, self.bottom
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
     @property
     def centres(self) -> list[tuple[float, float]]:
-        """Corners (x, y) through the pixels on the border."""
+        """Return the corners (x, y) through the pixels on the border."""
         x0, x1, y0, y1 = self.left, self.right - 1, self.top, self.bottom - 1
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
     @property
     def whole(self) -> np.ndarray:
-        """The mask of its own rectangle."""
+        """Return the mask of the segment's rectangle."""
         return np.ones((self.bottom - self.top, self.right - self.left), bool)
 
     def pixels(self, size: tuple[int, int]) -> np.ndarray:
@@ -48,14 +48,14 @@ class Box(NamedTuple):
         return found
 
 
-Scenes = dict[str, Sequence[Box]]  # by the name of the image
+Scenes = dict[str, Sequence[Box]]  # name of an image -> its segments
 SIZE = 24, 40
 SCENES: Scenes = {
     "a.png": [Box("car", 3, 8, 25, 36), Box("sky", 10, 20, 2, 30)],
     "s/b.png": [Box("car", 0, 24, 30, 40), Box("car", 5, 9, 0, 7)],
 }
 CLASSES = ("car", "sky")
-IDS = {"car": 26, "sky": 23}  # of Cityscapes
+IDS = {"car": 26, "sky": 23}  # label ids of Cityscapes
 Written = tuple[Path, Path | None]  # annotations, folder of the images
 
 
@@ -72,8 +72,11 @@ def coco(
     classes: tuple[str, ...] = ("dog", "sky"),
     **others: object,
 ) -> dict:
-    """Return the content of a COCO JSON. All ids are 1, 2, ...; an annotation is of the first class
-    in the first image, if it does not say another."""
+    """
+    Return the content of a COCO JSON, in which all ids are 1, 2, ...
+
+    An annotation has the first class in the first image, unless it names others.
+    """
     own = {"image_id": 1, "category_id": 1, "iscrowd": 0}
     content = {
         "images": [{"file_name": name, "height": size[0], "width": size[1]} for name in names],
@@ -107,7 +110,7 @@ def bitmap(pixels: np.ndarray, label: str = "ball", **changes: object) -> dict:
 
 
 def brush(pixels: np.ndarray) -> list[int]:
-    """Return Label Studio's run lengths of bool [H, W], see :mod:`.brush`."""
+    """Return Label Studio's run lengths of a mask, bool [H, W] (see :mod:`.brush`)."""
     flat = pixels.ravel()
     starts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
     lengths = 4 * np.diff(starts, append=flat.size)
@@ -124,7 +127,7 @@ def brush(pixels: np.ndarray) -> list[int]:
 
 
 def city_polygons(*objects: object, size: tuple[int, int] = SIZE) -> dict:
-    """Return the content of a JSON of Cityscapes."""
+    """Return the content of a Cityscapes JSON."""
     return {"imgHeight": size[0], "imgWidth": size[1], "objects": objects}
 
 
@@ -177,7 +180,8 @@ def write_supervisely(root: Path, scenes: Scenes, figure: Callable[[Box], dict])
 
 def supervisely_polygons(root: Path, scenes: Scenes) -> Written:
     def figure(box: Box) -> dict:
-        points = {"exterior": [(x - 0.4, y + 0.4) for x, y in box.centres]}  # whole once rounded
+        # Rounding gives whole numbers.
+        points = {"exterior": [(x - 0.4, y + 0.4) for x, y in box.centres]}
         return {"classTitle": box.label, "geometryType": "polygon", "points": points}
 
     return write_supervisely(root, scenes, figure)
@@ -230,7 +234,7 @@ def voc_colors(root: Path, scenes: Scenes) -> Written:
 
 
 def voc_indices(root: Path, scenes: Scenes) -> Written:
-    """VOC 2012 has no sky: it is read as a sofa."""
+    """Write VOC 2012, which has no sky: sky becomes a sofa."""
     names = [{"sofa": "sky"}.get(name, name) for name in VOC_CLASSES]
     return write_voc(root, scenes, names, colors=False)
 
@@ -343,7 +347,7 @@ def via_rectangles(root: Path, scenes: Scenes) -> Written:
     return save(source, content), images
 
 
-# format -> the ways in which it is written
+# format -> functions that write it in different ways
 WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     *(("coco", write) for write in (coco_polygons, coco_rle)),
     *(("voc", write) for write in (voc_colors, voc_indices)),

@@ -1,4 +1,4 @@
-"""Backbones with a head beside them, as files of weights meet them."""
+"""Backbones with a head beside them, for loading files of weights."""
 
 import torch
 from detectron2.config import CfgNode, get_cfg
@@ -9,7 +9,7 @@ from ocr_panoptic import add_ocr_config
 
 
 def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) -> CfgNode:
-    """A config with a network of timm."""
+    """Return a config with a timm network."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.NAME = builder
@@ -20,7 +20,7 @@ def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) 
 
 
 def resnet_cfg(**resnets: object) -> CfgNode:
-    """A config with Detectron2's ResNet-18."""
+    """Return a config with Detectron2's ResNet-18."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.FREEZE_AT = 0
@@ -31,7 +31,7 @@ def resnet_cfg(**resnets: object) -> CfgNode:
 
 
 class Model(nn.Module):
-    """A backbone, and a head that no file of ImageNet weights has."""
+    """A backbone, and a head that ImageNet weights never have."""
 
     def __init__(self, backbone: CfgNode | nn.Module, channels: int = 3):
         super().__init__()
@@ -43,8 +43,7 @@ class Model(nn.Module):
 
 
 def with_random_norms(network: nn.Module) -> nn.Module:
-    """Return the network in evaluation mode with different norms in each channel, so that mix-ups
-    show."""
+    """Return the network in evaluation mode, with different norms per channel to reveal mix-ups."""
     torch.manual_seed(0)
     for tensor in network.state_dict().values():
         if tensor.ndim == 1:

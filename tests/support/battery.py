@@ -1,4 +1,4 @@
-"""The tests that every context scheme passes."""
+"""The tests that every context scheme must pass."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ GPU = pytest.mark.gpu
 
 class SchemeBattery:
     """
-    A test class of a scheme derives from it and says how the scheme is built and what it computes.
+    The common tests of a scheme; the derived class says how to build it, and what it computes.
 
     Attributes:
-        scheme: the class.
-        arguments: of a small scheme that takes 8 channels and 5 regions or classes.
-        variants: further arguments for which the equations are compared.
-        sizes: of the inputs for that.
-        without_gradient: names of parameters on which the result does not depend.
-        pools: whether it pools neighbours, without taking features.
-        published: arguments of the module as published (or as the paper has it), the number of its
-            parameters, hand-worked, and its dropout.
+        scheme: class of the scheme.
+        arguments: arguments for a small scheme with 8 channels and 5 regions or classes.
+        variants: further arguments for the comparison with the equations.
+        sizes: sizes of the inputs for this comparison.
+        without_gradient: names of parameters that do not change the result.
+        pools: whether the scheme pools neighbours, without taking features.
+        published: arguments of the published module (or the paper's), the number of its parameters,
+            worked out by hand, and its dropout.
     """
 
     scheme: type[ContextScheme]
@@ -36,7 +36,7 @@ class SchemeBattery:
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:
-        """z by the equations, for the options of a variant."""
+        """Return z by the equations, for the options of a variant."""
         raise NotImplementedError
 
     def make(self, **options: Any) -> ContextScheme:
@@ -63,9 +63,12 @@ class SchemeBattery:
             without_gradient=self.without_gradient,
         )
 
-    def test_pixels_have_an_order_for_larger_kernels_alone(self, options):
-        """Pixels in another order give the same result in that order, but for the 3x3 convolutions
-        of the schemes that take features, and where neighbours are pooled."""
+    def test_the_order_of_pixels_matters_only_for_larger_kernels(self, options):
+        """
+        Pixels in another order give the same result in that order.
+
+        Exceptions are the 3x3 convolutions of schemes that take features, and pooled neighbours.
+        """
         layer, (x, m) = self.make(**options).eval(), self.inputs()
         order = torch.randperm(15, generator=torch.Generator().manual_seed(0))
         shuffled = layer(*(t.flatten(2)[:, :, order].view_as(t) for t in (x, m)))
@@ -73,7 +76,7 @@ class SchemeBattery:
         equal = torch.allclose(shuffled, expected, rtol=0, atol=1e-11)
         assert equal != (self.scheme.takes_features or self.pools)
 
-    def test_dropout_drops_channels_in_training_alone(self):
+    def test_dropout_drops_channels_only_in_training(self):
         plain, dropping = self.make(), self.make(dropout=0.5)
         x, m = self.inputs()
         z = plain.train()(x, m)
@@ -85,8 +88,11 @@ class SchemeBattery:
         torch.testing.assert_close(dropping.eval()(x, m), plain.eval()(x, m))
 
     def test_one_image_and_one_region_in_training(self):
-        """A pooled image is one value by channel, which has no variance; a batch norm raises then.
-        So are the keys and values of one region."""
+        """
+        A single value per channel has no variance, so a batch norm would raise an error.
+
+        This is the case for a pooled image, and for the keys and values of a single region.
+        """
         layer = self.make().train()
         z = layer(*(t.requires_grad_() for t in self.inputs(n=1, k=1)))
         z.sum().backward()
@@ -103,8 +109,12 @@ class SchemeBattery:
         ],
     )
     def test_precision(self, monkeypatch, training, device, dtype, of_output, of_gradients):
-        """Autocast against float32 on the CPU: output and float32 gradients of inputs and
-        parameters, with tolerances relative to their norms."""
+        """
+        Autocast is close to float32 on the CPU.
+
+        Outputs and float32 gradients of inputs and parameters are compared, with tolerances
+        relative to their norms.
+        """
         for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
             monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
         size = {"n": 4, "h": 7, "w": 9} if device == "cpu" else {"h": 33, "w": 41}

@@ -1,4 +1,4 @@
-"""A headless Chromium with a page in it, driven by the DevTools protocol over a pipe."""
+"""A headless Chromium that shows a page, driven by the DevTools protocol over a pipe."""
 
 import fcntl
 import itertools
@@ -26,10 +26,12 @@ def find_chromium() -> str | None:
 
 class Browser:
     """
+    A browser window.
+
     Args:
-        page: an HTML file, which is opened.
-        profile: an empty folder; files that the page saves appear in it.
-        before: a script that runs before those of the page.
+        page: HTML file to open.
+        profile: empty folder; files that the page saves appear in it.
+        before: script that runs before the page's scripts.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class Browser:
     ):
         theirs_in, self._out = os.pipe()
         in_, theirs_out = os.pipe()
-        # Chromium reads from 3 and writes to 4; ours must not be among them.
+        # Chromium reads from 3 and writes to 4; no file of this process may have these numbers.
         ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
         os.close(theirs_in)
         os.close(theirs_out)
@@ -76,13 +78,13 @@ class Browser:
         os.close(self._out)
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     def wait_for(self, expression: str, seconds: float = 120) -> Any:
-        """The value of a JavaScript expression, once it is true."""
+        """Return the value of a JavaScript expression once it is true."""
         end = time.monotonic() + seconds
         while not (value := self.evaluate(expression)):
             assert time.monotonic() < end, f"{expression} has not come true"
@@ -98,17 +100,17 @@ class Browser:
         return file
 
     def choose(self, element: str, *files: Path) -> None:
-        """Files for an input of files."""
+        """Choose files in a file input."""
         found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
     def click(self, element: str, x: float = 0.5, y: float = 0.5) -> None:
         """
-        The left button of the mouse.
+        Click with the left mouse button.
 
         Args:
-            element: a JavaScript expression.
-            x, y: where in its box, as shares of its sides.
+            element: JavaScript expression for the element.
+            x, y: place in the element's box, as shares of its sides.
         """
         box = self.evaluate(
             f"(() => {{ const e = {element}; e.scrollIntoView({{block: 'center', behavior: "
@@ -119,15 +121,11 @@ class Browser:
             self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
 
     def press(self, key: str) -> None:
-        """Args: one of KEYS."""
+        """Press a key of KEYS."""
         code, text = KEYS[key]
         event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
         self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         self._call("Input.dispatchKeyEvent", type="keyUp", **event)
-
-    def screenshot(self) -> str:
-        """Return a picture of the window: base64 of a PNG."""
-        return self._call("Page.captureScreenshot")["data"]
 
     def _call(self, method: str, **params: Any) -> dict:
         number = next(self._numbers)

@@ -18,25 +18,24 @@ from support.scripts import load_script
 
 tool = load_script("tools/convert_checkpoint.py")
 
-W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
+SMALL = ("MODEL.TIMM.NAME", "hrnet_w18_small_v2")
+W18 = (*SMALL, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
 R50 = ("MODEL.RESNETS.DEPTH", "50")
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
 ASP = ("MODEL.CONTEXT.NAME", "ASP-OCR")
-NARROW = (
-    *("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.OCR.CHANNELS", "256"),
-    *("MODEL.OCR.KEY_CHANNELS", "128", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "256"),
-)
 ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
     """
+    A published network in a small size.
+
     Attributes:
-        config: of published_files.py.
+        config: name in published_files.py.
         opts: KEY VALUE ... for this size.
-        network: of published_networks.py.
-        norms: options of its weights.
-        prefix: in front of the names in the file.
+        network: function in published_networks.py.
+        norms: options of the network's weights.
+        prefix: prefix of the names in the file.
     """
 
     config: str
@@ -47,42 +46,38 @@ class Case(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The value of --from."""
+        """Return the value of --from."""
         return self.config.partition("_")[0]
 
 
-hrnet_18 = partial(published.hrnet_ocr, width=18)
 openseg_50 = partial(published.openseg_resnet, depth=50)
-openseg_18 = partial(published.openseg_hrnet, width=18)
-small_150 = partial(published.mmseg_hrnet, classes=150, small=True)
 R_101 = "openseg_R_101_cityscapes"
 CASES = {
-    "hrnet W48": Case("hrnet_cityscapes", (), published.hrnet_ocr),
-    "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, hrnet_18, prefix="model."),
-    "hrnet W18, torch04": Case("hrnet_lip", W18, partial(hrnet_18, classes=20), ABN, "module."),
+    "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, published.hrnet_ocr, prefix="model."),
+    "hrnet W18, torch04": Case(
+        *("hrnet_lip", W18, partial(published.hrnet_ocr, classes=20), ABN, "module.")
+    ),
     "openseg R-50": Case(R_101, R50, openseg_50, ABN, "module."),
     "openseg R-50, ASP-OCR": Case(
         *(R_101, (*R50, *ASP), partial(openseg_50, asp=True), ABN, "module.")
     ),
-    "openseg W18, 256 channels": Case(
-        *("openseg_cityscapes", NARROW, partial(openseg_18, narrow=True), ABN, "module.")
-    ),
     "openseg W18, ADE20K": Case(
-        *("openseg_ade20k", W18, partial(openseg_18, classes=150), ABN, "module.")
+        *("openseg_ade20k", W18, partial(published.openseg_hrnet, classes=150), ABN, "module.")
     ),
-    "openseg W18, SyncBN": Case("openseg_cityscapes", (*W18, *PLAIN), openseg_18, NESTED),
+    "openseg W18, SyncBN": Case(
+        *("openseg_cityscapes", (*W18, *PLAIN), published.openseg_hrnet, NESTED)
+    ),
     "openseg W18, mixed norms": Case(
-        *("openseg_cityscapes", (*W18, *PLAIN), openseg_18, {**NESTED, "mixed": True})
+        *("openseg_cityscapes", (*W18, *PLAIN), published.openseg_hrnet, {**NESTED, "mixed": True})
     ),
-    "mmseg HR18": Case("mmseg_HR18_cityscapes", (), published.mmseg_hrnet),
-    "mmseg HR18s": Case("mmseg_HR18s_ade20k", (), small_150),
+    "mmseg HR18s": Case(*("mmseg_HR18s_ade20k", (), partial(published.mmseg_hrnet, classes=150))),
     "mmseg R-101": Case("mmseg_R_101_cityscapes", (), published.mmseg_resnet),
     "mmseg R-50": Case("mmseg_R_101_cityscapes", R50, partial(published.mmseg_resnet, depth=50)),
 }
 
 
 def load(name: str, *opts: str) -> CfgNode:
-    """The config that a file's weights need, with overrides."""
+    """Return the config that a file's weights need, with overrides."""
     cfg = FILES[name].load("MODEL.DEVICE", "cpu", *opts)
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.SEGFIX):
         node.NORM = "BN"
@@ -94,7 +89,7 @@ def image(height: int = 65, width: int = 97) -> Tensor:
 
 
 def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
-    """Normalised by hand, [1, 3, H, W]; openseg.pytorch pads to multiples of 8 on ADE20K."""
+    """Normalise an image by hand to [1, 3, H, W]; openseg.pytorch also pads it on ADE20K."""
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
     bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
     x = (x - mean[:, None, None]) / std[:, None, None]
@@ -112,7 +107,7 @@ def _make_once(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Ten
 
 
 def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
-    """Config, published state dict, image, and (coarse, final) logits of the published network."""
+    """Return config, published state dict, image, and the published (coarse, final) logits."""
     cfg, *others = _make_once(case)
     return cfg.clone(), *others
 

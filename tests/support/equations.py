@@ -1,7 +1,8 @@
 """
-The paper's equations in float64 by einsum, one operation after another: nothing folded, moved or
-fused. They take the modules under test for their parameters alone, and autograd of them is the
-reference of the gradients.
+The paper's equations in float64 by einsum, one operation after another.
+
+Nothing is folded, moved or fused. Only the parameters of the modules under test are used, and
+autograd of the equations is the reference for the gradients.
 """
 
 import math
@@ -31,7 +32,7 @@ def randomise(layer: nn.Module) -> nn.Module:
 
 
 def inputs(n=2, k=5, h=3, w=5, c=8) -> tuple[Tensor, Tensor]:
-    """x [n, c, h, w] and m [n, k, h, w]"""
+    """Return x [n, c, h, w] and m [n, k, h, w]."""
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(n, c, h, w, generator=generator, dtype=torch.float64)
     m = 3 * torch.randn(n, k, h, w, generator=generator, dtype=torch.float64)
@@ -44,7 +45,7 @@ def softmax(t: Tensor, dim: int) -> Tensor:
 
 
 def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
-    """conv -> batch norm -> ReLU of [N, C, h, w], with the batch's statistics in training."""
+    """Compute conv -> batch norm -> ReLU of [N, C, h, w], with batch statistics in training."""
     y = F.conv2d(t, module.weight, padding=module.padding, dilation=module.dilation)
     norm = module.norm
     mean, var = norm.running_mean, norm.running_var
@@ -57,12 +58,12 @@ def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
 
 
 def gather(x: Tensor, m: Tensor) -> Tensor:
-    """f [N, C, K, 1], Eq. of the object region representations"""
+    """Return the object region representations f [N, C, K, 1], by their equation."""
     return torch.einsum("nkp,ncp->nck", softmax(m.flatten(2), 2), x.flatten(2))[..., None]
 
 
 def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Tensor:
-    """w [N, K, P] of OCR, Eq. of the relation, or with the scale 1 / sqrt(D)"""
+    """Return OCR's relation w [N, K, P], by its equation or with the scale 1 / sqrt(D)."""
     for phi, psi in zip(layer.phi, layer.psi):
         x, f = conv_norm_relu(phi, x), conv_norm_relu(psi, f)
     kappa = torch.einsum("ndp,ndk->nkp", x.flatten(2), f[..., 0])
@@ -70,19 +71,19 @@ def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Ten
 
 
 def context(layer: nn.Module, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
-    """y [N, O, h, w], Eq. of the object contextual representations, of w [N, K, P]"""
+    """Return the object contextual representations y [N, O, h, w] for a relation w [N, K, P]."""
     values = conv_norm_relu(layer.delta, f)[..., 0]
     return conv_norm_relu(layer.rho, torch.einsum("nkp,ndk->ndp", w, values).unflatten(2, size))
 
 
 def augment(layer: nn.Module, x: Tensor, w: Tensor, f: Tensor) -> Tensor:
-    """z [N, O, h, w], Eq. of the augmented representations"""
+    """Return the augmented representations z [N, O, h, w], by their equation."""
     y = context(layer, w, f, x.shape[2:])
     return conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
 
 
 def linear(module: nn.Conv2d, t: Tensor) -> Tensor:
-    """A 1x1 convolution of [N, C, h, w]"""
+    """Compute a 1x1 convolution of [N, C, h, w]."""
     y = torch.einsum("oc,nchw->nohw", module.weight[..., 0, 0], t)
     return y if module.bias is None else y + module.bias[:, None, None]
 
@@ -93,9 +94,12 @@ def assert_equal_with_gradients(
     *inputs: Tensor,
     without_gradient: tuple[str, ...] = (),
 ) -> None:
-    """The layer's output and the gradients of the inputs and every parameter are the reference's,
-    with plain and with leaky ReLUs; the gradients are 0 for the parameters that are named, as the
-    result does not depend on them."""
+    """
+    Check that a layer's output and gradients equal a reference, with plain and leaky ReLUs.
+
+    Gradients are compared for the inputs and every parameter. They must be 0 for the parameters in
+    ``without_gradient``, which do not change the result.
+    """
     for slope in (0.0, 0.3):
         results = []
         for module in layer.modules():
@@ -111,14 +115,14 @@ def assert_equal_with_gradients(
             results.append((z, [gradients, [t.grad for t in tensors]]))
         (z, gradients), (expected, expected_gradients) = results
         torch.testing.assert_close(z, expected, rtol=0, atol=1e-11)
-        assert expected.std() > 0.1  # not a comparison of zeros
+        assert expected.std() > 0.1  # zeros would prove nothing
         torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-10)
         for name, gradient in gradients[0].items():
             assert (gradient.abs().sum() > 1e-6) == (name not in without_gradient), name
 
 
 def attention(queries, keys, values):
-    """Eq. "attention" of the paper."""
+    """Return the attention of the paper's Eq. "attention"."""
     logits = torch.einsum("nld,nmd->nlm", queries, keys) / math.sqrt(keys.shape[2])
     return torch.einsum("nlm,nmc->nlc", softmax(logits, 2), values)
 

@@ -1,4 +1,4 @@
-"""Small random models, and their ONNX files as the program of the export writes them."""
+"""Small random models, and their ONNX files as the export command writes them."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 
 @BACKBONE_REGISTRY.register()
 class TinyPyramid(Backbone):
-    """The features of an FPN, and of a dilated ResNet, without their many layers."""
+    """A small network with the features of an FPN and of a dilated ResNet."""
 
     size_divisibility = 32
 
@@ -56,7 +56,7 @@ SEMANTIC = [
 
 
 def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dict]:
-    """A random model whose labels vary on an image, and its input."""
+    """Return a random model whose labels vary on an image, and its input."""
     cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
     complete_config(cfg)
     torch.manual_seed(0)
@@ -71,7 +71,7 @@ def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dic
 
 
 def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:
-    """Export by the program, which checks equality with PyTorch."""
+    """Export by the command, which checks equality with PyTorch."""
     torch.save({"model": model.state_dict()}, folder / "model.pth")
     files = ["--config-file", config, "--weights", folder / "model.pth"]
     program = load_script("tools/export_onnx.py")

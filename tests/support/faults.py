@@ -1,4 +1,4 @@
-"""What a check of data complains of."""
+"""The faults that a check of data reports."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Programs in copies of this process."""
+"""Programs that run in copies of this process."""
 
 import gc
 import multiprocessing
@@ -14,8 +14,11 @@ from tqdm import tqdm
 
 
 class Forked:
-    """Stand-in for ``subprocess.Popen([python, script, ...])`` that runs the script in a copy of
-    this process, which saves seconds of imports."""
+    """
+    A stand-in for ``subprocess.Popen([python, script, ...])``.
+
+    It runs the script in a copy of this process, which saves seconds of imports.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Forked:
 
 
 def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:
-    gc.freeze()  # else each collection writes to, and so copies, all pages of the parent's objects
+    gc.freeze()  # otherwise each collection would copy all pages of the parent's objects
     if new_session:
         os.setsid()
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -50,7 +53,7 @@ def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: 
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
-    tqdm.set_lock(threading.RLock())  # not the parent's, which a killed process would keep
+    tqdm.set_lock(threading.RLock())  # a killed process would keep the parent's lock
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.argv = argv

@@ -1,4 +1,4 @@
-"""Small heads of both architectures and their input."""
+"""Small heads of both architectures, and their input."""
 
 import torch
 from detectron2.layers import ShapeSpec
@@ -24,7 +24,7 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
 
 
 def make_targets() -> torch.Tensor:
-    """Labels of the images of the features."""
+    """Return labels for the images of the features."""
     return torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
 
 
@@ -47,7 +47,7 @@ def make_head(shapes=SHAPES, **kwargs) -> ContextSemSegHead:
 
 
 def make_plain_head(**kwargs) -> SemSegFPNHead:
-    """Detectron2's head."""
+    """Return Detectron2's head."""
     arguments = dict(num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255)
     return SemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})
 

@@ -1,4 +1,4 @@
-"""The scenes of ``fixtures``, the maps that an import gives, and how both differ."""
+"""The scenes in ``fixtures``, the maps that an import writes, and their comparison."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ class Region(NamedTuple):
 
 
 def read_maps(json_file: Path, pngs: Path) -> dict[str, list[Region]]:
-    """The segments of each image of a panoptic JSON, by the stem of its name."""
+    """Return the segments of each image in a panoptic JSON, by the stem of its name."""
     content = json.loads(json_file.read_text())
     kinds = {c["id"]: (c["name"], bool(c["isthing"])) for c in content["categories"]}
     names = {image["id"]: Path(image["file_name"]).stem for image in content["images"]}
@@ -44,30 +44,36 @@ def scenes() -> dict[str, list[Region]]:
 def run_import(
     root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
 ) -> dict[str, list[Region]]:
-    """Import as NAME_train below a folder, and return the written files."""
+    """Import as NAME_train below a folder, and return the segments in the written files."""
     import_annotations(name, {"train": source}, plan, root / name, workers=1)
     raw = root / name / "raw/train"
     return read_maps(raw / "panoptic.json", raw / "panoptic")
 
 
 def stuff_labels(folder: Path) -> list[str]:
-    """Write label PNGs of the scenes' stuff, 255 elsewhere; the classes."""
+    """
+    Write label PNGs of the scenes' stuff, and return its classes.
+
+    Stuff lies below things, too, and crowds are 255.
+    """
     categories = json.loads((SCENES / "panoptic.json").read_text())["categories"]
     stuff = [category["name"] for category in categories if not category["isthing"]]
     for name, regions in scenes().items():
         labels = np.full((64, 64), 255, np.uint8)
         for region in regions:
-            if not region.is_thing:
-                labels[region.pixels] = stuff.index(region.label)
+            if not region.is_crowd:
+                below = 0 if region.is_thing else stuff.index(region.label)
+                labels[region.pixels] = below
         write_label_png(folder / f"{name}.png", labels)
     return stuff
 
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
-    """Return what two equal maps have in common, whatever their ids.
+    """
+    Return what equal maps have in common, apart from their ids.
 
     Args:
-        crowds: whether the format keeps what is a crowd.
+        crowds: whether the format stores which segments are crowds.
     """
     return {(r.label, r.is_thing, crowds and r.is_crowd, r.pixels.tobytes()) for r in regions}
 

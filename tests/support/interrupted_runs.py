@@ -1,7 +1,8 @@
-"""Small trainings that are interrupted and resumed, and how what they leave is compared.
+"""
+Small trainings that are interrupted and resumed, and a comparison of their files.
 
-As a script it is train_net.py with two words before its own: how the run is interrupted, and in
-which iteration.
+As a script, this is train_net.py with two more words in front: the kind of the interruption, and
+its iteration.
 """
 
 import os
@@ -17,7 +18,7 @@ from ocr_panoptic import engine
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from support.forked import Forked
 
-AT = 3  # the iteration that is interrupted; the checkpoint before it is of iteration 1
+AT = 3  # the interrupted iteration; the last checkpoint before it has iteration 1
 
 
 def kill(*_: object) -> None:
@@ -65,8 +66,12 @@ class Interrupted(engine.Trainer):
 
 
 def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: int = 1) -> int:
-    """Train in copies of this process, as torchrun would start them; return the status of the first
-    process that ends."""
+    """
+    Train in copies of this process, as torchrun would start them.
+
+    Returns:
+        status of the first process that ends
+    """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -80,7 +85,7 @@ def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: i
         ranks = [{**env, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"[:processes]]
         started = [Forked(command, stdout=file, env=rank) for rank in ranks]
         status = started[0].wait(timeout=600)
-        for other in started[1:]:  # as torchrun ends those that outlive a failure
+        for other in started[1:]:  # torchrun also ends the others after a failure
             if other.wait(timeout=60) is None:
                 os.kill(other.pid, signal.SIGKILL)
                 other.wait()
@@ -104,7 +109,7 @@ def assert_same(a, b, path: str = "") -> None:
         assert len(a) == len(b), path
         for i, (x, y) in enumerate(zip(a, b)):
             assert_same(x, y, f"{path}[{i}]")
-    elif not path.endswith((".config", ".identity.settings")):  # they name the folder and the seed
+    elif not path.endswith((".config", ".identity.settings")):  # these name the folder and the seed
         assert a == b, path
 
 
@@ -113,5 +118,5 @@ if __name__ == "__main__":
 
     how, at, *sys.argv[1:] = sys.argv[1:]
     Interrupted.interrupt, Interrupted.at = INTERRUPTIONS[how], int(at)
-    engine.Trainer = Interrupted  # which the command takes
+    engine.Trainer = Interrupted  # the command uses it
     run_command("train")

@@ -1,7 +1,8 @@
 #!/usr/bin/env python
 """
-Kill a small training at random moments, resume it by the same command each time, and compare what
-it becomes with one that was left alone:
+Kill a small training at random moments, and resume it by the same command each time.
+
+The result is compared with a training that was not killed:
 
     python tests/support/kill_and_resume.py --kills 30 --processes 2
 

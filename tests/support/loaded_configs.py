@@ -1,5 +1,5 @@
 """
-The project's config files, loaded once for all tests about them.
+The project's config files, each loaded once for all tests.
 
     python -m tests.support.loaded_configs      rewrites tests/resolved_configs.yaml
 """
@@ -17,7 +17,7 @@ from ocr_panoptic.engine import load_config
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RESOLVED = Path(__file__).resolve().parents[1] / "resolved_configs.yaml"
 
-# Every config but the fragments, by its path below configs/ without the suffix.
+# Every config except the fragments, by its path below configs/ without the suffix.
 NAMES = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for path in CONFIGS.rglob("*.yaml")
@@ -28,12 +28,14 @@ NAMES = sorted(
 @functools.cache
 def load(file: str, *opts: str) -> CfgNode:
     """
+    Load a config.
+
     Args:
-        file: one of ``NAMES``.
-        opts: KEY VALUE ...
+        file: a name in ``NAMES``.
+        opts: overrides KEY VALUE ...
 
     Returns:
-        the frozen config; ``clone()`` and ``defrost()`` it to change it.
+        frozen config; ``clone()`` and ``defrost()`` it to change it
     """
     cfg = load_config(str(CONFIGS / f"{file}.yaml"), list(opts))
     cfg.freeze()
@@ -41,7 +43,7 @@ def load(file: str, *opts: str) -> CfgNode:
 
 
 def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
-    """Return the differing keys with their values in a and b, None for an absent key."""
+    """Return the differing keys with their values in a and b; None for an absent key."""
     found = {}
     for key in a.keys() | b.keys():
         x, y = a.get(key), b.get(key)
@@ -60,7 +62,7 @@ def _defaults() -> CfgNode:
 
 
 def resolved(name: str) -> dict[str, Any]:
-    """Return the values of a config that differ from the defaults, by key, as YAML has them."""
+    """Return the values of a config that differ from the defaults, by key, as in YAML."""
     changed = differences(load(name), _defaults())
     return yaml.safe_load(yaml.safe_dump({key: _plain(changed[key][0]) for key in sorted(changed)}))
 

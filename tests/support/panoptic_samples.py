@@ -15,7 +15,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 @dataclass
 class Sample:
-    """Truth and prediction of an image; category ids are the data set's."""
+    """Truth and prediction of an image, with the data set's category ids."""
 
     image_id: int | str
     ids: np.ndarray
@@ -29,7 +29,7 @@ class Sample:
 
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:
-    """Ids have gaps, and things and stuff alternate as far as they go."""
+    """Return categories with gaps between ids; things and stuff alternate as far as possible."""
     shared = min(num_things, num_stuff)
     kinds = [1, 0] * shared + [1] * (num_things - shared) + [0] * (num_stuff - shared)
     return [
@@ -39,7 +39,7 @@ def make_categories(num_things: int, num_stuff: int) -> list[dict]:
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    """Rectangles, some of which are crowds, over void; the prediction is a faulty copy."""
+    """Return rectangles, also crowds, over void; predictions are faulty copies."""
     samples = []
     for image_id in range(10, 10 + num_images):
         truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
@@ -68,7 +68,7 @@ def random_panoptic(rng, categories, size, num_segments) -> tuple[np.ndarray, li
 
 
 def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]:
-    """Other ids; segments moved, dropped, cut, mislabelled and invented."""
+    """Return other ids, and segments that are moved, dropped, cut, mislabelled and invented."""
     predicted_ids = np.zeros_like(ids)
     predicted_segments = []
     moved = np.roll(ids, int(rng.integers(-3, 4)), axis=int(rng.integers(2)))
@@ -95,7 +95,7 @@ def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]
 def write_panoptic(
     folder: Path, categories, samples: list[Sample], predicted: bool = False
 ) -> tuple[str, str]:
-    """Panoptic JSON and folder of PNGs, of the truth or of the prediction."""
+    """Write the truth or the prediction; return the panoptic JSON and the folder of PNGs."""
     annotations = []
     for s in samples:
         ids, segments = (s.ids, s.segments)
@@ -109,7 +109,7 @@ def write_panoptic(
 
 
 def register(name: str, folder: Path, categories, samples: list[Sample]) -> None:
-    """Register as Detectron2's "separated" panoptic data sets are."""
+    """Register a data set in the form of Detectron2's "separated" panoptic data sets."""
     things = [c for c in categories if c["isthing"]]
     stuff = [c for c in categories if not c["isthing"]]
     thing_ids = {c["id"]: i for i, c in enumerate(things)}

@@ -1,6 +1,7 @@
-"""The published files of docs/checkpoints.md: the recipe of each, and what its weights need of it.
+"""
+The published files in docs/checkpoints.md, with their recipes and needed settings.
 
-``needed`` is written here by hand, so that what the converter finds in a file can be compared.
+``needed`` is written here by hand, to compare it with the converter's findings in a file.
 """
 
 from typing import NamedTuple
@@ -37,7 +38,7 @@ MMSEG_SIZES = ("INPUT.MIN_SIZE_TEST", "512", "INPUT.MAX_SIZE_TEST", "2048")
 
 
 class Published(NamedTuple):
-    """Recipe; KEY VALUE ... that a user adds; KEY VALUE ... that the weights need besides."""
+    """A recipe, KEY VALUE ... that a user adds, and KEY VALUE ... that the weights also need."""
 
     recipe: str
     opts: tuple[str, ...]

@@ -1,9 +1,10 @@
-"""The published OCR networks by plain functional calls over their own state dicts.
+"""
+The published OCR networks, as plain functional calls over their own state dicts.
 
-Written from the published codes' layers and key names, and free of this project's modules. A
-network's state dict is made while its forward pass asks for tensors, so names and shapes are those
-that it uses; norms get statistics near those of their input, so that activations keep their size
-through a hundred layers.
+They follow the published codes' layers and key names, without this project's modules. The forward
+pass makes a network's state dict as it asks for tensors, so names and shapes are exactly those in
+use. Norms get statistics near their input's, so that activations keep their size through a
+hundred layers.
 """
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor
 
 class Weights:
     """
+    Random weights, made as they are asked for.
+
     Args:
-        inplace_abn: norms scale by |w| + 1e-5, have no counter, and the heads' ReLUs leak.
-        mixed: the same of the backbone's norms only.
-        nested: the norm in a head's conv-norm-ReLU is ``1.0`` in a Sequential of its own, not
-            ``1``.
+        inplace_abn: whether norms scale by |w| + 1e-5 and have no counter, and the heads' ReLUs
+            leak.
+        mixed: whether only the backbone's norms are so.
+        nested: whether the norm in a head's conv-norm-ReLU is ``1.0``, in a separate Sequential,
+            instead of ``1``.
     """
 
     def __init__(
@@ -82,11 +86,14 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
 
 
 def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
-    """Stages 3 and 4 at stride 8: their first blocks have dilation 1 and 2, the others 2 and 4.
+    """
+    Compute stages 3 and 4 at stride 8.
+
+    Their first blocks have dilation 1 and 2, the other blocks 2 and 4.
 
     Args:
         depth: 50 or 101.
-        stem: (conv, norm, channels) of each of the three convolutions.
+        stem: (conv, norm, channels) for each of the three convolutions.
     """
     for i, (conv, norm, channels) in enumerate(stem):
         x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
@@ -118,11 +125,13 @@ def wide_block(w: Weights, x, name):
     return bottleneck(w, x, name, x.shape[1] // 4)
 
 
-def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
+def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
+    Compute an HRNet-W18.
+
     Args:
-        enlarge: (coarse map, ratio of strides, size of the fine map) -> map of this size.
-        small: half the blocks, and fewer modules.
+        enlarge: function (coarse map, ratio of strides, size of the fine map) -> map of this size.
+        small: whether to have half the blocks, and fewer modules.
 
     Returns:
         the maps of the four branches
@@ -134,15 +143,15 @@ def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
         x = bottleneck(w, x, f"{prefix}layer1.{block}", 64)
     branches = [x]
     for stage, count in enumerate(modules, start=2):
-        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage)
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", 18, stage)
         for module in range(count):
             name = f"{prefix}stage{stage}.{module}"
             branches = exchange(w, branches, name, blocks, enlarge)
     return branches
 
 
-def hrnet2x(w: Weights, x, prefix):
-    """``HighResolutionNext`` of width 20: five branches, from stride 2 on."""
+def hrnet2x(w: Weights, x, prefix, enlarge):
+    """Compute ``HighResolutionNext`` with width 20: five branches, from stride 2 on."""
     branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
     for stage, count in enumerate((1, 1, 4, 3), start=1):
         width = 128 if stage == 1 else 20
@@ -150,7 +159,7 @@ def hrnet2x(w: Weights, x, prefix):
         for module in range(count):
             name = f"{prefix}stage{stage}.{module}"
             block = wide_block if stage == 1 else basic_block
-            branches = exchange(w, branches, name, 4, enlarge_aligned, block)
+            branches = exchange(w, branches, name, 4, enlarge, block)
     return branches
 
 
@@ -209,7 +218,7 @@ def enlarge_twice(x, factor, size):
 
 
 def object_context(x, m, phi, psi, delta, rho):
-    """The spatial gather and the scaled relation."""
+    """Compute the spatial gather and the scaled relation."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
@@ -220,13 +229,13 @@ def object_context(x, m, phi, psi, delta, rho):
 
 
 def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
-    """A conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
+    """Return a conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
     norm = f"{name}.{i + 1}" + ".0" * w.nested
     return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
 
 
 def authors_context(w: Weights, x, m, name, **options):
-    """The names of openseg.pytorch and HRNet-OCR: an ``nn.Sequential`` for each transform."""
+    """Compute OCR with openseg.pytorch's and HRNet-OCR's names: a Sequential per transform."""
     channels, block = x.shape[1], f"{name}.object_context_block"
 
     def layer(role, i, channels):
@@ -274,28 +283,23 @@ def openseg_resnet(w: Weights, x, depth=101, classes=19, *, asp=False):
     return m, w.conv(z, "head", classes, bias=True)
 
 
-def openseg_hrnet(w: Weights, x, width=48, classes=19, *, narrow=False):
-    """``narrow`` is ``hrnet_w48_ocr_b``."""
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+def openseg_hrnet(w: Weights, x, classes=19, *, small=True):
+    features = concatenated(hrnet(w, x, "backbone.", enlarge_aligned, small=small), True)
     channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
-    coarse, fine = (256, 256) if narrow else (channels, 512)
     m = w.conv_norm_relu(
-        features, "aux_head.0", "aux_head.1" + nested, coarse, 3, bias=True, leaky=leaky
+        features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
     )
     m = w.conv(m, "aux_head.2", classes, bias=True)
     y = w.conv_norm_relu(
-        features, "conv3x3.0", "conv3x3.1" + nested, fine, 3, bias=True, leaky=leaky
+        features, "conv3x3.0", "conv3x3.1" + nested, 512, 3, bias=True, leaky=leaky
     )
     z = authors_head(w, y, m, "ocr_distri_head", bias=True, leaky=leaky)
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
-def openseg_segfix(w: Weights, x, width=48):
-    """Logits of away from and near a boundary, and of the eight directions. Without a width the
-    backbone is HRNet2x-W20."""
-    name = "backbone."
-    branches = hrnet(w, x, name, width, enlarge_aligned) if width else hrnet2x(w, x, name)
-    features = concatenated(branches, True)
+def openseg_segfix(w: Weights, x, backbone):
+    """Return logits of (inside, boundary), and logits of the eight directions."""
+    features = concatenated(backbone(w, x, "backbone.", enlarge_aligned), True)
 
     def head(name, classes):
         norm = f"{name}.1" + ".0" * w.nested
@@ -305,9 +309,9 @@ def openseg_segfix(w: Weights, x, width=48):
     return head("mask_head", 2), head("dir_head", 8)
 
 
-def hrnet_ocr(w: Weights, x, width=48, classes=19):
-    """``seg_hrnet_ocr``: biases in front of two norms, none inside the OCR module."""
-    features = concatenated(hrnet(w, x, "", width, enlarge_aligned), True)
+def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
+    """Compute ``seg_hrnet_ocr``: biases before two norms, none inside the OCR module."""
+    features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
     m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
     m = w.conv(m, "aux_head.3", classes, bias=True)
     y = w.conv_norm_relu(features, "conv3x3_ocr.0", "conv3x3_ocr.1", 512, 3, bias=True)
@@ -316,10 +320,11 @@ def hrnet_ocr(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
-def nvidia_hmsa(w: Weights, x, width=48, classes=19):
+def nvidia_hmsa(w: Weights, x, classes=19):
     """
-    One scale of NVIDIA's multi-scale network: HRNet-OCR, and the attention from the augmented
-    representations.
+    Compute one scale of NVIDIA's multi-scale network.
+
+    It is HRNet-OCR, with attention from the augmented representations.
 
     Returns:
         coarse logits, refined logits, attention
@@ -329,7 +334,7 @@ def nvidia_hmsa(w: Weights, x, width=48, classes=19):
         return bilinear(coarse, size, False)
 
     w.nested = True
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge), False)
+    features = concatenated(hrnet(w, x, "backbone.", enlarge), False)
     m = w.conv_norm_relu(
         features, "ocr.aux_head.0", "ocr.aux_head.1.0", features.shape[1], bias=True
     )
@@ -343,12 +348,12 @@ def nvidia_hmsa(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "ocr.cls_head", classes, bias=True), a
 
 
-def nvidia_scales(w: Weights, x, scales, **options):
-    """Logits of several scales, blended from the largest to the smallest: [N, K, H, W]."""
+def nvidia_scales(w: Weights, x, scales):
+    """Return the logits of several scales, blended from largest to smallest, [N, K, H, W]."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]
-        _, p, a = nvidia_hmsa(w, bilinear(x, size, False), **options)
+        _, p, a = nvidia_hmsa(w, bilinear(x, size, False))
         p, a = bilinear(p, size, False), bilinear(a, size, False)
         if blended is None:
             blended = p
@@ -381,9 +386,8 @@ def mmseg_head(w: Weights, x, m):
     return layer(f"{block}.bottleneck", 512)(torch.cat([context, x], dim=1))
 
 
-def mmseg_hrnet(w: Weights, x, width=18, classes=19, *, small=False):
-    branches = hrnet(w, x, "backbone.", width, enlarge_twice, small=small)
-    features = concatenated(branches, False)
+def mmseg_hrnet(w: Weights, x, classes=19, *, small=True):
+    features = concatenated(hrnet(w, x, "backbone.", enlarge_twice, small=small), False)
     name = "decode_head.0.convs.0"
     m = w.conv_norm_relu(features, f"{name}.conv", f"{name}.bn", features.shape[1])
     m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)

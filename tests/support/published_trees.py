@@ -1,4 +1,4 @@
-"""Miniatures of published panoptic data sets: their layouts, names and ids."""
+"""Miniatures of published panoptic data sets, with their layouts, names and ids."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ADE20K_MAPPING = (
 
 
 def write_cityscapes(root: Path) -> None:
-    """Write ``leftImg8bit``, ``gtFine`` and the files that cityscapesscripts makes."""
+    """Write ``leftImg8bit``, ``gtFine``, and the files that cityscapesscripts makes."""
     rng = np.random.default_rng(0)
     for split, frames in FRAMES.items():
         for frame in frames:
@@ -38,10 +38,10 @@ def write_cityscapes(root: Path) -> None:
 
 
 def city_instances(rng: np.random.Generator) -> np.ndarray:
-    """uint16 [H, W] of every label: label ids, and label id * 1000 + number of the instance."""
+    """Return uint16 [H, W] with every label id, and label id * 1000 + number for instances."""
     labels = [number for number in sorted(id2label) if number >= 0]
     ids = rng.choice(np.array(labels, np.uint16), (8, 16))
-    ids.ravel()[: len(labels)] = rng.permutation(labels)  # groups of things among them
+    ids.ravel()[: len(labels)] = rng.permutation(labels)  # also groups of things
     ids = np.kron(ids, np.ones((8, 8), np.uint16))
     things = [number for number in labels if id2label[number].hasInstances]
     for number, label in enumerate(rng.choice(things, 12)):
@@ -53,7 +53,7 @@ def city_instances(rng: np.random.Generator) -> np.ndarray:
 
 
 def write_ade20k(root: Path) -> None:
-    """Images, labels and instances of two images a split."""
+    """Write images, labels and instances, two images for each split."""
     rng = np.random.default_rng(1)
     folder = root / "ADEChallengeData2016"
     for split, images in (("train", "training"), ("val", "validation")):
@@ -68,8 +68,12 @@ def write_ade20k(root: Path) -> None:
 
 
 def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Labels uint8 [H, W] and instances uint8 [H, W, 3]: three kinds of stuff, one of them hidden,
-    three objects, two of one class, and one that is no object in the instances."""
+    """
+    Return labels uint8 [H, W] and instances uint8 [H, W, 3].
+
+    They show two kinds of stuff and a hidden third; three objects in two classes; and a thing
+    that the instances lack.
+    """
     stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)
     categories = rng.choice(100, 2, replace=False) + 1
     labels, instances = np.zeros(SIZE, np.uint8), np.zeros((*SIZE, 3), np.uint8)
@@ -84,7 +88,7 @@ def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         1,
     ):
         instances[box] = category, number, 99
-        labels[box][2:] = ADE20K_MAPPING[category - 1]  # its edge differs
+        labels[box][2:] = ADE20K_MAPPING[category - 1]  # the labels have another edge
     return labels, instances
 
 

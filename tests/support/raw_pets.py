@@ -37,7 +37,7 @@ FIRST_SEGMENTS = [
     {"id": 500, "category_id": DOG, "iscrowd": 0, "area": 7, "bbox": [1, 1, 4, 3]},
     {"id": 900, "category_id": CAT, "iscrowd": 1, "area": 4, "bbox": [3, 3, 2, 2]},
 ]
-# 4 x 5 pixels, a format other than JPEG, in a sub-folder.
+# 4 x 5 pixels, not a JPEG, in a sub-folder.
 SECOND = np.array([[9] * 5, [9] * 5, [12, 12, 0, 9, 9], [12, 12, 0, 9, 9]])
 SECOND_SEGMENTS = [
     {"id": 9, "category_id": SKY, "iscrowd": 0, "area": 14, "bbox": [0, 0, 5, 4]},
@@ -62,7 +62,7 @@ class RawData:
         self.content["annotations"].append(
             {"image_id": number, "file_name": png_name, "segments_info": segments}
         )
-        self.content = json.loads(json.dumps(self.content))  # no list is shared between tests
+        self.content = json.loads(json.dumps(self.content))  # tests share no list
         noise = np.random.default_rng(0).integers(0, 256, (height, width, 3)).astype(np.uint8)
         for path in (self.image(image_name), self.png(png_name)):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class RawData:
         )
 
     def described(self, name: str = "pets", **others: "RawData") -> Path:
-        """The data file of this split, "train", and of others."""
+        """Write and return the data file of this split, "train", and of other splits."""
         splits = {s: raw.save().split for s, raw in {"train": self, **others}.items()}
         write_data_file(self.folder / f"{name}.yaml", name, splits)
         return self.folder / f"{name}.yaml"

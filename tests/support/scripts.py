@@ -1,4 +1,4 @@
-"""The programs of the repository without the seconds that a new process takes to import PyTorch."""
+"""The programs of the repository, without the seconds that a new process needs for PyTorch."""
 
 import importlib.util
 import runpy
@@ -12,10 +12,10 @@ from support.tiny_runs import ROOT
 
 def load_script(path: str) -> ModuleType:
     """
-    A script of tools/ or datasets/, which are no packages, as a module.
+    Return a script in tools/ or datasets/, which are not packages, as a module.
 
     Args:
-        path: relative to the repository, "datasets/generate_scenes.py" say.
+        path: path relative to the repository, such as "datasets/generate_scenes.py".
     """
     specification = importlib.util.spec_from_file_location(path.replace("/", "_"), ROOT / path)
     module = importlib.util.module_from_spec(specification)
@@ -25,10 +25,10 @@ def load_script(path: str) -> ModuleType:
 
 def run_script(path: str, *arguments: object) -> int:
     """
-    ``python path arguments``.
+    Run ``python path arguments`` in this process.
 
     Returns:
-        the exit status
+        exit status
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [path, *map(str, arguments)])

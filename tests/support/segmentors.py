@@ -1,4 +1,4 @@
-"""Small semantic segmentors and their input, for the tests beside this file."""
+"""Small semantic segmentors and their input."""
 
 import inspect
 
@@ -13,7 +13,7 @@ from ocr_panoptic.modeling.losses import SemSegCriterion
 
 
 def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
-    """A small semantic segmentor on the CPU: 5 classes, ResNet-18 or HRNet-W18 of timm."""
+    """Return the config of a small semantic segmentor on the CPU, with 5 classes."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
@@ -43,7 +43,7 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
-    """Make the config with Detectron2's ResNet, dilated to stride 8."""
+    """Return the config with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg(*opts)
     cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
     cfg.MODEL.RESNETS.DEPTH = depth
@@ -61,7 +61,7 @@ def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
 
 
 def make_segfix_cfg(*opts: object) -> CfgNode:
-    """A small SegFix on the CPU."""
+    """Return the config of a small SegFix on the CPU."""
     cfg = make_cfg()
     cfg.MODEL.META_ARCHITECTURE = "SegFix"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
@@ -82,7 +82,7 @@ def make_offsets_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
-    """The criterion with its share of the arguments, which are taken out."""
+    """Return the criterion built from its share of the arguments, which are removed."""
     parameters = inspect.signature(SemSegCriterion.__init__).parameters
     own = {name: arguments.pop(name) for name in parameters if name in arguments}
     return SemSegCriterion(**{"num_classes": num_classes, **own})
@@ -96,13 +96,13 @@ def trained_like(model: nn.Module) -> nn.Module:
             for tensor in (module.weight, module.bias, module.running_mean):
                 tensor.data.add_(0.2 * torch.randn_like(tensor))
             module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
-        if getattr(module, "residual", False):  # a correction that is not 0
+        if getattr(module, "residual", False):  # so that the correction is not 0
             nn.init.normal_(module.refined_predictor.weight)
     return model.eval()
 
 
 def trained_panoptic(cfg: CfgNode) -> nn.Module:
-    """A network with instances of all scores and several stuff classes, in evaluation mode."""
+    """Return a network in evaluation mode that predicts many instances and stuff classes."""
     torch.manual_seed(1)
     model = trained_like(build_model(cfg))
     nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)

@@ -16,10 +16,11 @@ def register(
     class_names: Sequence[str],
     **metadata,
 ) -> list[dict]:
-    """Write the truths as PNGs and register a data set; returns what a loader would give.
+    """
+    Write the truths as PNGs and register a data set; return a loader's inputs.
 
     Args:
-        truths: name of the image's file -> labels [H, W], or None for an image without labels.
+        truths: name of the image's file -> labels [H, W]; None for an image without labels.
     """
     records = []
     for image, truth in truths.items():

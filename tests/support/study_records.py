@@ -1,4 +1,4 @@
-"""Made-up records of finished runs of a study, and the cells of its tables."""
+"""Invented records of a study's finished runs, and the cells of its tables."""
 
 
 def run_record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:

@@ -1,4 +1,4 @@
-"""Settings of runs on a few small scenes, that train in seconds."""
+"""Settings of runs on a few small scenes, which train in seconds."""
 
 from pathlib import Path
 
@@ -27,20 +27,20 @@ TINY = [
     *("MODEL.ROI_MASK_HEAD.CONV_DIM", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
 ]
-# Besides, where there is a refined prediction.
+# Further settings for a refined prediction.
 TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
-# Besides, where segments are to be predicted after three iterations.
+# Further settings for predicting segments after three iterations.
 SEGMENTS = [
     *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RESNETS.DEPTH", "18"),
     *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64", "MODEL.RESNETS.STEM_OUT_CHANNELS", "64"),
 ]
-# Besides, for semantic segmentation alone, by the network of timm's own tests.
+# Further settings for semantic segmentation, with the network of timm's tests.
 TINY_SEMANTIC = [
     *("MODEL.TIMM.NAME", "test_resnet", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "32"),
     *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
 ]
-# Windows and tiles of them.
+# Windows, and tiles of windows.
 TILES = [
     *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
     *("INPUT.MIN_SIZE_TEST", "0"),
@@ -55,13 +55,16 @@ def write_video(path: Path, images: list[Path]) -> None:
 
 
 def images_of(root: Path) -> list[Path]:
-    """The validation images of the tiny data."""
+    """Return the validation images of the tiny data."""
     return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
 def make_labels_vary(model: nn.Module, record: dict) -> None:
-    """An untrained head with large weights, and classifiers that prefer no class on this image:
-    its labels and its relation differ between pixels."""
+    """
+    Give an untrained head large weights, so that its labels and its relation vary.
+
+    The classifiers prefer no class on this record's image.
+    """
     head, means = model.sem_seg_head, {}
     for module in head.modules():
         if isinstance(module, nn.Conv2d):

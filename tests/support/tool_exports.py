@@ -1,4 +1,4 @@
-"""The scenes in ``exports/``, which annotation tools wrote."""
+"""The scenes in ``exports/``, which annotation tools have written."""
 
 from pathlib import Path
 

@@ -21,8 +21,8 @@ from ocr_panoptic.data.classes import (
 )
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL
 from ocr_panoptic.formats.files import collection_paused, read_json
-from ocr_panoptic.formats.labels import THINGS_LABEL
 from ocr_panoptic.formats.pictures import Color
 
 THINGS_COLOR = [82, 18, 128]  # Detectron2's colour for the semantic class "things"
@@ -49,7 +49,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     """
     Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
-    A category without "color" gets a colour that depends only on its place in that order.
+    A category without "color" gets a colour that depends only on its position in this order.
 
     Args:
         entries: value of the JSON.
@@ -74,7 +74,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1. Panoptic-FPN needs at least one thing category "
-            "(no image has to show one). Regions alone are semantic labels, for the other "
+            "(no image has to show one). Regions without things are semantic labels, for the other "
             "architecture."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
@@ -87,12 +87,6 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         )
         for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
     ]
-
-
-def category_ids(entries: list) -> set[int]:
-    """Return the ids of all categories, since segments may name a category with a faulty colour."""
-    ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
-    return {number for number in ids if is_id(number)}
 
 
 def _faults(entry: object) -> Iterator[str]:
@@ -114,7 +108,7 @@ def _faults(entry: object) -> Iterator[str]:
 
 def panoptic_metadata(categories: list[Category]) -> dict:
     """
-    Return metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
+    Return metadata in the form of Detectron2's ``coco_2017_val_panoptic_separated``.
 
     The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; if a
     category has that id, it is -1. Since metrics are named by class, a category that is itself
@@ -177,7 +171,8 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults.append(f'annotation of image {number!r}: no such image in "images".')
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
-    known = category_ids(content["categories"])
+    listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # also of a faulty colour
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
@@ -278,7 +273,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield the faults of a file name in a JSON, which has to be relative to a folder."""
+    """Yield the faults of a file name in a JSON, which must be relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

@@ -20,11 +20,13 @@ from ocr_panoptic.data.image_input import (
     ResizedCrop,
     check_image_size,
     check_label_size,
+    colours,
+    mirrors,
+    turns,
 )
-from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
-from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_image
+from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids, rgb2id
+from ocr_panoptic.formats.labels import look_up, pixel_counts, read_label_image
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -35,7 +37,7 @@ class PanopticDatasetMapper(DatasetMapper):
 
     16-bit images are scaled, images may have any number of channels, and a semantic PNG's palette
     gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before. A record
-    without sem_seg_file_name has its labels from pan_seg_file_name and segments_info. An annotation
+    without sem_seg_file_name gets labels from pan_seg_file_name and segments_info. An annotation
     with a segment_id has that segment's mask and box.
     """
 
@@ -98,7 +100,11 @@ class PanopticDatasetMapper(DatasetMapper):
         if path:
             labels = read_label_image(path, kind="semantic PNG")
             check_label_size(labels.shape, record, path)
-        inputs = ChannelInput(image, sem_seg=labels if runs is None else _as_image(runs.places()))
+        shown = labels
+        if runs is not None:  # transforms resize by Pillow, which takes bytes
+            shown = runs.places()
+            shown = shown if shown.dtype == np.uint8 else id2rgb(shown)
+        inputs = ChannelInput(image, sem_seg=shown)
         transforms = self.augmentations(inputs)
         size = inputs.image.shape[:2]
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
@@ -109,7 +115,9 @@ class PanopticDatasetMapper(DatasetMapper):
         if self.proposal_topk is not None:
             utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
         if runs is not None:
-            places = _as_places(inputs.sem_seg)
+            # Contiguous, else every reader copies a mirrored image.
+            places = np.ascontiguousarray(inputs.sem_seg)
+            places = places if places.ndim == 2 else rgb2id(places).astype(np.uint16)
             label_of = label_of_segments(record["segments_info"])
             table = np.array([label_of[number] for number in runs.ids.tolist()], np.uint8)
             record["sem_seg"] = torch.as_tensor(look_up(table, places).astype(np.int64))
@@ -119,6 +127,11 @@ class PanopticDatasetMapper(DatasetMapper):
         elif annotations == []:  # Detectron2's crops fail on an empty list
             record["instances"] = utils.annotations_to_instances(record.pop("annotations"), size)
         elif annotations and "segment_id" in annotations[0]:
+            if runs is None:
+                raise UserError(
+                    f"{record['file_name']}: the record's annotations have a segment_id, so it "
+                    "needs pan_seg_file_name, and no sem_seg_file_name."
+                )
             own = record.pop("annotations")
             record["instances"] = self._instances(runs, own, transforms, places)
         elif annotations is not None:
@@ -154,13 +167,13 @@ class PanopticDatasetMapper(DatasetMapper):
         """
         Return the things that are not crowds, in the form of Detectron2's mapper.
 
-        Boxes are the file's boxes, transformed; masks are taken from the transformed map.
+        Boxes are the file's boxes, transformed; masks come from the transformed map.
         """
         objects = [
             annotation
             for annotation in annotations
             if not annotation["iscrowd"]
-            and annotation["segment_id"] in runs.statistics  # other segments may hide it wholly
+            and annotation["segment_id"] in runs.statistics  # other segments may hide it completely
         ]
         boxes = [
             utils.transform_instance_annotations(
@@ -206,23 +219,12 @@ class PanopticDatasetMapper(DatasetMapper):
         )
 
 
-def _as_image(places: np.ndarray) -> np.ndarray:
-    """Return numbers for transforms, whose Pillow resizes only bytes: uint8 [H, W] or [H, W, 3]."""
-    return places if places.dtype == np.uint8 else id2rgb(places)
-
-
-def _as_places(image: np.ndarray) -> np.ndarray:
-    """Return the numbers of an image made by :func:`_as_image`."""
-    image = np.ascontiguousarray(image)  # else every reader copies a mirrored image
-    return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)
-
-
 class SegmentMasks(BitMasks):
     """
     Detectron2's ``BitMasks`` for an image in which no two segments share a pixel.
 
-    A single map goes through queues and to the GPU, instead of a map for each object. The loss
-    copies an object once, not for each of its (up to 128) sampled boxes. Results are the same.
+    One map, instead of a map for each object, goes through queues and to the GPU. The loss copies
+    an object once, not for each of its (up to 128) sampled boxes. Results are the same.
 
     Attributes:
         places: uint8 or int32 [H, W], the segment of each pixel.
@@ -272,7 +274,7 @@ class SegmentMasks(BitMasks):
 
         Args:
             boxes: float [N, 4], (x0, y0, x1, y1) in pixels.
-            mask_size: S.
+            mask_size: side S of the result.
 
         Returns:
             bool [N, S, S].

@@ -13,9 +13,8 @@ from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import THINGS_LABEL, read_panoptic_png
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.labels import THINGS_LABEL
 
 from .annotations import (
     Category,
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PanopticSource:
     """
-    The records of a split; a call returns them in Detectron2's form.
+    The records of a split; calling it returns them in Detectron2's form.
 
     A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
     category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with
@@ -41,8 +40,8 @@ class PanopticSource:
     Attributes:
         name: name of the data set.
         channels: number of channels of the images.
-        hides: accept segments without a pixel in their PNG, since others hide them.
-        read_segments: reads the segment ids of a file of ``split.segments``.
+        hides: whether segments may have no pixel in their PNG, because others hide them.
+        read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the things and of the stuff in a trained model's order; None for the order
             of the categories' ids.
     """
@@ -55,7 +54,12 @@ class PanopticSource:
     order: tuple[list[str], list[str]] | None = None
 
     def __call__(self) -> list[dict]:
-        kinds = kinds_of(self.categories())
+        metadata = panoptic_metadata(self.categories())
+        kinds = {
+            category: (label, kind == "thing")
+            for kind in ("stuff", "thing")
+            for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
+        }
         records = [self.record(image, kinds) for image in self.images()]
         # Detectron2 packs the records; a large JSON would stay in each process's memory beside
         # them.
@@ -96,7 +100,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return the record of an image; ``kinds`` is the result of :func:`kinds_of`."""
+        """Return the record of an image; ``kinds``: category id -> (label, is it a thing?)."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -143,14 +147,14 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # Methods for the check of data (check.py beside this file), which each kind of source has.
+    # The check of data (check.py beside this file) calls these methods of each kind of source.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by category id."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return all that the result of a check depends on, except the files."""
+        """Return everything that the result of a check depends on, except the files."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
@@ -170,13 +174,3 @@ def read_split(split: PanopticSplit) -> PanopticJson:
                 "file are relative to it."
             )
     return read_panoptic_json(split.annotations)
-
-
-def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:
-    """Return category id -> (contiguous id, whether it is a thing)."""
-    metadata = panoptic_metadata(categories)
-    return {
-        category: (label, isthing)
-        for kind, isthing in (("stuff", False), ("thing", True))
-        for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
-    }

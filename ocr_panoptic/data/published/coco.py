@@ -1,9 +1,9 @@
 """
-COCO 2017 for Panoptic-FPN as it is downloaded.
+COCO 2017 for Panoptic-FPN, read from its downloaded files.
 
-Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` want semantic PNGs that its
-``datasets/prepare_panoptic_fpn.py`` writes. Here, under the same names, labels follow from the
-panoptic PNGs; instances are those of COCO's own ``instances_*.json``, as in Detectron2.
+Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its
+``datasets/prepare_panoptic_fpn.py`` writes. Under the same names, this module derives labels from
+the panoptic PNGs. Instances come from COCO's own ``instances_*.json``, as in Detectron2.
 """
 
 from dataclasses import dataclass, replace
@@ -82,7 +82,7 @@ class CocoSource(PanopticSource):
                 if (category := annotation.get("category_id")) not in class_of:
                     fault = (
                         f"{self.instances_json}: category {category} of image "
-                        f"{record['image_id']} is not a thing of COCO's."
+                        f"{record['image_id']} is not a thing class of COCO."
                     )
                     raise DataFaults([fault])
                 annotation["category_id"] = class_of[category]
@@ -106,7 +106,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
     raise_if_any(
         [
             f"{content.path}: category {category.id} ({category.name!r}, isthing "
-            f"{int(category.isthing)}) is not one of COCO's. Describe your own data in a data file."
+            f"{int(category.isthing)}) is not in COCO. Describe your own data in a data file."
             for category in content.categories
             if known.get(category.id) != category.isthing
         ]

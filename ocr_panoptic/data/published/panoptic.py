@@ -4,8 +4,9 @@ Cityscapes and ADE20K as panoptic data sets, read from their downloads.
 Neither has a panoptic JSON: segments and classes are read from the ids in the PNGs.
 
 - Cityscapes: in ``*_instanceIds.png``, an object has label id * 1000 + a number, other pixels have
-  their label id. A label id of a thing class means objects that nobody told apart: a crowd. Labels
-  that are not evaluated are void. ``cityscapesscripts.preparation.createPanopticImgs`` agrees.
+  their label id. A label id of a thing class means a crowd, objects without separate outlines.
+  Labels that are not evaluated are void, as in
+  ``cityscapesscripts.preparation.createPanopticImgs``.
 - ADE20K: in ``annotations_instance``, red is a pixel's category (1..100), green its object in any
   category. Objects cover the stuff of ``annotations``, 50 of 150 labels; all other pixels are void.
   Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
@@ -65,7 +66,7 @@ CITYSCAPES_IDS = _cityscapes_ids()
 
 def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     """
-    Read the segment ids of ``*_instanceIds.png``: its values, 0 for labels that are not evaluated.
+    Read the segment ids of ``*_instanceIds.png``; labels that are not evaluated become 0.
 
     Returns:
         int32 [H, W]; 0 is void.
@@ -139,7 +140,7 @@ class PanopticRelease:
         num_images: number in the release; another number gives a warning.
         image_suffix, png_suffix: ends of the file names; the rest is the image's id.
         categories: categories of the segments.
-        kind_of: segment id -> category and iscrowd.
+        kind_of: function: segment id -> category and iscrowd.
         read_segments: see :class:`.PanopticSource`.
         hint: advice if a folder is missing.
     """
@@ -228,8 +229,8 @@ class ReleaseSource(PanopticSource):
 
     def _pngs(self, name: str) -> tuple[str, str]:
         """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
-        folders = self.split.segments, self.split.annotations
-        return tuple(os.path.join(folder, name) for folder in folders)
+        split = self.split
+        return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
     def categories(self) -> list[Category]:
         return self.release.categories

@@ -15,9 +15,9 @@ from .splits import NAMED_SPLITS, load_named
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
     """
-    Register the published data sets; Detectron2's own names are only replaced if they are wanted.
+    Register the published data sets; replace Detectron2's own names only if they are wanted.
 
-    Files are looked for when the records are asked for. The function may be called again, with
+    Files are read only when the records are asked for. The function may be called again, with
     another root.
 
     Args:
@@ -35,8 +35,8 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
         files = [*vars(source.split).values(), source.instances_json]
         register(name, root / "coco", source, source.metadata(), files, replaces=True)
     for name in PANOPTIC_RELEASES:
-        source = release_source(name, root)
-        register(name, root, source, source.metadata(), vars(source.split).values())
+        release = release_source(name, root)
+        register(name, root, release, release.metadata(), vars(release.split).values())
 
 
 KNOWN.append(register_published)

@@ -1,5 +1,5 @@
 """
-Panoptic data sets whose truth only a server has: images to predict, and the categories.
+Panoptic data sets whose truth only a server has: images to predict, and categories.
 
 Their evaluation writes the predictions for the server and computes nothing.
 """
@@ -27,8 +27,8 @@ class ServerSplit:
 
     Attributes:
         classes: metadata for Panoptic-FPN.
-        files: the images' folder first, relative to Detectron2's folder of data sets.
-        load: makes records (file_name and image_id) from the files' absolute paths.
+        files: folder of images, then other files, relative to Detectron2's folder of data sets.
+        load: function that makes records (file_name and image_id) from the files' absolute paths.
     """
 
     classes: dict
@@ -49,10 +49,10 @@ class ServerSplit:
 def cityscapes_test_images(folder: Path) -> list[dict]:
     """Return records of all images in the folder, with the ids that the server uses."""
     hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
-    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).pairs()
+    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).unlabelled()
     return [
         {"file_name": str(image), "image_id": image.name.removesuffix(CITYSCAPES_SUFFIX)}
-        for image, _ in images
+        for image in images
     ]
 
 

@@ -55,8 +55,8 @@ LIP_CLASSES = (
 )
 LIP_FLIP_PAIRS = ((14, 15), (16, 17), (18, 19))
 
-# Raw labels of the 459-class annotations, and the 59 frequent classes among them. The other 400
-# classes, and 0, are background.
+# Raw labels in the annotations of 459 classes, for the 59 frequent classes. The other 400 classes,
+# and 0, are background.
 PASCAL_CONTEXT_CLASSES = {
     **{2: "aeroplane", 9: "bag", 18: "bed", 19: "bedclothes", 22: "bench", 23: "bicycle"},
     **{25: "bird", 31: "boat", 33: "book", 34: "bottle", 44: "building", 45: "bus"},

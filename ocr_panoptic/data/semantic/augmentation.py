@@ -1,8 +1,8 @@
 """
-Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
+Augmentation for semantic segmentation, by Detectron2's, fvcore's and additional transforms.
 
-Labels are resized by nearest neighbour. Images are reduced with antialiasing, unlike in the
-published codes (OpenCV).
+Labels are resized by nearest neighbour. Images are made smaller with antialiasing, which OpenCV in
+the published codes lacks.
 
 Shape letters: H, W size of the image.
 """
@@ -17,12 +17,11 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ResizedCrop
-from ocr_panoptic.data.orientation import colours, mirrors, turns
+from ocr_panoptic.data.image_input import ResizedCrop, colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
-INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
+INTERPOLATIONS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 def build_semantic_augmentation(
@@ -32,10 +31,10 @@ def build_semantic_augmentation(
     Return the augmentations that ``cfg.INPUT`` describes.
 
     In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
-    colours. Otherwise the image is only resized, if the config says so.
+    colours. In tests, the image is only resized, if the config says so.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image.
+        flip_pairs: pairs of labels to swap in a mirrored image.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -50,8 +49,8 @@ def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmen
     """
     Return the augmentations of a training whose truth is made from the image's labels.
 
-    The image is resized and flipped before, since that changes distances and directions, and
-    cropped after, since a crop does not show what lies beyond it.
+    The image is resized and flipped before the truth is made, because this changes distances and
+    directions. It is cropped after, because a crop does not show what lies beyond it.
 
     Args:
         truth: transform that makes the truth.
@@ -129,13 +128,13 @@ def _is_range(value: Sequence[float]) -> bool:
 
 
 class RandomScaleAspect(T.Augmentation):
-    """Resize by s * sqrt(a) in width and s / sqrt(a) in height; s and a are uniform."""
+    """Resize by s * sqrt(a) in width and s / sqrt(a) in height, with uniform random s and a."""
 
     def __init__(
         self,
         scale_range: Sequence[float],
         aspect_range: Sequence[float],
-        interpolation: int = Image.BICUBIC,
+        interpolation: int = Image.Resampling.BICUBIC,
     ):
         super().__init__()
         self._init(locals())
@@ -202,7 +201,7 @@ class PadToSize(T.Augmentation):
 
 
 class MeanPadTransform(T.PadTransform):
-    """Detectron2's padding with a value for each channel, in float32, since means are fractions."""
+    """Detectron2's padding with a value for each channel; float32, because means are fractions."""
 
     def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
         super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)

@@ -2,14 +2,15 @@
 The classes of a semantic data set, and the meaning of the labels in its files.
 
 Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other, "raw"
-labels; a map leads from each raw label that may occur to a training label.
+labels; a map gives the training label for each possible raw label.
 
 Shape letters: K classes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ocr_panoptic.data.classes import (
     VOID_LABEL,
@@ -34,11 +35,11 @@ class LabelSpace:
 
     Attributes:
         classes: K names, in the order of training labels.
-        label_map: raw label -> training label or 255. A raw label that it lacks is a fault.
-        default_ignore: the file does not say which labels are ignored.
+        label_map: raw label -> training label or 255. A raw label that is not in it is a fault.
+        default_ignore: whether the file does not say which labels are ignored.
         colors: K colours, RGB 0..255.
-        flip_pairs: training labels that change places in a mirrored image (left and right arm).
-        class_categories: the coarser category of each class, if a benchmark scores categories, too.
+        flip_pairs: pairs of training labels to swap in a mirrored image (left and right arm).
+        class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
     classes: tuple[str, ...]
@@ -69,12 +70,13 @@ class LabelSpace:
         order = [self.classes.index(name) for name in names]
         label = {old: new for new, old in enumerate(order)} | {VOID_LABEL: VOID_LABEL}
         categories = self.class_categories
-        return LabelSpace(
-            tuple(names),
-            {raw: label[old] for raw, old in self.label_map.items()},
-            tuple(self.colors[old] for old in order),
-            tuple((label[a], label[b]) for a, b in self.flip_pairs),
-            categories and tuple(categories[old] for old in order),
+        return replace(
+            self,
+            classes=tuple(names),
+            label_map={raw: label[old] for raw, old in self.label_map.items()},
+            colors=tuple(self.colors[old] for old in order),
+            flip_pairs=tuple((label[a], label[b]) for a, b in self.flip_pairs),
+            class_categories=categories and tuple(categories[old] for old in order),
         )
 
 
@@ -158,8 +160,10 @@ def _label_map(
             "to all classes or to none."
         )
         return {}
-    colors = [entry.get("color") for entry in entries]
-    are_told_apart = without and all(map(is_color, colors)) and not [*repeated(map(tuple, colors))]
+    colors: list[Any] = [entry.get("color") for entry in entries]
+    are_told_apart = (
+        bool(without) and all(map(is_color, colors)) and not [*repeated(map(tuple, colors))]
+    )
     owners = [
         (
             name,
@@ -177,19 +181,22 @@ def _label_map(
         if not raw_labels and label != VOID_LABEL:
             faults.append(f"class {owner!r} has no label.")
         for raw in raw_labels:
-            if not is_color(raw) and (not is_id(raw) or raw > MAX_NUMBER):
+            if is_color(raw):
+                number = color_label(raw)
+            elif is_id(raw) and raw <= MAX_NUMBER:
+                number = raw
+            else:
                 faults.append(
                     f"{owner!r}: label {raw!r} is neither an integer 0..{MAX_NUMBER} nor a colour "
                     "[R, G, B]."
                 )
                 continue
-            raw = color_label(raw) if is_color(raw) else raw
-            if raw in label_map:
-                text = label_text(raw)
+            if number in label_map:
+                text = label_text(number)
                 hint = " Is a colour meant? Write it [[R, G, B]]." if len(raw_labels) == 3 else ""
                 faults.append(f"label {text} is given twice, the last time to {owner!r}.{hint}")
             else:
-                label_map[raw] = label
+                label_map[number] = label
     return label_map
 
 

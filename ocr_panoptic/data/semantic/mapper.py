@@ -20,9 +20,9 @@ from .augmentation import build_semantic_augmentation
 
 class SemanticDatasetMapper:
     """
-    The image and the training labels of a record, augmented in training.
+    A mapper that returns the image and the training labels of a record, augmented in training.
 
-    Unlike Detectron2's mapper, it takes the file's own labels (the indices of a palette, 16 bits)
+    Unlike Detectron2's mapper, it reads the labels as stored (the indices of a palette, 16 bits)
     and applies the label map of the record's ``dataset_name``. Without a map, labels must be
     0..num_classes-1 or the ignored label.
     """
@@ -50,9 +50,9 @@ class SemanticDatasetMapper:
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
-            keep_labels: also return labels outside training, for schemes that see the truth.
-            read_labels: (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: outside training, makes "sem_seg" from the labels in the file's size, if
+            keep_labels: whether to return labels also in tests, for schemes that see the truth.
+            read_labels: function (record, label map) -> labels, uint8 [H, W].
+            truth_of_file: function that makes "sem_seg" in tests from labels in the file's size, if
                 the record names labels.
         """
         self.is_train = is_train
@@ -120,7 +120,7 @@ class SemanticDatasetMapper:
 
     def _labels(self, record: dict) -> np.ndarray:
         """Return the training labels, uint8 [H, W]."""
-        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
+        label_map = self.label_maps.get(record.get("dataset_name", ""), self.identity)
         labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)
         return labels

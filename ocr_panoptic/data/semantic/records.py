@@ -1,9 +1,10 @@
-"""Pairs images and label images by name, as records of Detectron2's standard format."""
+"""Pairing of images and label images by name, as records in Detectron2's standard format."""
 
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from ocr_panoptic.data.data_file import STEM, folder_of
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, unread_fault
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,8 @@ class LabelledFolder:
         labels: folder, or pattern such as ``masks/{stem}_mask.png``; None for a split whose labels
             are not published.
         image_suffixes, label_suffixes: ends of the file names; other files are not read.
-        listed_by_labels: the folder of images holds more than this split, which the labels define.
+        listed_by_labels: whether the labels define the split, because the folder of images holds
+            more images.
         hint: advice if a folder is missing.
     """
 
@@ -47,28 +50,37 @@ class LabelledFolder:
     listed_by_labels: bool = False
     hint: str = "Was it moved?"
 
-    def pairs(self) -> list[tuple[Path, Path | None]]:
+    def unlabelled(self) -> list[Path]:
+        """Return the images of a split without labels, in the order of names."""
+        faults: list[str] = []
+        self._check_folder(self.images, "images")
+        images = _files(self.images, self.image_suffixes, faults)
+        if not images:
+            faults.append(self._nothing(self.images, self.image_suffixes))
+        raise_if_any(faults)
+        return [images[key] for key in sorted(images)]
+
+    def pairs(self) -> list[tuple[Path, Path]]:
         """
-        Return pairs (image, label image or None) in the order of names.
+        Return pairs (image, label image) in the order of names.
 
         Labels without an image are left out with a warning.
         """
         faults: list[str] = []
-        labels: dict[str, Path | None] = {}
-        for place, what in ((self.images, "images"), (self.labels, "label images")):
-            if place is not None and not folder_of(place).is_dir():
-                folder = printable(folder_of(place))
-                raise MissingFileError(f"{folder}: folder of {what} not found. {self.hint}")
-        if self.labels is not None:
-            # In one folder, PNGs are the labels of the other files.
-            suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
-            lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
-            exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
-            labels = _files(self.labels, lossy, faults, self.images)
-            labels |= _files(self.labels, exact, faults, self.images)
+        assert self.labels is not None
+        self._check_folder(self.images, "images")
+        self._check_folder(self.labels, "label images")
+        # In one folder, PNGs are the labels of the other files.
+        suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
+        lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
+        exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
+        labels = _files(self.labels, lossy, faults, self.images)
+        labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
-        if self.labels is None:
-            labels = dict.fromkeys(images)
+        unread = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels)
+        if unpaired := sorted(unread.keys() & (labels.keys() - images.keys())):
+            fault = unread_fault([unread[key] for key in unpaired])
+            raise DataFaults([f"{self.images}: {fault}"])
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),
@@ -80,8 +92,8 @@ class LabelledFolder:
         if len(lost) == len(wanted) > 1:
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder_of(other_place))}, {_some(other_place, others)}."
-                f"{self._hint(images)}"
+                f"{kind} in {printable(folder_of(other_place))}, {_examples(other_place, others)}."
+                f"{self._hint(images, self.labels)}"
             )
         else:
             for key in lost:
@@ -97,7 +109,7 @@ class LabelledFolder:
                 f'such as labels: "{pattern}"'
             )
         elif not wanted:
-            faults.append(f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}")
+            faults.append(self._nothing(place, suffixes))
         raise_if_any(faults)
         surplus = sorted(labels.keys() - images.keys())
         if surplus:
@@ -105,18 +117,28 @@ class LabelledFolder:
             logger.warning(f"{self.labels}: {len(surplus)} label images have no image: {some}")
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
-    def _hint(self, images: Mapping[str, Path]) -> str:
+    def _check_folder(self, place: Path, what: str) -> None:
+        if not (folder := folder_of(place)).is_dir():
+            raise MissingFileError(f"{printable(folder)}: folder of {what} not found. {self.hint}")
+
+    def _nothing(self, place: Path, suffixes: tuple[str, ...]) -> str:
+        return f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}"
+
+    def _hint(self, images: Mapping[str, Path], places: Path) -> str:
         """Return advice: the data file's keys that pair images and label images of other names."""
-        folder = folder_of(self.labels)
+        folder = folder_of(places)
         labels = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in self.label_suffixes]
-        if labels and STEM not in f"{self.images}{self.labels}":
-            old = {"images": self.images, "labels": self.labels}
+        if labels and STEM not in f"{self.images}{places}":
+            old = {"images": self.images, "labels": places}
             new = dict(zip(old, _patterns([*images.values()], labels), strict=True))
             with suppress(DataFaults, MissingFileError, ValueError):
-                if new != old and replace(self, **new).pairs():
+                if new != old and replace(self, images=new["images"], labels=new["labels"]).pairs():
                     changed = [key for key in old if old[key] != new[key]]
                     shown = [f'{key}: "{new[key]}"' for key in changed]
                     return f" Name them by a pattern: {', '.join(shown)}"
+        if not labels:
+            ends = ", ".join(self.label_suffixes)
+            return f" Label images end in {ends}; see ocr-panoptic import for other annotations."
         return (
             f' Other names need a pattern, such as labels: "{folder.name}/{STEM}_mask.png"; '
             "several masks for an image are imported (ocr-panoptic import --from masks)."
@@ -135,7 +157,12 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
         [file.name.removesuffix(end or file.suffix) for file in files]
         for files, end in zip(sides, ends, strict=True)
     ]
-    starts = [re.sub(r"\d+$", "", os.path.commonprefix(listed)) for listed in names]
+    starts = [os.path.commonprefix(listed) for listed in names]
+    # If names are equal in different folders, their end is the part beside the stem.
+    starts = [
+        "" if start in listed else re.sub(r"\d+$", "", start)
+        for start, listed in zip(starts, names, strict=True)
+    ]
     tails = [os.path.commonprefix([n[::-1] for n in listed])[::-1] for listed in names]
     tails = [re.sub(r"^\d+", "", tail) for tail in tails]
     # A common part of both sides belongs to the shared name.
@@ -149,8 +176,8 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return some of the files of a place, or else the suffixes of its other files."""
+def _examples(place: Path, files: Mapping[str, Path]) -> str:
+    """Return as text a few files of a place or, without files, the suffixes of other files."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
@@ -170,14 +197,14 @@ def _files(
     place: Path,
     suffixes: tuple[str, ...],
     faults: list[str],
-    other_place: Path | None,
-    taken: object = (),
+    other_place: Path | None = None,
+    taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
     Return key -> file, for files with one of the suffixes.
 
-    The key is the path below the folder without suffix, or what a pattern has as ``{stem}``, with
-    its folder.
+    The key is the path below the folder without suffix. For a pattern it is the text at ``{stem}``,
+    with its folder.
 
     Args:
         other_place: folder or pattern of other files; if it lies inside this folder, its files are
@@ -185,8 +212,8 @@ def _files(
         taken: files that belong to the other side.
     """
     found: dict[str, Path] = {}
-    folder, pattern, suffixes = _parsed(place, suffixes)
-    other, taken = other_place and folder_of(other_place), set(taken)
+    folder, pattern, suffixes = _search_of(place, suffixes)
+    other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True):
         for name in folders:
             if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
@@ -194,12 +221,13 @@ def _files(
         folders[:] = [name for name in folders if Path(root, name) != other]
         for name in sorted(names):
             suffix = next((s for s in suffixes if name.lower().endswith(s.lower())), None)
-            if suffix is None or name.startswith(".") or (path := Path(root, name)) in taken:
+            if suffix is None or name.startswith(".") or (path := Path(root, name)) in skipped:
                 continue
             stem = path.relative_to(folder).as_posix().removesuffix(name[-len(suffix) :])
             if not (match := pattern.fullmatch(stem)):
                 continue
-            key = match["folder"] + match["stem"]
+            # macOS decomposes letters with accents, other systems do not.
+            key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
             if has_controls(str(path)):
                 faults.append(
                     f"{path}: control characters, or bytes that are not UTF-8. Rename it."
@@ -212,8 +240,8 @@ def _files(
     return found
 
 
-def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
-    """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
+def _search_of(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
+    """Return the folder to search, the pattern of keys (paths without suffix), and the suffixes."""
     folder = folder_of(place)
     template = place.relative_to(folder).as_posix() if folder != place else STEM
     if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
@@ -231,11 +259,14 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
         name: name of the data set, by which the mapper finds the label map.
         folders: all parts of the data set.
     """
-    records = []
+    records: list[dict] = []
+    known = {"dataset_name": name}
     for folder in folders:
-        for image, label in folder.pairs():
-            record = {"file_name": str(image), "dataset_name": name}
-            if label is not None:
-                record["sem_seg_file_name"] = str(label)
-            records.append(record)
+        if folder.labels is None:
+            records += [{"file_name": str(image), **known} for image in folder.unlabelled()]
+        else:
+            records += [
+                {"file_name": str(image), "sem_seg_file_name": str(label), **known}
+                for image, label in folder.pairs()
+            ]
     return records

@@ -14,11 +14,11 @@ from .records import LabelledFolder, load_semantic
 @dataclass(frozen=True)
 class SemanticSource:
     """
-    The records of a split; a call returns them, see :func:`load_semantic`.
+    The records of a split; calling it returns them (see :func:`load_semantic`).
 
     Attributes:
         name: name of the data set.
-        channels: channels of the images.
+        channels: number of channels of the images.
     """
 
     name: str
@@ -40,14 +40,14 @@ class SemanticSource:
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
 
-    # Methods for the check of data (check.py beside this file), which each kind of source has.
+    # The check of data (check.py beside this file) calls these methods of each kind of source.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by training label."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return all that the result of a check depends on, except the files."""
+        """Return everything that the result of a check depends on, except the files."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:

@@ -1,7 +1,7 @@
-"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
+"""Compares heads on a data set: a config's head and standard heads, with equal trainings."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ocr_panoptic.engine.config_files import defaults_of_unread, load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import class_metrics, of_classes
 
-from .intervals import Interval, gain
+from .intervals import Interval, gain_text
 from .study import Records, Study, System
 
 OURS = "ours"
@@ -34,10 +34,12 @@ _METRICS = {
 
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
-    Return the study of a config's head, "ours", against "plain" (no context), "PPM" and "OCR" as
-    published (without MODEL.OCR.RESIDUAL). Losses, schedule and features are equal. A residual head
-    adds a prediction from COARSE_IN_FEATURES to a prediction from IN_FEATURES, so the other heads
-    read both, concatenated. A head equal to "ours" is not trained twice.
+    Return the study of a config's head, "ours", against three standard heads.
+
+    They are "plain" (no context), "PPM", and "OCR" as published (without MODEL.OCR.RESIDUAL).
+    Losses, schedule and features are equal. A residual head adds a prediction from
+    COARSE_IN_FEATURES to a prediction from IN_FEATURES, so the other heads read both, concatenated.
+    A head equal to "ours" is not trained twice.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -49,7 +51,8 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
         own += _features_of_both(cfg) if own else ()
-        own += _supervision(cfg) if name == "OCR" else ()
+        if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
+            own += ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
         other = load_config(str(config), [*opts, *own])
         if name == OURS or other != cfg:
             unread = () if name == OURS else defaults_of_unread(other)
@@ -58,7 +61,7 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
 
 
 def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the override with which a plain head reads all features that a residual head reads."""
+    """Return the override that lets a plain head read all features that a residual head reads."""
     head = cfg.MODEL.SEM_SEG_HEAD
     if head.NAME != "ContextSemSegHead" or not cfg.MODEL.OCR.RESIDUAL:
         return ()
@@ -66,16 +69,15 @@ def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
     return ("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*names]))
 
 
-def _supervision(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the override that gives published OCR's regions a loss if the config has none."""
-    return () if cfg.MODEL.OCR.COARSE_LOSS_WEIGHT else ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
-
-
 def comparison_report(study: Study, records: Records) -> str:
-    """Return two Markdown tables: a row for each head with its metrics, the gain of "ours" over it
-    and the cost of a run; and a row for each class with the gains."""
+    """
+    Return a Markdown table of the heads, and a Markdown table of the classes.
+
+    A head's row has its metrics, the gain of "ours" over it, and the cost of a run. A class's row
+    has the gains.
+    """
     metric = study.metrics[0]
-    over = gains_of_ours(records, lambda run: run["metrics"].get(metric))
+    over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])
     heads = []
     for name in study.systems:
         runs = [run for run in records if run["system"] == name]
@@ -84,7 +86,7 @@ def comparison_report(study: Study, records: Records) -> str:
             values = [run["metrics"][m] for run in runs if run["metrics"].get(m) is not None]
             mean = statistics.fmean(values) if values else None
             cells[m] = plus_minus(mean, statistics.stdev(values) if len(values) > 1 else None)
-        cells[f"{metric.partition('/')[2]} of ours above it"] = gain(over.get(name))
+        cells[f"{metric.partition('/')[2]} of ours above it"] = gain_text(over.get(name))
         if runs:
             cells["parameters (M)"] = f"{runs[0]['parameters'] / 1e6:.2f}"
             cells["CPU s a run"] = f"{statistics.fmean(run['cpu_seconds'] for run in runs):.0f}"
@@ -94,8 +96,8 @@ def comparison_report(study: Study, records: Records) -> str:
     names = dict.fromkeys(name for run in records for name in class_values(run, metric))
     classes = []
     for c in names:
-        of_class = gains_of_ours(records, lambda run, c=c: class_values(run, metric).get(c))
-        gains = {name: gain(of_class.get(name)) for name in over}
+        of_class = gains_of_ours(records, [class_values(run, metric).get(c) for run in records])
+        gains = {name: gain_text(of_class.get(name)) for name in over}
         classes.append({"ours above, of class": c, **gains})
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
@@ -105,13 +107,17 @@ def comparison_report(study: Study, records: Records) -> str:
 
 
 def verdict(study: Study, records: Records) -> str:
-    """Return a line for each metric that compares "ours" with each other head: mean difference, 95
-    % confidence interval, and a word: better or worse if the interval excludes 0, level if it lies
-    within LEVEL of 0, else undecided."""
+    """
+    Return a line for each metric that compares "ours" with each other head.
+
+    It has the mean difference, its 95 % confidence interval, and a word: "better" or "worse" if the
+    interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
+    """
     lines = []
     for metric in study.metrics:
         parts = []
-        for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
+        values = [run["metrics"].get(metric) for run in records]
+        for name, i in gains_of_ours(records, values).items():
             judged = "(no interval from one seed)" if i.half is None else f"{i.ends} {_word(i)}"
             parts.append(f"{name} {i.mean:+.2f} {judged}")
         if parts:
@@ -122,18 +128,20 @@ def verdict(study: Study, records: Records) -> str:
 def _word(interval: Interval) -> str:
     if interval.excludes_zero:
         return "better" if interval.mean > 0 else "worse"
-    is_level = abs(interval.mean) + interval.half <= LEVEL
+    is_level = interval.half is not None and abs(interval.mean) + interval.half <= LEVEL
     return "level" if is_level else "undecided: more seeds"
 
 
-def gains_of_ours(
-    records: Records, value: Callable[[Mapping[str, Any]], float | None]
-) -> dict[str, Interval]:
-    """Return the difference of "ours" to each other head, over the seeds that both have runs of."""
-    values = {(run["system"], run["seed"]): value(run) for run in records}
+def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
+    """
+    Return the gain of "ours" over each other head, from the seeds with runs of both heads.
+
+    ``values`` has the value of each run.
+    """
+    by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}
-    for (name, seed), other in values.items():
-        own = values.get((OURS, seed))
+    for (name, seed), other in by_run.items():
+        own = by_run.get((OURS, seed))
         if name != OURS and own is not None and other is not None:
             differences.setdefault(name, []).append(own - other)
     return {name: Interval.of(found) for name, found in differences.items()}

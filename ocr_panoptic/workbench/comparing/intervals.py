@@ -11,8 +11,9 @@ CONFIDENCE = 0.95
 @dataclass(frozen=True)
 class Interval:
     """
-    The confidence interval of a mean (Student's t), from mean - half to mean + half. ``half`` is
-    None if there is a single value; ``values`` is the number of values.
+    The confidence interval of a mean (Student's t), from mean - half to mean + half.
+
+    ``half`` is None for a single value; ``values`` is the number of values.
     """
 
     mean: float
@@ -28,7 +29,9 @@ class Interval:
 
     @property
     def ends(self) -> str:
-        """Return both ends as text, "[-0.10, +0.30]". The interval must have ``half``."""
+        """Return both ends as text, "[-0.10, +0.30]", or "" if one value gives no interval."""
+        if self.half is None:
+            return ""
         return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
 
     @property
@@ -37,8 +40,12 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return t such that Student's variable with these degrees of freedom lies between -t and t
-    with probability CONFIDENCE."""
+    """
+    Return the two-sided quantile of Student's t distribution.
+
+    With ``freedom`` degrees of freedom, the variable lies between -t and t with probability
+    CONFIDENCE.
+    """
     low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4
@@ -53,10 +60,10 @@ def student_quantile(freedom: int) -> float:
     return math.sqrt(freedom) * math.tan(angle)
 
 
-def gain(interval: Interval | None) -> str:
+def gain_text(interval: Interval | None) -> str:
     """Return mean and interval as text, the mean in bold if the interval excludes 0."""
     if interval is None:
         return ""
     mean = f"{interval.mean:+.2f}"
     mean = f"**{mean}**" if interval.excludes_zero else mean
-    return mean if interval.half is None else f"{mean} {interval.ends}"
+    return f"{mean} {interval.ends}".rstrip()

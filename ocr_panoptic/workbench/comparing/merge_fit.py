@@ -1,4 +1,5 @@
-"""A fit of the panoptic merge's constants: which values give the highest PQ?
+"""
+Fits the constants of the panoptic merge: which values give the highest PQ?
 
 Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
 split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
@@ -12,19 +13,95 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 
+from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
 
-from .kept_predictions import KeptPredictions
-from .merge_replay import Rules, replay
+from .merge_replay import KeptImage, Rules, keep_image, replay
 
 FOLDS = 5
 SWEEPS = 2
 OVERLAPS = [round(0.1 * i, 1) for i in range(1, 11)]
 SCORES = [round(0.05 * i, 2) for i in range(1, 20)]
 AREAS = [0.0, *(4.0**i for i in range(2, 9))]
+
+
+class KeptPredictions(NamedTuple):
+    """
+    The predictions for a data set of T thing classes, L semantic labels and C categories.
+
+    Attributes:
+        images: images in the order of the data set.
+        categories: position among the C categories for each thing class, then for each semantic
+            label, int64 [T + L]; -1 for the label that stands for things.
+        things: number T of thing classes.
+        num_categories: number C of categories.
+    """
+
+    images: list[KeptImage]
+    categories: np.ndarray
+    things: int
+    num_categories: int
+
+
+def kept_predictions(cfg: CfgNode) -> KeptPredictions:
+    """Predict DATASETS.TEST[0] by a completed config's model with its trained MODEL.WEIGHTS."""
+    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+        raise UserError(
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
+            "merge to fit"
+        )
+    if not name or not MetadataCatalog.get(name).get("panoptic_json"):
+        raise UserError(
+            f"{name or 'DATASETS.TEST'} has no panoptic truth to fit a merge to; set DATASETS.TEST "
+            "to a validation split with annotations"
+        )
+    metadata = MetadataCatalog.get(name)
+    truth = PanopticTruth(metadata)
+    keeper = _Keeper(truth)
+    inference_on_dataset(build_trained_model(cfg), Trainer.build_test_loader(cfg, name), keeper)
+    position = {category["id"]: i for i, category in enumerate(truth.categories)}
+    positions = []
+    things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
+    for kind, count in (("thing", things), ("stuff", labels)):
+        ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
+        of_class = {contiguous: position.get(category, -1) for category, contiguous in ids.items()}
+        positions += [of_class.get(i, -1) for i in range(count)]
+    return KeptPredictions(keeper.images, np.array(positions), things, len(truth.categories))
+
+
+class _Keeper(DatasetEvaluator):
+    def __init__(self, truth: PanopticTruth):
+        self._truth = truth
+        self._categories = [category["id"] for category in truth.categories]
+        self.reset()
+
+    def reset(self) -> None:
+        self.images: list[KeptImage] = []
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        for input_, output in zip(inputs, outputs, strict=True):
+            truth, instances = self._truth[input_["image_id"]], output["instances"].to("cpu")
+            instances = instances[torch.argsort(-instances.scores)]
+            kept = keep_image(
+                instances.scores.numpy(),
+                instances.pred_classes.numpy(),
+                instances.pred_masks.to(torch.bool).numpy(),
+                output["labels"].cpu().numpy(),
+                truth.ids,
+                truth.segments,
+                self._categories,
+            )
+            self.images.append(kept)
 
 
 class MergeFit(NamedTuple):
@@ -47,8 +124,8 @@ class MergeFit(NamedTuple):
     interval: tuple[float, float]
 
     @property
-    def is_carried(self) -> bool:
-        """Return whether the whole interval of the gain lies above 0."""
+    def is_improvement(self) -> bool:
+        """Return whether the gain's whole interval lies above 0."""
         return self.interval[0] > 0
 
 
@@ -56,8 +133,9 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
 ) -> tuple[float, list[MergeFit]]:
     """
-    Return PQ of the present rules in percent, and two fits: with the same constants for all
-    classes, and with constants for each class.
+    Return the PQ of the present rules in percent, and two fits.
+
+    The first has the same constants for all classes, the second has constants for each class.
     """
     if not 2 <= folds <= len(kept.images):
         raise UserError(
@@ -68,13 +146,13 @@ def fit_merge(
     fold = np.arange(len(kept.images)) * folds // len(kept.images)
     now = search.per_image(search.present, range(len(kept.images)))
     # These candidates are the same in every fold, so they are replayed only once.
-    alike = search.alike()
-    by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
-    every = sum(by_fold)
+    uniform = search.uniform_rules()
+    by_fold = [search.totals(uniform, np.flatnonzero(fold == f)) for f in range(folds)]
+    every = np.sum(by_fold, axis=0)
 
     def best_of(totals: np.ndarray) -> Rules:
         i = int(np.argmax(_pq(totals)))
-        return alike.part(slice(i, i + 1))
+        return uniform.part(slice(i, i + 1))
 
     first = [best_of(every - part) for part in by_fold]
     outside = [np.flatnonzero(fold != f) for f in range(folds)]
@@ -124,7 +202,7 @@ class _Search:
         self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
-    def alike(self) -> Rules:
+    def uniform_rules(self) -> Rules:
         """Return the present rules, then all settings with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
@@ -136,15 +214,19 @@ class _Search:
         return Rules(*map(np.concatenate, zip(self.present, all_classes, strict=True)))
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
-        """Return rules that improve on ``start``. Each sweep tries every constant of every class
-        separately and takes the best values together, if that raises PQ."""
+        """
+        Return rules that improve on ``start``.
+
+        Each sweep tries every constant of every class separately. It takes the best values together
+        if that raises PQ.
+        """
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]
         kept = [self._kept.images[i] for i in images]
         true = np.concatenate([image.categories[~image.is_crowd] for image in kept])
         fitted = np.isin(self._kept.categories, true)
         things = self._kept.things
-        # (field, class, values): the overlap has no classes, and label 0 stands for things.
+        # (field, class, values): the overlap is for all classes; label 0 stands for things.
         places = [
             (0, None, self._overlaps),
             *((1, c, self._scores) for c in range(things) if fitted[c]),
@@ -170,20 +252,23 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of panoptic quality [S, C, 4], summed over the images."""
+        """Return the counts for panoptic quality [S, C, 4], summed over the images."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts of each image [N, C, 4] under a single setting."""
+        """Return each image's counts [N, C, 4] for a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
 def _pq(counts: np.ndarray) -> np.ndarray:
-    """Return :func:`.mean_pq` over the categories in the truth. Without this restriction, a wrong
-    segment of an absent category would enter the mean as a 0."""
+    """
+    Return :func:`.mean_pq` over the categories that occur in the truth.
+
+    Otherwise, a wrong segment of an absent category would enter the mean as a 0.
+    """
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))
 
@@ -195,6 +280,7 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        alike = len(set(values)) == 1
-        keys |= {common_key: values[0], class_key: []} if alike else {class_key: values}
+        if is_uniform := len(set(values)) == 1:
+            keys[common_key] = values[0]
+        keys[class_key] = [] if is_uniform else values
     return keys

@@ -1,11 +1,12 @@
-"""The panoptic quality of many merges of the same instances and semantic labels, without a network.
+"""
+The panoptic quality of many merges of the same predictions, computed without a network.
 
 An *atom* is the set of all pixels that are covered by the same instances and have the same semantic
-label and the same true segment. A merge gives a whole atom to a segment or leaves it free, so that
-it can be replayed on a few thousand atoms in place of the pixels, for many rules at a time.
+label and the same true segment. A merge gives a whole atom to a segment or leaves it free.
+Therefore it can be replayed on a few thousand atoms instead of the pixels, for many rules at once.
 
 Shape letters: n instances; A atoms; S rules; T thing classes; L semantic labels; C categories; G
-true segments; P = n + L segments that may be predicted.
+true segments; P = n + L possible predicted segments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +26,9 @@ class Rules(NamedTuple):
     S settings of the merge, see :class:`ocr_panoptic.modeling.panoptic_merge.MergeRules`.
 
     Attributes:
-        overlap: largest share of an instance that others may cover, float64 [S].
+        overlap: largest share of an instance that earlier instances may cover, float64 [S].
         score: least score of an instance, float64 [S, T].
-        stuff_area: least number of free pixels of a stuff class, float64 [S, L].
+        stuff_area: least number of free pixels for a segment of a stuff class, float64 [S, L].
     """
 
     overlap: np.ndarray
@@ -41,7 +42,7 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    An image's instances by falling score, its semantic labels and its truth.
+    An image's instances in descending order of scores, its semantic labels and its truth.
 
     Attributes:
         scores: scores of the instances, float64 [n].
@@ -52,8 +53,8 @@ class KeptImage(NamedTuple):
         truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
             segment g.
         pixels: number of pixels of each atom, int64 [A].
-        categories: positions of the true segments' categories among the C, int64 [G].
-        crowds: true segment that is the crowd of each category, int64 [C]; G for no crowd.
+        categories: position of each true segment's category among the C categories, int64 [G].
+        crowds: true segment that is the category's crowd, int64 [C]; G for no crowd.
         is_crowd: whether each true segment is a crowd, bool [G].
     """
 
@@ -79,10 +80,10 @@ def keep_image(
     categories: Sequence[int],
 ) -> KeptImage:
     """
-    Return the atoms of an image and everything else that a merge depends on.
+    Return an image's atoms and everything else that a merge depends on.
 
     Args:
-        scores: falling scores [n].
+        scores: scores [n] in descending order.
         classes: contiguous thing classes [n].
         masks: masks of the instances, bool [n, H, W].
         labels: semantic labels [H, W], 0 for things.
@@ -131,13 +132,13 @@ def replay(
     image: KeptImage, rules: Rules, segment_categories: np.ndarray, totals: np.ndarray
 ) -> None:
     """
-    Merge an image by each of the rules, and add its counts of panoptic quality to ``totals``.
+    Merge an image by each rule, and add its counts for panoptic quality to ``totals``.
 
     Args:
-        segment_categories: positions among the C categories for the thing classes, then for the
-            semantic labels, int64 [T + L].
-        totals: sum of the IoUs of matched segments, TP, FP and FN, float64 [S, C, 4]; added in the
-            order of :class:`.PanopticQuality`, so that the sums are equal to the last bit.
+        segment_categories: position among the C categories for each thing class, then for each
+            semantic label, int64 [T + L].
+        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. They are added in the order
+            of :class:`.PanopticQuality`, so that the sums are equal to the last bit.
     """
     n, things = len(image.scores), rules.score.shape[1]
     predicted = np.concatenate(
@@ -161,7 +162,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the instance that owns each atom under each rule, int64 [S, A]; FREE if unowned."""
+    """Return the instance that owns each atom by each rule, int64 [S, A]; FREE for no instance."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -197,13 +198,13 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
         predicted: categories of the predicted segments, int64 [P].
     """
     iou = ious(joint)
-    alike, same, wrong, missed = match(
+    matching, same, wrong, missed = match(
         *(joint, iou, image.categories, image.is_crowd, image.crowds[predicted], predicted)
     )
-    setting, true, _ = found = np.nonzero(alike & same)
-    np.add.at(totals, (setting, image.categories[true], 0), iou[found])
-    np.add.at(totals, (setting, image.categories[true], 1), 1)
+    setting, true, _ = found = np.nonzero(matching & same)
+    np.add.at(totals[..., 0], (setting, image.categories[true]), iou[found])
+    np.add.at(totals[..., 1], (setting, image.categories[true]), 1)
     setting, segment = np.nonzero(wrong)
-    np.add.at(totals, (setting, predicted[segment], 2), 1)
+    np.add.at(totals[..., 2], (setting, predicted[segment]), 1)
     setting, true = np.nonzero(missed)
-    np.add.at(totals, (setting, image.categories[true], 3), 1)
+    np.add.at(totals[..., 3], (setting, image.categories[true]), 1)

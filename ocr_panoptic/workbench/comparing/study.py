@@ -19,8 +19,9 @@ from filelock import FileLock, Timeout
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
+from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs
@@ -29,13 +30,13 @@ Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 @dataclass(frozen=True)
 class System:
     """
-    A way to train, which a study compares with other ways.
+    A way to train that a study compares with others.
 
     Attributes:
         config: config file.
-        opts: KEY VALUE overrides of the config file.
+        opts: KEY VALUE overrides for the config file.
         seeds: seeds of the runs.
-        trial: script with its first arguments, which trains in place of the study's command.
+        trial: script and its first arguments, which trains instead of the study's command.
     """
 
     config: Path
@@ -52,7 +53,7 @@ class System:
 @dataclass(frozen=True)
 class Study:
     """
-    Systems that are compared.
+    Systems to compare.
 
     Attributes:
         systems: systems by name; the name is also the folder of a system's runs.
@@ -70,9 +71,10 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs seed by seed, so that an interrupted study has all systems with the same
-    seeds. An interrupted run is resumed from its last checkpoint. Several processes may call this
-    at the same time: each skips the runs that another process is training.
+    Train all missing runs, seed by seed, so that an interrupted study has equal seeds of systems.
+
+    An interrupted run is resumed from its last checkpoint. Several processes may call this at the
+    same time: each skips the runs that another process trains.
 
     Args:
         train: interpreter and training script (train_net.py or similar).
@@ -167,8 +169,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """Return the records of all finished runs by system, then seed. A run whose settings differ
-    from the study's is refused."""
+    """
+    Return the records of all finished runs by system, then by seed.
+
+    A run whose settings differ from the study's is refused.
+    """
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:

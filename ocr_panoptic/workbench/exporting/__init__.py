@@ -1,5 +1,9 @@
-"""Export of trained models as ONNX files. It needs the packages of the extra "export", so the rest
-of the package does not import it. A copy of :mod:`.run_onnx` needs only onnxruntime of them."""
+"""
+Export of trained models as ONNX files.
+
+It needs the packages of the extra "export", so the rest of the package does not import it. A copy
+of :mod:`.run_onnx` needs only onnxruntime.
+"""
 
 from ocr_panoptic.errors import MissingPackageError
 

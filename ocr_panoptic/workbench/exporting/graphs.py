@@ -1,5 +1,6 @@
 """
 The exported networks, which turn a resized image into labels, or into labels and instances.
+
 :mod:`.stages` has the steps before and after them.
 
 Shape shorthand: H W size of the network's input image, Ho Wo size of the results, K classes, h w
@@ -38,8 +39,9 @@ class SemanticGraph(nn.Module):
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
     stride = 32
+    model: OCRSemanticSegmentor | PanopticFPN
 
-    def __init__(self, model: nn.Module, channel_order: str):
+    def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
         super().__init__()
         if channel_order not in CHANNEL_ORDERS:
             raise UserError(
@@ -83,8 +85,10 @@ class SemanticGraph(nn.Module):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Return labels, int32 [Ho, Wo] in 0..K-1; confidences, float32 [Ho, Wo], the probability of
-        the label; and logits, float32 [K, h, w], which cover the padded image.
+        Return labels, confidences and logits.
+
+        Labels are int32 [Ho, Wo] in 0..K-1. Confidences, float32 [Ho, Wo], are the probabilities of
+        the labels. Logits, float32 [K, h, w], cover the padded image.
 
         Args:
             image: image, int32 [H, W, 3] RGB, 0..255.
@@ -95,8 +99,7 @@ class SemanticGraph(nn.Module):
         return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Return the image normalised, then padded with 0 below and on the right, as [1, 3, padded
-        H, padded W]."""
+        """Normalise the image and pad it with 0 below and on the right; return [1, 3, H', W']."""
         x = image.permute(2, 0, 1)
         x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
         x = x / self.model.pixel_std
@@ -119,8 +122,11 @@ class SemanticGraph(nn.Module):
 
 
 class PanopticGraph(SemanticGraph):
-    """A ``PanopticFPN`` with any semantic head that turns a resized image into labels and
-    instances. It takes the arguments of :class:`SemanticGraph`."""
+    """
+    A ``PanopticFPN``, with any semantic head, that returns labels and instances.
+
+    It takes the arguments of :class:`SemanticGraph`.
+    """
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
     stride = 64  # the RPN's coarsest map
@@ -142,9 +148,11 @@ class PanopticGraph(SemanticGraph):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Return the results of :meth:`SemanticGraph.forward`, then boxes, float32 [M, 4] as x0, y0,
-        x1, y1 in pixels of Ho x Wo; scores, float32 [M], falling; thing classes, int64 [M]; masks,
-        float32 [M, s, s], probabilities in the boxes.
+        Return the results of :meth:`SemanticGraph.forward`, then the instances.
+
+        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of Ho x Wo; scores in
+        descending order, float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s],
+        probabilities in the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
@@ -158,7 +166,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """Return the graph of a model; the arguments are those of :class:`SemanticGraph`."""
+    """Return a model's graph; the arguments are the same as for :class:`SemanticGraph`."""
     # Subclasses are refused, since they may compute something else.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

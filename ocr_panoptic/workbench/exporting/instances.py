@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from detectron2.layers import ROIAlign
-from detectron2.modeling import StandardROIHeads
+from detectron2.modeling import PanopticFPN, StandardROIHeads
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.proposal_generator import RPN
 from detectron2.modeling.roi_heads import FastRCNNOutputLayers
@@ -32,7 +32,7 @@ EVERY_SCORE = -1e30
 """A threshold below every score except -inf."""
 
 
-def check_instances(model: nn.Module) -> None:
+def check_instances(model: PanopticFPN) -> None:
     """Raise UserError if this module does not compute the network's inference."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
@@ -60,15 +60,17 @@ def _check_class(what: str, module: nn.Module, *expected: type) -> None:
 
 
 def find_instances(
-    model: nn.Module, features: Features, size: Size
+    model: PanopticFPN, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
-    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; falling scores [M]; classes, int64
-    [M]; and masks in the boxes, probabilities [M, s, s].
+    Return boxes, scores, classes and masks of the image's instances.
+
+    Boxes [M, 4] are x0, y0, x1, y1 in pixels of the image. Scores [M] are in descending order,
+    classes [M] are int64, and masks [M, s, s] are probabilities in the boxes.
 
     Args:
         model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
-        features: features of its backbone, [1, C, h, w].
+        features: the backbone's features, [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads
@@ -122,7 +124,7 @@ def _classify(
     scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
     boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
     boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
-    # Either each class has its set of boxes, or all classes share a set.
+    # Each class has its own boxes, or all classes share their boxes.
     scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
     kept = nms(
         boxes,
@@ -137,17 +139,18 @@ def _classify(
 
 def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
-    Return the features [R, C, s, s] of boxes, each pooled from the pyramid level that fits its
-    size, as Detectron2's ``ROIPooler`` does.
+    Return the features of boxes, [R, C, s, s], as Detectron2's ``ROIPooler`` does.
+
+    Each box is pooled from the pyramid level that fits its size.
 
     Args:
-        maps: maps of the levels, [1, C, h, w], the finest first.
+        maps: map of each level, [1, C, h, w], the finest first.
         boxes: boxes [R, 4].
     """
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
-    pooled = None
+    pooled = maps[0]  # until the first level replaces it
     for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
         # All boxes go to every level, with size 0 on wrong levels: a varying number of boxes costs
         # an exporter more. torch.where drops the NaN that some runtimes compute for size 0.
@@ -165,7 +168,7 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
 
 
 def clipped(boxes: Tensor, size: Size) -> Tensor:
-    """Return boxes [..., 4] clipped to an image of this height and width."""
+    """Return boxes [..., 4] clipped to an image's height and width."""
     height, width = size
     x0, y0, x1, y1 = boxes.unbind(-1)
     sides = x0.clamp(0, width), y0.clamp(0, height), x1.clamp(0, width), y1.clamp(0, height)

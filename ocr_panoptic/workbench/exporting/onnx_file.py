@@ -48,13 +48,14 @@ def export_onnx(
     precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
-    Write a model as an ONNX file. The file gets its name only after onnxruntime has reproduced the
-    model's results with it.
+    Write a model as an ONNX file.
+
+    The file gets its name only after onnxruntime has reproduced the model's results with it.
 
     Args:
         model: inference model of an unfused network, on the CPU.
         channel_order: INPUT.FORMAT of the model's images.
-        augmentation: resizing of test images.
+        augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
         path: file to write, whole or not at all.
         semantic_logits: see :func:`.check_parity`.
@@ -80,8 +81,10 @@ def export_onnx(
 
 def quantized(model: ir.Model) -> ir.Model:
     """
-    Return a network whose convolutions and linear layers compute in 8 bits by onnxruntime's
-    dynamic quantisation: weights are stored in 8 bits, inputs are rounded at run time.
+    Return a network whose convolutions and linear layers compute in 8 bits.
+
+    This is onnxruntime's dynamic quantisation: weights are stored in 8 bits, and inputs are rounded
+    at run time.
     """
     # Only constants are quantised, so norms are folded into the weights first.
     proto = ir.to_proto(optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST))
@@ -103,7 +106,7 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """Write the graph of a model; the other arguments are those of :func:`export_onnx`."""
+    """Write a model's graph; the other arguments are the same as for :func:`export_onnx`."""
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
     # least 2 pixels along each side, and no side is a multiple of another.
@@ -138,7 +141,8 @@ def write_onnx(
                 raise
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
-    network, outputs = onnx_program.model, SemanticGraph.outputs
+    # `export` returns None only without dynamo.
+    network, outputs = onnx_program.model, SemanticGraph.outputs  # type: ignore[union-attr]
     if precision == "int8":
         network = quantized(network)
     whole = joined(resize, network)

@@ -1,6 +1,8 @@
 """
-PyTorch operators with hand-written ONNX graphs: custom operators that the exporter cannot derive,
-and operators that it supports only for maps of fixed size.
+PyTorch operators with hand-written ONNX graphs.
+
+These are custom operators that the exporter cannot derive, and operators that it supports only for
+maps of fixed size.
 
 Shape shorthand: B sets of boxes, G groups that are suppressed separately, R boxes of a set, M kept
 boxes; H W size of an image, Ho Wo size of the labels, K classes, h w feature size; N images, C
@@ -30,12 +32,12 @@ def nms(
     Args:
         boxes: x0, y0, x1, y1 of the boxes, [B, R, 4].
         scores: scores [B, G, R].
-        iou_threshold: if the IoU of two boxes is above this, the box of lower score is removed.
+        iou_threshold: if the IoU of two boxes is above this, the lower-scored box is removed.
         score_threshold: boxes take part if their score is above this.
         limit: number of boxes of highest score to keep; -1 for all.
 
     Returns:
-        set, group and box by falling score, int64 [M, 3]
+        set, group and box in descending order of scores, int64 [M, 3]
     """
     found = []
     for b, of_set in enumerate(scores):
@@ -59,9 +61,10 @@ def confident_labels(
     logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    Return the labels of an image and their probabilities, by the steps of Detectron2's
-    ``sem_seg_postprocess``. The ONNX graph upsamples class by class: all classes at full resolution
-    (1.2 GB for 150 classes at 1024 x 2048) would need more memory than the network.
+    Return an image's labels and their probabilities, by the steps of ``sem_seg_postprocess``.
+
+    The ONNX graph upsamples class by class: all classes at full resolution (1.2 GB for 150 classes
+    at 1024 x 2048) would need more memory than the network.
 
     Args:
         logits: logits of the padded image, float32 [1, K, h, w].
@@ -111,8 +114,11 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """Loop over the classes, with a running maximum and its running softmax. This is inlined into
-    the graph, so its names must differ from the graph's outputs."""
+    """
+    Loop over the classes, with a running maximum and its running softmax.
+
+    This is inlined into the graph, so its names must differ from the graph's outputs.
+    """
     one_map = op.Constant(value_ints=[1, 1])
     sides = op.Constant(value_ints=[2, 3])
     padded_shape = op.Concat(one_map, padded_size, axis=0)
@@ -151,8 +157,11 @@ def adaptive_avg_pool2d(x, output_size):
 
 
 def _shares(side, cells: int):
-    """Return weights [cells, side] with which cell i is the mean of the pixels from floor(i side /
-    cells) to ceil((i + 1) side / cells)."""
+    """
+    Return weights [cells, side] for the mean over each cell's pixels.
+
+    Cell i has the pixels from floor(i side / cells) to ceil((i + 1) side / cells).
+    """
     cell = op.Constant(value_ints=list(range(cells)))
     starts = op.Div(op.Mul(cell, side), cells)
     ends = op.Div(op.Add(op.Mul(op.Add(cell, 1), side), cells - 1), cells)

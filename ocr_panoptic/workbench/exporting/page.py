@@ -2,7 +2,7 @@
 A web page that runs an exported model in a browser, without a server.
 
 The page runs the model with onnxruntime-web, which the export fetches from npm's registry. A page
-opened from a disk may read only scripts, so model and runtime are scripts with gzip in base64.
+opened from a disk can read only scripts, so model and runtime are scripts with gzip in base64.
 """
 
 import base64
@@ -76,9 +76,10 @@ def _read_runtime(given: Path | None) -> dict[str, bytes]:
             packed = answer.read()
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
-        if None in files.values():
-            raise tarfile.ReadError("package/dist holds folders in the place of files")
-        return {name: file.read() for name, file in files.items()}
+        found = {name: file.read() for name, file in files.items() if file}
+    if len(found) < len(files):
+        raise tarfile.ReadError("package/dist holds folders in the place of files")
+    return found
 
 
 def sha256(content: bytes) -> str:
@@ -86,8 +87,11 @@ def sha256(content: bytes) -> str:
 
 
 def registry() -> str:
-    """Return the address of npm's registry from the environment or the user's ``.npmrc``, else the
-    public registry."""
+    """
+    Return the address of npm's registry.
+
+    The environment names it, or the user's ``.npmrc``; otherwise it is the public registry.
+    """
     settings = {name.lower(): value for name, value in os.environ.items()}
     if address := settings.get("npm_config_registry"):
         return address
@@ -100,7 +104,7 @@ def registry() -> str:
 def check_folder(folder: Path) -> None:
     """Raise UserError if the folder of a page is a file or holds files."""
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UserError(f"--page {folder} exists already: name a new or an empty folder")
+        raise UserError(f"--page {folder} already exists: name a new or an empty folder")
 
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:

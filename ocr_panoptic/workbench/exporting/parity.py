@@ -1,7 +1,9 @@
-"""Parity: does an ONNX file compute the results of its model?
+"""
+Parity: does an ONNX file compute its model's results?
 
-Both round. Some networks enlarge rounding errors, e.g. by the norm of a channel that hardly varies.
-If the model's float32 and float64 results differ by more than the limit, the file may differ more.
+Both the file and the model round numbers. Some networks enlarge rounding errors, e.g. by the norm
+of a channel that hardly varies. If the model's float32 and float64 results differ by more than the
+limit, the file may differ by a multiple of their difference.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """
@@ -26,7 +28,7 @@ LEAST_SHARE = 0.9999
 LEAST_SHARE_INT8 = 0.9
 """Least share of pixels with equal labels for int8; trained networks keep 0.98 and more."""
 LARGEST_DIFFERENCE = 1e-4
-"""Limit on differences of scores and of logits, these relative to max(1, largest logit).
+"""Limit on differences of scores, and of logits relative to max(1, largest logit).
 Confidences, the softmax of the logits, change by at most half as much as the logits."""
 ROUNDING = 2.0
 """Limit on differences of logits, as a multiple of the model's own difference from float64. The
@@ -54,18 +56,18 @@ def check_parity(
     Args:
         model: inference model of an unfused network, on the CPU.
         exported: model read from the ONNX file.
-        semantic_logits: (network, its input) -> final logits [1, K, h, w].
+        semantic_logits: function (network, its input) -> final logits [1, K, h, w].
         channel_order: channels of the model's input, "RGB" or "BGR".
-        augmentation: resizing of test images.
+        augmentation: transform that resizes test images.
         sizes: see ``SIZES``.
 
     Returns:
         a row for each size. "image" and "network" are the sizes (height x width) of the image and
         of the network's input; "labels equal" is a share of the pixels; "logits" and "confidences"
         are largest differences; "largest logit" is a value. If "logits" is above the limit,
-        "rounding" is the model's own difference from float64. For a panoptic model, "segments" are
-        the numbers of both, "segments equal" is a share of the pixels, and "boxes" (pixels) and
-        "scores" are largest differences over matched segments
+        "rounding" is the model's own difference from float64. A panoptic model also has
+        "segments", the numbers in both results; "segments equal", a share of the pixels; and
+        "boxes" (pixels) and "scores", largest differences over matched segments
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -92,10 +94,11 @@ def check_parity(
 
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
-    """Return the entries of a row of :func:`check_parity` beyond the limits, with value and limit.
+    """
+    Return the entries of a row of :func:`check_parity` beyond the limits, with value and limit.
 
     Args:
-        precision: with "int8", only labels (most must be equal) and confidences (no NaN) count.
+        precision: for "int8", only labels (most must be equal) and confidences (no NaN) count.
     """
     least = LEAST_SHARE if precision == "float32" else LEAST_SHARE_INT8
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -149,9 +152,10 @@ def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str,
 
 def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentInfo, SegmentInfo]]]:
     """
-    Return the share of pixels in matching segments, and the pairs of matching segments. Two
-    segments match if they have the same class and each overlaps the other most. Ids are not
-    compared, because segments of equal score may change places.
+    Return the share of pixels in matching segments, and the pairs of matching segments.
+
+    Two segments match if they have the same class and each is the other's largest overlap. Ids are
+    not compared, because segments of equal score may change places.
     """
     tables, segments = [], []
     for ids, described in (a, b):

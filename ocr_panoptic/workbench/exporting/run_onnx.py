@@ -1,7 +1,9 @@
 #!/usr/bin/env python
 """
-Run a model that ocr-panoptic export has written. This file can be copied beside the model: it needs
-only onnxruntime, NumPy and Pillow, not PyTorch, Detectron2 or the rest of the package.
+Run a model that ocr-panoptic export has written.
+
+This file can be copied beside the model: it needs only onnxruntime, NumPy and Pillow, not PyTorch,
+Detectron2 or the rest of the package.
 
     python run_onnx.py model.onnx --input IMAGE|FOLDER ... --output FOLDER [--overlays]
 
@@ -73,7 +75,7 @@ class Model:
             self.session = onnxruntime.InferenceSession(
                 os.fspath(path), options, providers or onnxruntime.get_available_providers()
             )
-        except Exception as error:  # onnxruntime's have no common class of their own
+        except Exception as error:  # its exceptions have no common class
             raise ValueError(
                 f"{path} cannot be read as an ONNX model: {_why_unreadable(path, error)}"
             ) from error
@@ -92,10 +94,14 @@ class Model:
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
-        Return "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32
-        [K, h, w], at the network's resolution. A panoptic model also returns "ids", int32 [H, W], 0
-        outside all segments, and "segments", a list of "id", "isthing", "category_id" (index of the
-        thing class or of the label), and for things "score" and "box" (x0, y0, x1, y1).
+        Predict an image.
+
+        Returns:
+            "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32 [K, h, w],
+            at the network's resolution. A panoptic model also returns "ids", int32 [H, W], 0
+            outside all segments, and "segments", a list of dicts with "id", "isthing",
+            "category_id" (index of the thing class or of the label), and for things "score" and
+            "box" (x0, y0, x1, y1).
 
         Args:
             image: image, uint8 [H, W, 3] RGB.
@@ -105,7 +111,7 @@ class Model:
         """
         try:
             values = self.session.run(None, {"image": np.ascontiguousarray(image)})
-        except Exception as error:  # onnxruntime's have no common class of their own
+        except Exception as error:  # its exceptions have no common class
             raise ValueError(
                 f"onnxruntime cannot run the model on an image of {image.shape[1]}x"
                 f"{image.shape[0]} pixels: {str(error).splitlines()[0]}"
@@ -157,8 +163,9 @@ def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, A
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """
-    Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data. Values of 16 bits are
-    cut to their upper 8.
+    Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data.
+
+    Values of 16 bits are cut to their upper 8 bits.
 
     Raises:
         ValueError: the file is not an image, or is damaged.
@@ -177,12 +184,15 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 def assigned_confidence(prediction: Prediction) -> np.ndarray:
     """
-    Return the confidence of each pixel, float32 [H, W]: the probability of its label or, in a
-    panoptic map, the score of its instance; 0 for void.
+    Return the confidence of each pixel, float32 [H, W].
+
+    It is the probability of the pixel's label or, in a panoptic map, the score of its instance; 0
+    for void.
     """
     if "ids" not in prediction:
         return prediction["confidences"]
-    of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)  # -1: use the label's
+    # -1 stands for the probability of the label.
+    of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)
     of_segment[0] = 0
     for segment in prediction["segments"]:
         if segment["isthing"]:
@@ -208,8 +218,10 @@ class Input(NamedTuple):
 
 def find_images(entries: Sequence[str]) -> list[Input]:
     """
-    Return the images among files and folders, each once and in order. Folders are searched with
-    subfolders and links to folders; hidden files and folders are left out.
+    Return the images among files and folders, each once and in order.
+
+    Folders are searched with subfolders and links to folders; hidden files and folders are left
+    out.
 
     Raises:
         FileNotFoundError: an entry does not exist, or a folder holds no image.
@@ -242,7 +254,7 @@ def _images_below(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
+        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # links last
         for name in names:
             path = Path(root, name)
             if name[0] != "." and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
@@ -250,8 +262,11 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 
 def unique_names(names: Sequence[str]) -> list[str]:
-    """Return the names without suffix. Names that would collide keep it: "a.jpg" and "a.png" keep
-    theirs, and then "a.jpg.bmp" does too."""
+    """
+    Return the names without suffix, except for names that would collide.
+
+    "a.jpg" and "a.png" both keep their suffix, and then "a.jpg.bmp" does too.
+    """
     found = [name.removesuffix(Path(name).suffix) for name in names]
     while True:
         counts = Counter(map(str.lower, found))
@@ -274,7 +289,7 @@ class Results:
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            raise ValueError(f"--output {folder} exists already: name a new or an empty folder")
+            raise ValueError(f"--output {folder} already exists: name a new or an empty folder")
         self._folder, self._model, self._overlays = folder, model, overlays
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
@@ -370,9 +385,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
     """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
-    ids = prediction.get("ids", prediction["labels"])
+    ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
-        colors = np.full((ids.max() + 1, 3), 128)
+        colors: np.ndarray = np.full((ids.max() + 1, 3), 128)
         for segment in prediction["segments"]:
             classes = model.description["things"] if segment["isthing"] else model.classes
             if segment["id"] < len(colors):
@@ -407,9 +422,9 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             results.add(source, image, prediction)
         except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # which is this image's, and no other's
+            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
                 raise
-            failed.append(f"{source.path}: the name is too long for those of its results")
+            failed.append(f"{source.path}: the name is too long for its results' names")
             continue
         print(f"{number}/{len(images)} {source.path}", flush=True)
     results.finish()

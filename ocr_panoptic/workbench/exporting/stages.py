@@ -1,7 +1,9 @@
 """
-The stages of an ONNX file before and after its network, as separate ONNX models: the resizing of
-test images, and the merge of instances and labels into a panoptic map. They need onnxscript, and
-use only operators and types that TensorRT and OpenVINO parse: no Compress, no CumSum of INT32.
+The stages of an ONNX file before and after its network, as separate ONNX models.
+
+They are the resizing of test images, and the merge of instances and labels into a panoptic map.
+They need onnxscript, and use only operators and types that TensorRT and OpenVINO parse: no
+Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -35,11 +37,13 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model that turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], with
-    exactly Pillow's values, and "size" (H and W), int64 [2].
+    Return the model that resizes an image with exactly Pillow's values.
+
+    It turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W), int64
+    [2].
 
     Args:
-        augmentation: resizing of test images.
+        augmentation: transform that resizes test images.
     """
     given = augmentation
     if isinstance(given, T.AugmentationList) and len(given.augs) == 1:
@@ -71,8 +75,11 @@ def merge_stage(rules: MergeRules) -> ir.Model:
 
 
 def joined(first: ir.Model, second: ir.Model) -> ir.Model:
-    """Return ``first`` followed by ``second``. Inputs of the second are connected to the first's
-    inputs and outputs of the same name. The result has the outputs of both."""
+    """
+    Return ``first`` followed by ``second``, with the outputs of both.
+
+    Inputs of the second are connected to the first's inputs and outputs of the same name.
+    """
     graph, behind = first.graph, second.graph
     known = {value.name: value for value in (*graph.inputs, *graph.outputs)}
     for value in behind.inputs:
@@ -93,7 +100,7 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
     return first
 
 
-def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
+def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
     """Return the model of a function with constants for some inputs."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
@@ -103,7 +110,7 @@ def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
     return _with_constants(model, **constants)
 
 
-def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
+def _with_constants(model: ir.Model, **constants: np.ndarray | np.generic) -> ir.Model:
     for value in list(model.graph.inputs):
         if value.name in constants:
             model.graph.inputs.remove(value)
@@ -137,9 +144,12 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 
 @script(default_opset=op)
 def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
-    """Resize [A, B, C] to [A, side, C] by Pillow's triangle (if ``reach`` is 1) or cubic filter.
-    Weights are integers, in units of 2**-22. The triangle's are also computed in integers, because
-    runtimes without float64 would round them differently."""
+    """
+    Resize [A, B, C] to [A, side, C] by Pillow's triangle (if ``reach`` is 1) or cubic filter.
+
+    Weights are integers, in units of 2**-22. The triangle's weights are also computed in integers,
+    because runtimes without float64 would round them differently.
+    """
     length = op.Shape(x, start=1, end=2)
     last = op.Squeeze(length, [0]) - 1
     scale = op.Cast(length, to=DOUBLE.dtype) / op.Cast(side, to=DOUBLE.dtype)
@@ -161,7 +171,7 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     lower = rest / total
     nearer = op.Cast((rest - lower * total) * 2 >= total, to=INT64.dtype)
     triangle = op.Cast(upper * 2048 + lower + nearer, to=INT32.dtype)
-    # The cubic's weights, rounded away from 0.
+    # The cubic filter's weights, rounded away from 0.
     away = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
     zero = op.Cast(0.0, to=DOUBLE.dtype)
     near = ((away * 1.5) - 2.5) * away * away + 1.0
@@ -199,11 +209,14 @@ def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZE
 
 
 @script(default_opset=op)
-def shares(
+def bilinear_weights(
     start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
 ) -> FLOAT[...]:
-    """Return the bilinear weight of each cell of a mask, which reaches from ``low`` to ``high``,
-    for each pixel from ``start`` to ``stop``; outside the mask the weights fall to 0."""
+    """
+    Return the bilinear weight of each cell of a mask for each pixel from ``start`` to ``stop``.
+
+    The mask reaches from ``low`` to ``high``; outside it, the weights fall to 0.
+    """
     pixels = (
         op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
     )
@@ -214,7 +227,7 @@ def shares(
 
 
 @script(default_opset=op)
-def counted(pixels: BOOL[...]) -> INT64[...]:
+def count_pixels(pixels: BOOL[...]) -> INT64[...]:
     """Return the number of True pixels in [h, w]; rows are summed in float32, fast and exact."""
     rows = op.ReduceSum(op.Cast(pixels, to=FLOAT.dtype), op.Constant(value_ints=[1]), keepdims=0)
     return op.ReduceSum(op.Cast(rows, to=INT64.dtype), keepdims=0)
@@ -231,7 +244,7 @@ def merged(
     least_scores: BY_THING,
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
-    """Merge as :func:`.merge_panoptic` does; instances have falling scores and masks in boxes."""
+    """Merge as :func:`.merge_panoptic` does; scores are in descending order, masks in boxes."""
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0
@@ -253,13 +266,13 @@ def merged(
         top, left = op.Split(starts, num_outputs=2)
         bottom, right = op.Split(stops, num_outputs=2)
         mask = op.Gather(masks, i)
-        down = shares(top, bottom, y0, y1, mask)
-        across = shares(left, right, x0, x1, mask)
+        down = bilinear_weights(top, bottom, y0, y1, mask)
+        across = bilinear_weights(left, right, x0, x1, mask)
         covered = op.MatMul(op.MatMul(down, mask), op.Transpose(across, perm=[1, 0])) >= 0.5
         region = op.Slice(numbers, starts, stops, op.Constant(value_ints=[0, 1]))
         free = op.And(covered, region == op.Cast(0, to=INT32.dtype))
-        area = counted(covered)
-        free_area = counted(free)
+        area = count_pixels(covered)
+        free_area = count_pixels(free)
         share = op.Cast(area - free_area, to=DOUBLE.dtype) / op.Cast(area, to=DOUBLE.dtype)
         good = op.And(area > 0, op.Not(share > overlap))
         count = count + op.Cast(good, to=INT32.dtype)

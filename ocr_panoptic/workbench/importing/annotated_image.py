@@ -10,16 +10,18 @@ from pycocotools import mask as rle
 
 @dataclass(frozen=True)
 class Segment:
-    """Pixels of one class.
+    """
+    A region of an image with one class.
 
     Attributes:
         label: the tool's name of the class.
         mask: COCO's compressed RLE of the image's size, {"size": [height, width], "counts": bytes}.
         instance: True for a single object, False for a region with any number of objects (a
-            semantic label), None if the format does not tell and the kind of the class decides.
+            semantic label), None if the format does not say it and the class's kind decides.
         is_crowd: whether this is a group of things without separate outlines.
-        is_doubtful: whether the tool may mark every mask that is not a polygon as a crowd.
-        is_box: whether the mask is a filled box, not the outline of an object.
+        is_doubtful: whether the tool may have marked the mask as a crowd only because it is not a
+            polygon.
+        is_box: whether the mask is a filled box instead of an object's outline.
     """
 
     label: str
@@ -36,15 +38,16 @@ class Segment:
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """An image and its segments.
+    """
+    An image and its segments.
 
     Attributes:
         file: existing image file.
-        name: path below the folder of the images; results are named after it.
+        name: path below the folder of images; results are named after it.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
         left_out: kind of each shape without area.
-        written: path in the annotations, if the image was found under another path.
+        written: image's path in the annotations, if the image was found under another path.
     """
 
     file: Path

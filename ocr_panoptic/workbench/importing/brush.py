@@ -1,4 +1,5 @@
-"""Label Studio's run lengths of brush masks, as @thi.ng/rle-pack writes them.
+"""
+Label Studio's run lengths for brush masks, as @thi.ng/rle-pack writes them.
 
 The code is a stream of bits, with the highest bit of each byte first. Its head is the number of
 values (32 bits), the bits per value - 1 (5 bits), and four sizes - 1 (4 bits each). Pieces follow:
@@ -16,7 +17,8 @@ VALUE_BITS = 8
 
 
 def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
-    """Return the mask as bool [height, width].
+    """
+    Return the mask as bool [height, width].
 
     Args:
         code: bytes as a list of integers.

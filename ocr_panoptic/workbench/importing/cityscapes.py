@@ -1,4 +1,5 @@
-"""Cityscapes: ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
+"""
+Cityscapes: ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
 
 A file is named ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png``, its image
 ``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``, or both without the last parts. Polygons are
@@ -27,9 +28,9 @@ from .masks import check_points, masks_of_map
 from .reading import (
     Annotations,
     check_size,
-    each,
     files_below,
     image_with_stem,
+    read_each,
     read_object,
     require_images,
 )
@@ -50,8 +51,11 @@ _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Annotations:
-    """Return the images with PNGs of instance ids. An id of 1000 or more is an object whose label
-    id is id // 1000; a smaller id is the label id of a region.
+    """
+    Find the images that have PNGs of instance ids.
+
+    An id of 1000 or more is an object whose label id is id // 1000; a smaller id is the label id of
+    a region.
 
     Args:
         source: folder such as ``gtFine/train``.
@@ -63,7 +67,8 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
-    """Return the images with JSON files of polygons, in any classes.
+    """
+    Find the images that have JSON files of polygons, in any classes.
 
     A label that ends in "group" is a region of its class. Covered parts of polygons are dropped, as
     in Cityscapes' own PNGs.
@@ -106,7 +111,7 @@ def _read_polygons(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     objects = content["objects"]
     canvas = Image.new("I", (image.width, image.height), 0)
     places = ((f"object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
-    for _ in each(places, lambda found: _draw(*found, canvas)):
+    for _ in read_each(places, lambda found: _draw(*found, canvas)):
         pass
     segments = []
     for place, mask in masks_of_map(np.asarray(canvas)):

@@ -17,9 +17,9 @@ from .masks import EDGES, check_points, is_box, mask_of_polygons, mask_of_rle
 from .reading import (
     Annotations,
     check_size,
-    each,
     image_file,
     names_of_upload,
+    read_each,
     read_object,
     require_images,
 )
@@ -33,8 +33,8 @@ DARWIN = "Exported from Darwin"
 TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
-def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
-    """Return the folders ``train``, ``valid`` and ``test`` of a Roboflow export by split."""
+def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
+    """Return split -> folder, for the ``train``, ``valid`` and ``test`` of a Roboflow export."""
     folders = {"train": "train", "val": "valid", "test": "test"}
     return {
         split: (source / name, None)
@@ -44,13 +44,16 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
 
 
 def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """Return the images. An annotation is an object, or a crowd if ``iscrowd`` is 1; without
-    polygon or RLE it has no pixels.
+    """
+    Find the images in a COCO JSON.
+
+    An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has neither polygon nor RLE,
+    it has no pixels.
 
     Args:
         source: JSON, or a Roboflow folder that holds a JSON and its images.
         images: folder that ``file_name`` is relative to.
-        polygons: value of :data:`.masks.POLYGONS`, by default edges.
+        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -62,7 +65,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
                 "the folder of images, or the folder of a Roboflow export without --split."
             )
     images = require_images(images, f"{source}: a COCO JSON")
-    ((content, own),) = each([(str(source), source)], _load)
+    ((content, own),) = read_each([(str(source), source)], _load)
     if polygons is None:
         _hint_at_polygons(source, content)
     names = {category["id"]: category.get("name") for category in content["categories"]}
@@ -92,14 +95,14 @@ def _read(
     image: AnnotatedImage, entry: Entry, segment: Callable[..., Segment], is_doubtful: bool
 ) -> AnnotatedImage:
     places = ((f"annotation {a.get('id')!r:.100}", a) for a in entry[1])
-    found = each(places, partial(segment, image=image))
+    found = read_each(places, partial(segment, image=image))
     return replace(
         image, segments=[replace(s, is_doubtful=s.is_crowd and is_doubtful) for s in found]
     )
 
 
 def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
-    """Return the content of the JSON, and image id -> annotations."""
+    """Return the JSON's content, and image id -> annotations."""
     content = read_object(source)
     absent = [key for key in _LISTS if not isinstance(content.get(key), list)]
     if absent:
@@ -117,6 +120,11 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
         )
     ids = {key: [entry["id"] for entry in content[key]] for key in ("images", "categories")}
     faults = [f"two {k} have the id {n!r:.100}." for k in ids for n, _ in repeated(ids[k])]
+    # VIA writes "1" for the id 1.
+    known = {key: {str(number): number for number in numbers} for key, numbers in ids.items()}
+    for annotation in annotations:
+        for key, name in (("images", "image_id"), ("categories", "category_id")):
+            annotation[name] = known[key].get(str(annotation[name]), annotation[name])
     strangers = 0
     own: dict[object, list[dict]] = defaultdict(list)
     images, categories = set(ids["images"]), set(ids["categories"])
@@ -154,8 +162,11 @@ def _hint_at_polygons(source: Path, content: dict) -> None:
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Return whether crowds may be objects with holes or several parts: V7 and supervision write
-    such objects as RLE with ``iscrowd`` 1."""
+    """
+    Return whether crowds may be objects with holes or several parts.
+
+    V7 and supervision write such objects as RLE with ``iscrowd`` 1.
+    """
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])

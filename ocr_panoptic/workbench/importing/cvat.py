@@ -1,8 +1,9 @@
-"""CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
+"""
+CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
 
 The masks of shapes equal CVAT's own mask exports: polygons, boxes and ellipses are filled, brush
 masks are copied. Shapes with higher ``z_order`` cover others, at equal ``z_order`` later shapes do.
-Shapes of a group that have the same label are parts of one object. Tags have no pixels and are
+Shapes of a group with the same label are parts of an object. Tags have no pixels and are
 skipped.
 """
 
@@ -18,7 +19,7 @@ from defusedxml.ElementTree import ParseError, parse
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .reading import Annotations, check_size, each, image_file, require_images
+from .reading import Annotations, check_size, image_file, read_each, require_images
 from .shapes import ellipse, join_parts, placed, polygon, rectangle
 
 ROOT = "annotations"
@@ -28,11 +29,12 @@ _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Annotations:
-    """Return the images.
+    """
+    Find the images in a CVAT XML.
 
     Args:
         source: XML, or the unpacked export that holds it.
-        images: folder that the XML's names are relative to, by default "images" beside the XML.
+        images: folder that the XML's names are relative to; the default is "images" beside the XML.
     """
     path = _xml_in(source) if source.is_dir() else source
     if images is None and (path.parent / IMAGES).is_dir():
@@ -95,7 +97,7 @@ def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
         for number, shape in enumerate(element)
         if shape.tag not in ("tag", *_WITHOUT_AREA)
     )
-    shapes = sorted(each(places, partial(_read_shape, image)), key=lambda shape: shape[0])
+    shapes = sorted(read_each(places, partial(_read_shape, image)), key=lambda shape: shape[0])
     segments = join_parts((group, segment) for _, group, segment in shapes)
     return replace(image, segments=segments, left_out=left_out)
 
@@ -139,7 +141,8 @@ _MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
 
 
 def decode_runs(text: str, height: int, width: int) -> np.ndarray:
-    """Return a mask as bool [height, width].
+    """
+    Return a mask as bool [height, width].
 
     Args:
         text: lengths of runs of pixels, row by row, alternately outside and inside the mask; the

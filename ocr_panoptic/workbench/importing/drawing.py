@@ -23,13 +23,14 @@ IMAGES = "images"
 
 @dataclass(frozen=True)
 class Drawing:
-    """Settings for turning segments into PNGs.
+    """
+    Settings for turning segments into PNGs.
 
     Attributes:
         kinds: kinds of the classes. A class's index is its semantic label, index + 1 its category
             id.
         smaller_on_top, rest: see :func:`.painting.paint`.
-        semantic: whether to draw label PNGs in place of panoptic PNGs.
+        semantic: whether to draw label PNGs instead of panoptic PNGs.
     """
 
     kinds: Kinds
@@ -49,7 +50,8 @@ def png_name(image: AnnotatedImage) -> str:
 def draw_split(
     images: Sequence[AnnotatedImage], folder: Path, drawing: Drawing, workers: int | None = None
 ) -> Counts:
-    """Write the files of a split into a folder.
+    """
+    Write a split's files into a folder.
 
     Args:
         workers: number of processes, see :func:`.imap_with_progress`.

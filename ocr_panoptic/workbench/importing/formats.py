@@ -19,18 +19,19 @@ from .yolo import read_yolo, splits_of_yolo
 
 
 class Format(NamedTuple):
-    """A format of annotations.
+    """
+    An annotation format.
 
     Attributes:
-        read: (source, folder of images or None) -> annotations. It takes ``polygons`` if
+        read: (source, folder of images or None) -> annotations. It also takes ``polygons`` if
             ``has_polygons``, and ``part`` if ``splits`` gives a part.
         smaller_on_top: see :func:`.painting.paint`.
         kinds: the format's own list of classes.
-        splits: source -> its splits, name -> (source, part); {} if it has no splits.
+        splits: function: source -> its splits, as name -> (source, part); {} if it has no splits.
         void_class: name of a class that is always void.
-        rest_class: name of a class that stands for the rest: ``--rest``'s class, else void.
-        has_polygons: whether tools disagree if polygons go through edges or centres of pixels, see
-            :data:`.masks.POLYGONS`.
+        rest_class: name for all other pixels, which get ``--rest``'s class, or else are void.
+        has_polygons: whether polygons follow edges or centres of pixels, depending on the tool (see
+            :data:`.masks.POLYGONS`).
     """
 
     read: Callable[..., Annotations]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
@@ -29,13 +29,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnnotationSource:
-    """The files that a user names for a split.
+    """
+    The files that a user names for a split.
 
     Attributes:
         annotations: file or folder, depending on the format.
         images: folder of images; None if the format knows their place.
         labels: folder of semantic label PNGs that lie under the annotations.
-        part: format's name of the part of the annotations to read; None for all.
+        part: the format's name for the part of the annotations to read; None for all.
     """
 
     annotations: Path
@@ -46,19 +47,20 @@ class AnnotationSource:
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """The options of an import.
+    """
+    The options of an import.
 
     Attributes:
         format: key of :data:`.formats.ANNOTATION_FORMATS`.
-        kinds: kinds of the classes, if the user gives them.
+        kinds: kinds of the classes, if the user gives a list.
         label_space: classes of the label PNGs, if the user gives label PNGs.
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
-            to refuse unclear cases, see :func:`.kinds.check_crowds`.
+            refuses unclear cases (see :func:`.kinds.check_crowds`).
         polygons: value of :data:`.masks.POLYGONS`; None for the format's default.
-        rest: class of stuff for pixels without segment; None for void.
+        rest: stuff class for pixels without segment; None for void.
         split: share of the images for training (the others are for validation); None if the user
-            has divided them.
-        semantic: whether to make a semantic data set in place of a panoptic one.
+            names both parts.
+        semantic: whether to make a semantic data set instead of a panoptic data set.
         skip_missing: whether to leave out missing images.
     """
 
@@ -74,12 +76,13 @@ class ImportPlan:
 
 
 class Sources(NamedTuple):
-    """The contents of all sources.
+    """
+    The contents of all sources.
 
     Attributes:
-        images: split -> its images, sorted by name.
+        images: split -> images, sorted by name.
         classes: class name -> its counts over all splits.
-        missing: split -> number of missing images, which were left out.
+        missing: split -> number of images that were missing and left out.
     """
 
     images: dict[str, list[AnnotatedImage]]
@@ -90,7 +93,9 @@ class Sources(NamedTuple):
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
     """Raise UserError for options that do not fit together."""
     if plan.split is not None and "val" in sources:
-        raise UserError("Give --split or --val, not both: each says what is for validation.")
+        raise UserError(
+            "Give --split or --val, not both: each of them chooses the validation part."
+        )
     if plan.split is not None and not 0 < plan.split < 1:
         raise UserError(f"--split is {plan.split}: the share for training lies between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
@@ -109,8 +114,12 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
 def with_own_splits(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan
 ) -> Mapping[str, AnnotationSource]:
-    """Return the source's own splits if the user names only "train" without images, else the
-    sources as they are. With --split, several own splits are merged before the division."""
+    """
+    Return the source's own splits if the user names only "train" without images.
+
+    Otherwise return the sources unchanged. With --split, several own splits are merged before the
+    division.
+    """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
         return sources
@@ -131,19 +140,21 @@ def with_own_splits(
 def read_sources(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
 ) -> Sources:
-    """Find the images of all sources, then read their segments.
+    """
+    Find the images of all sources, then read their segments.
 
-    Raises DataFaults for faults of single images, for a split without images, for images with equal
-    names, and for an image in two splits.
+    DataFaults lists faults of single images, splits without images, images with equal names, and
+    images in two splits.
 
     Args:
         workers: number of processes, see :func:`.imap_with_progress`.
     """
     annotations = {split: _annotations(source, plan) for split, source in sources.items()}
-    found, faults = {}, []
-    for split, listed in annotations.items():
+    found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
+    faults: list[str] = []
+    for split, source in annotations.items():
         with gathering(faults):
-            found[split] = listed.found(skip_missing=plan.skip_missing)
+            found[split] = source.found(skip_missing=plan.skip_missing)
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     missing = {s: n for s in found if (n := len(annotations[s].entries) - len(found[s]))}
@@ -181,16 +192,19 @@ def read_sources(
 def _ask_for_kinds(
     annotations: Mapping[str, Annotations], found: Mapping[str, list], plan: ImportPlan
 ) -> None:
-    """Call :func:`.resolve_kinds` before any pixels are read, if the format can list classes
-    without pixels, so that its refusal comes early."""
+    """
+    Call :func:`.resolve_kinds` before any pixels are read, so that a refusal comes early.
+
+    This needs a format that can list classes without pixels.
+    """
     classes: dict[str, ClassCount] = {}
     names = _own_names(plan)
     for split, listed in found.items():
-        if annotations[split].labels is None:
+        if (labels_of := annotations[split].labels) is None:
             return
         for _, (image, entry) in listed:
             try:
-                labels = list(annotations[split].labels(entry))
+                labels = list(labels_of(entry))
             except Exception:  # a broken entry is reported when it is read
                 return
             segments = [
@@ -231,20 +245,20 @@ def _read(
     """Return an image with its segments, or its faults."""
     try:
         image = annotations.segments_of(found)
-        if source.labels is not None:
+        if source.labels and plan.label_space:
             image = above_labels(image, source.labels, plan.label_space)
     except DataFaults as error:
         return error.faults
     except (UserError, OSError) as error:
         return [str(error)]
-    changes = {} if plan.crowds != "objects" else {"is_crowd": False}
+    changes: dict[str, Any] = {} if plan.crowds != "objects" else {"is_crowd": False}
     names = _own_names(plan)
     segments = [replace(s, label=names.get(s.label, s.label), **changes) for s in image.segments]
     return replace(image, segments=segments)
 
 
 def _own_names(plan: ImportPlan) -> dict[str | None, str]:
-    """Return new names for the format's void and rest classes that the user's kinds do not list."""
+    """Return new names for the format's void and rest classes if the user's kinds lack them."""
     own = ANNOTATION_FORMATS[plan.format]
     listed = (*plan.kinds.classes, *plan.kinds.ignore) if plan.kinds else ()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
@@ -252,7 +266,8 @@ def _own_names(plan: ImportPlan) -> dict[str | None, str]:
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:
-    """Divide images into ``train`` and ``val``, neither of which is empty.
+    """
+    Divide images into ``train`` and ``val``, each with at least one image.
 
     The parts depend only on the names of the images, not on their order.
 
@@ -274,7 +289,8 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return an image that has a region for each class of its label PNG below its segments.
+    """
+    Return an image with the classes of its label PNG added as regions below its segments.
 
     Args:
         folder: folder of the label PNGs, named like the images except for the suffix.

@@ -1,4 +1,5 @@
-"""Import of annotations of any format as a panoptic or a semantic data set.
+"""
+Import of annotations, in any format, as a panoptic or a semantic data set.
 
 An import writes below the folder of the data set:
 
@@ -47,14 +48,14 @@ def import_annotations(
     output: Path,
     workers: int | None = None,
 ) -> Path:
-    """Read annotations, write the files listed in this module's docstring, and return the data
-    file.
+    """
+    Read annotations, write the files listed in this module's docstring; return the data file.
 
     Equal annotations give equal files. After an error nothing is changed.
 
     Args:
         name: name of the data set; its splits are registered as ``<name>_<split>``.
-        sources: "train" and perhaps "val"; with only "train", the source's own splits are used.
+        sources: "train" and perhaps "val"; if there is only "train", its own splits are used.
         output: folder of the data set.
         workers: number of processes, see :func:`.imap_with_progress`.
     """
@@ -92,11 +93,11 @@ def import_annotations(
         file.unlink(missing_ok=True)  # no data file may exist while its folder is replaced
         shutil.rmtree(raw, ignore_errors=True)
         os.replace(new, raw)
-    tell_kinds(kinds, found, plan)
+    log_kinds(kinds, found, plan)
     for split, number in missing.items():
         logger.warning(f"{split}: {number} images are missing and left out.")
     for split, listed in images.items():
-        tell_losses(split, len(listed), counts[split], plan)
+        log_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
         classes = [{"name": n, "color": kinds.color(n)} for n in kinds.classes]
         folders = {s: SemanticSplit(raw / s / IMAGES, raw / s / drawing.folder) for s in images}
@@ -112,7 +113,7 @@ def import_annotations(
 
 @contextmanager
 def _new_folder(output: Path) -> Iterator[Path]:
-    """Yield a new folder below the output, which is removed at the end unless it was moved."""
+    """Yield a new folder below the output; remove it at the end unless it was moved."""
     output.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
@@ -123,13 +124,13 @@ def _new_folder(output: Path) -> Iterator[Path]:
 
 
 def _record(plan: ImportPlan, kinds: Kinds, counts: Mapping[str, Counts]) -> dict:
-    """Return the content of import.json; ``counts`` are by split."""
+    """Return the content of import.json; ``counts`` has a value for each split."""
     options = {key: getattr(plan, key) for key in ("crowds", "polygons", "rest", "split")}
     classes = {key: getattr(kinds, key) for key in ("things", "stuff", "ignore")}
     return {"format": RECORD_FORMAT, "from": plan.format, **options, **classes, "counts": counts}
 
 
-def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
+def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
     """Log the kinds of the classes."""
     if plan.semantic:
         logger.info(f"Classes: {', '.join(kinds.classes)}")
@@ -143,7 +144,8 @@ def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) 
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
-    if plan.rest in found and plan.kinds is None and found[plan.rest].kind == "thing":
+    rest = found.get(plan.rest or "")
+    if rest and plan.kinds is None and rest.kind == "thing":
         logger.warning(f"--rest {plan.rest}: segments of class {plan.rest} become stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
@@ -153,8 +155,8 @@ def tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) 
         )
 
 
-def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log which annotations are not in the maps; import.json has the full counts."""
+def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
+    """Log the annotations that the maps do not show; import.json has the full counts."""
     pixels, things, crowds = counts["pixels"], counts["things"], counts["crowds"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "
@@ -174,7 +176,7 @@ def tell_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -
     if counts["cut"]:
         logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
     for key, loss in (
-        ("hidden", "are wholly under others and left out"),
+        ("hidden", "are completely under others and left out"),
         ("empty", "have no pixel and are left out"),
         ("boxes", "are boxes, drawn as filled rectangles; objects seldom fill their box"),
         ("left out", "have no area and are left out"),

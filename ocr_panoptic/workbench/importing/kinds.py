@@ -22,7 +22,8 @@ VOID = "(void)"  # label of segments that belong to no class
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kinds of the classes.
+    """
+    The kinds of the classes.
 
     Attributes:
         things, stuff: names of classes, in the order of the data set.
@@ -44,8 +45,12 @@ class Kinds:
 
 
 def read_kinds(path: Path) -> Kinds:
-    """Read a YAML file with the keys ``things``, ``stuff`` and ``ignore`` (lists of names) and
-    ``colors`` (name -> [R, G, B]), each of which may be absent."""
+    """
+    Read a YAML file of kinds.
+
+    Its keys ``things``, ``stuff`` and ``ignore`` (lists of names) and ``colors``
+    (name -> [R, G, B]) are all optional.
+    """
     if not path.is_file():
         raise MissingFileError(f"{path}: file of things and stuff not found.")
     content = read_yaml(path)
@@ -58,7 +63,7 @@ def read_kinds(path: Path) -> Kinds:
     colors = content.get("colors") or {}
     if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
         faults.append("things, stuff and ignore must be lists of names, colors a mapping of names.")
-        lists, colors = [], {}
+        lists, colors = [[], [], []], {}
     names = [name for listed in lists for name in listed]
     for name in names:
         color = colors.get(name, [0, 0, 0])
@@ -66,18 +71,20 @@ def read_kinds(path: Path) -> Kinds:
     faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
     faults += [f"colors: {name!r} is in no list." for name in colors if name not in names]
     raise_if_any([f"{path}: {fault}" for fault in faults])
-    return Kinds(*map(tuple, lists), {name: tuple(color) for name, color in colors.items()})
+    things, stuff, ignore = map(tuple, lists)
+    return Kinds(things, stuff, ignore, {name: tuple(color) for name, color in colors.items()})
 
 
 @dataclass
 class ClassCount:
-    """The numbers of images and segments with a class.
+    """
+    How often a class occurs.
 
     Attributes:
         images: number of images that show the class.
-        segments: ``instance`` -> number of segments; crowds count as objects.
+        segments: value of ``instance`` -> number of segments; crowds count as objects.
         crowds: number of segments marked as crowds.
-        several: first image with more than one crowd, and number of crowds in it.
+        several: name of the first image with more than one crowd, and number of its crowds.
         is_doubtful: see :attr:`.Segment.is_doubtful`.
     """
 
@@ -89,15 +96,18 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """Return "thing" if any segment is an object, "stuff" if all are regions, None if the
-        format does not tell."""
+        """
+        Return "thing" if any segment is an object, "stuff" if all are regions.
+
+        None means that the format does not say it.
+        """
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
-    """Add the classes of an image to the counts."""
+    """Add the classes in an image to the counts."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
         if segment.label == VOID:
@@ -114,8 +124,11 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
-    """Raise UserError if crowds may be objects: if an image has two crowds of a class, if a class
-    has only crowds, or if a tool is known to mark objects so. COCO's own annotations pass.
+    """
+    Raise UserError if crowds may be objects.
+
+    This is so if an image has two crowds of a class, if a class has only crowds, or if the tool is
+    known to mark objects as crowds. COCO's own annotations pass.
     """
     objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
     reasons = [
@@ -146,15 +159,15 @@ def resolve_kinds(
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
-    """Return the kinds of the classes from the user, else from the format's list, else from the
-    segments.
+    """
+    Return the kinds of the classes from the user, else from the format, else from the segments.
 
     Args:
         found: counts of the annotations' classes.
         given: the user's kinds.
-        default: the format's kinds, which are used if they name all classes.
-        rest: class of stuff for pixels without segment.
-        semantic: whether classes of unknown kind may all be stuff.
+        default: the format's own kinds, which are used if they name all classes.
+        rest: stuff class for pixels without segment.
+        semantic: whether all classes of unknown kind may be stuff.
     """
     if given is not None:
         raise_if_any(list(_missing(found, given, rest)))
@@ -169,9 +182,8 @@ def resolve_kinds(
             kind_of[rest] = "stuff"
         if None in kind_of.values():
             raise UserError(_unknown_kinds(found, rest))
-        kinds = Kinds(
-            *(tuple(n for n, k in kind_of.items() if k == kind) for kind in ("thing", "stuff"))
-        )
+        things = tuple(name for name, kind in kind_of.items() if kind == "thing")
+        kinds = Kinds(things, tuple(name for name in kind_of if name not in things))
     if rest is None or rest in kinds.stuff:
         return kinds
     if rest in (*kinds.things, *kinds.ignore):

@@ -1,4 +1,5 @@
-"""Label Studio's JSON export: https://labelstud.io/guide/export
+"""
+Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
 lengths (:mod:`.brush`) or PNGs. Both refer to the image turned by its EXIF data, without the view's
@@ -27,9 +28,9 @@ from .reading import (
     IMAGE_SUFFIXES,
     Annotations,
     check_size,
-    each,
     image_file,
     names_of_upload,
+    read_each,
     require_images,
 )
 from .shapes import ellipse, polygon, read_base64_png, rectangle
@@ -49,12 +50,13 @@ _WITHOUT_AREA = {"keypoint", "vector"}
 
 
 def read_label_studio(source: Path, images: Path | None) -> Annotations:
-    """Return the images.
+    """
+    Find the images in a Label Studio JSON.
 
     Args:
         source: JSON.
-        images: folder of the images. For local files: their root or a folder below it. For uploads:
-            the project's upload folder, or a folder with the original files.
+        images: folder of the images. For local files it is their root or a folder below it; for
+            uploads it is the project's upload folder, or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)
@@ -111,13 +113,14 @@ def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedIma
         elif result["type"] not in WITHOUT_PLACE:
             regions.setdefault(str(result.get("id", f"number {number}")), []).append(result)
     places = ((f"region {name}", results) for name, results in regions.items())
-    segments = list(each(places, partial(_segment, image)))
+    segments = list(read_each(places, partial(_segment, image)))
     return replace(image, segments=segments, left_out=left_out)
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
     """Return the segment of a region from all results about it."""
-    region, value = {}, {}
+    region: dict[str, Any] = {}
+    value: dict[str, Any] = {}
     for result in results:
         region |= result
         value |= result["value"]
@@ -193,7 +196,8 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
 
 
 def image_path(reference: str) -> str | None:
-    """Return the path in a reference to an image, or None if it refers to something else.
+    """
+    Return the path that a reference to an image holds, or None for another kind of reference.
 
     The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
     """

@@ -1,8 +1,9 @@
-"""LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
+"""
+LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
 
 Polygons, rectangles and circles are drawn as LabelMe draws them, by Pillow with the pixels on their
 borders; masks are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and
-label are parts of one object.
+label are parts of an object.
 """
 
 import logging
@@ -23,9 +24,9 @@ from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
 from .reading import (
     Annotations,
     check_size,
-    each,
     files_below,
     image_file,
+    read_each,
     read_object,
     require_images,
 )
@@ -38,11 +39,12 @@ IGNORE, BACKGROUND = "__ignore__", "_background_"  # LabelMe's predefined classe
 
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
-    """Return the images. JSON files of other programs are left out, with a warning.
+    """
+    Find the images that have LabelMe files, with a warning about JSON files of other programs.
 
     Args:
         source: folder with the JSON files, perhaps in folders below it.
-        images: folder of the images, by default the folder of the JSON files.
+        images: folder of the images; the default is the folder of the JSON files.
     """
     if images is not None:
         require_images(images, str(source))
@@ -56,7 +58,9 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
             'which is not supported: export another format, from CVAT "CVAT for images 1.1" for '
             "--from cvat."
         ) from error
-    heads = [(str(path), (path, head)) for path, head in each(((str(p), p) for p in files), _head)]
+    heads = [
+        (str(path), (path, head)) for path, head in read_each(((str(p), p) for p in files), _head)
+    ]
     strange = [str(path.relative_to(source)) for _, (path, head) in heads if head is None]
     if len(strange) == len(heads):
         raise UserError(
@@ -77,7 +81,7 @@ FileEntry = tuple[Path, dict]  # a JSON file and its facts about the image
 
 
 def _head(path: Path) -> tuple[Path, dict | None]:
-    """Return a file and its facts about the image, None if it is not a LabelMe file."""
+    """Return a file and its facts about the image; None instead of facts for other files."""
     content = read_json(path)
     if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
         return path, None
@@ -115,12 +119,12 @@ def _read_file(image: AnnotatedImage, entry: FileEntry) -> AnnotatedImage:
         for n, s in enumerate(shapes)
         if kinds[n] not in _WITHOUT_AREA
     )
-    segments = join_parts(each(places, partial(_part, image)))
+    segments = join_parts(read_each(places, partial(_part, image)))
     return replace(image, segments=segments, left_out=left_out)
 
 
 def _kind(shape: dict) -> str:
-    """Return the kind of a shape, "points" if a polygon or box has too few points."""
+    """Return the kind of a shape; "points" for a polygon or box with too few points."""
     kind = shape.get("shape_type") or "polygon"  # very old files have no shape_type
     fewest = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2}.get(kind, 0)
     return "points" if len(shape["points"]) < fewest else kind
@@ -140,8 +144,10 @@ def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
-    """Return the names to try below the folder of images: the path in the JSON, the place that
-    corresponds to the JSON's own, and the top.
+    """
+    Return the names to try below the folder of images.
+
+    They are the path in the JSON, the path that corresponds to the JSON's own, and the file name.
 
     Args:
         text: path of the image relative to the JSON's folder, in Windows or POSIX notation.

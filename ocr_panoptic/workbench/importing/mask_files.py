@@ -1,17 +1,20 @@
-"""Several mask images for each image: one for each object or class, or one of numbered objects.
+"""
+Several mask images for each image: one for each object or class, or one of numbered objects.
 
 A mask belongs to the image whose name (without suffix) is a folder above it, its own name, or the
-beginning of its own name:
+beginning or the end of its own name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
-What is left of its path is the class; masks that have only numbers are of the class "object".
+The rest of the mask's path is the class, without an object's number after a separator; if it has
+only numbers, the class is "object". Masks may lie beside the images: a file whose name begins with
+the name of another is a mask.
 """
 
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,39 +24,35 @@ import numpy as np
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import read_label_image
+from ocr_panoptic.formats.labels import colours_of, read_label_image
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
-from .reading import Annotations, check_size, each, files_below, image_file
+from .reading import Annotations, check_size, files_below, image_file, read_each
 
 logger = logging.getLogger(__name__)
 
 UNNAMED = "object"
-# Parts of a path that are no classes.
+# Parts of a path that are not classes.
 _COMMON = {
-    *("mask", "masks", "label", "labels", "annotation", "annotations", "gt", "seg", "instances"),
-    *("image", "images", "train", "val", "test", UNNAMED),
+    *("mask", "masks", "cp_masks", "label", "labels", "annotation", "annotations", "gt", "seg"),
+    *("instances", "image", "images", "train", "val", "test", UNNAMED),
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
-_NUMBER = re.compile(r"[\W_]*\d*$")  # at the end of a name
+_NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; grade1 is a class
 _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 def read_masks(source: Path, images: Path | None = None) -> Annotations:
-    """Return the images that have masks. Each value of a mask except 0 is a segment.
+    """
+    Find the images that have masks. Each value of a mask except 0 is a segment.
 
     Args:
         source: folder of the masks.
-        images: folder of the images, by default the same; what lies in it in folders such as
-            ``masks`` is no image.
+        images: folder of the images; the default is the folder of the masks.
     """
     folder = images or source
-    photos = [
-        file
-        for file in files_below(folder)
-        if not {part.lower() for part in file.relative_to(folder).parts[:-1]} & _MASK_FOLDERS
-    ]
+    photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
     by_stem = defaultdict(list)
     for photo in photos:
@@ -66,15 +65,16 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         if stem is None:
             lost.append(str(path))
         elif len(found := _nearest(mask, by_stem[stem])) > 1:
-            names = first_few([str(photo.relative_to(folder)) for photo in found])
-            faults.append(f"{mask}: is it of {names}? The folders do not tell.")
+            some = first_few([str(photo.relative_to(folder)) for photo in found])
+            faults.append(f"{mask}: is it of {some}? The folders do not tell.")
         else:
             owned[found[0]].append((mask, _label(path, stem)))
     raise_if_any(faults)
     if not owned:
         raise UserError(
             f"{source}: none of {len(masks)} masks has the name of an image in {folder}: masks lie "
-            "in a folder with the name of their image, or begin with that name."
+            "in a folder with the name of their image, or begin or end with that name. If both "
+            "have equal names, give two folders: MASKS IMAGES."
         )
     for what, names in (
         ("masks have no image", lost),
@@ -92,29 +92,74 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     )
 
 
-def _owner(mask: Path, stems: dict[str, list]) -> str | None:
+def _photos(folder: Path, source: Path) -> list[Path]:
+    """
+    Return the images in a folder: its files except the masks.
+
+    Args:
+        source: folder of the masks.
+    """
+    files = [
+        file
+        for file in files_below(folder)
+        if not {part.lower() for part in file.relative_to(folder).parts[:-1]} & _MASK_FOLDERS
+    ]
+    if source == folder:
+        masks = _masks_beside_images(folder, files)
+        return [file for file in files if file not in masks]
+    is_inside = folder in source.parents
+    return [file for file in files if not (is_inside and source in file.parents)]
+
+
+def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
+    """
+    Return the masks among files: their path has the name of another file.
+
+    The mask of ``a.jpg`` may be ``a.png``. A file that only adds a number to the other name, and
+    has masks of its own, is an image, such as ``a_2.png`` with ``a_2_mask.png`` beside ``a.png``.
+    """
+    lossless = {file for file in files if file.name.lower().endswith(LABEL_SUFFIXES)}
+    stems, others = {file.stem for file in files}, {f.stem for f in files if f not in lossless}
+    owners = {}
+    for file in files:
+        known = stems if file in lossless and file.stem in others else stems - {file.stem}
+        owners[file] = _owner(file.relative_to(folder), known)
+    owned = {
+        file
+        for file, owner in owners.items()
+        if owner is not None
+        and not (file.stem in owners.values() and _NUMBER.fullmatch(file.stem.removeprefix(owner)))
+    }
+    return owned & lossless or {f for f in owned if f.name.lower().endswith(LOSSY_SUFFIXES)}
+
+
+def _owner(mask: Path, stems: Collection[str]) -> str | None:
     """Return the name of the image that a mask belongs to, without suffix."""
     for part in (*mask.parts[-2::-1], mask.stem):
         if part in stems:
             return part
-    starts = [mask.stem[: end.start()] for end in re.finditer(r"[\W_]", mask.stem)]
-    return next((start for start in reversed(starts) if start in stems), None)
+    separators = [*re.finditer(r"[\W_]", mask.stem)]
+    starts = [mask.stem[: found.start()] for found in reversed(separators)]
+    ends = [mask.stem[found.end() :] for found in separators]
+    return next((part for part in starts + ends if part in stems), None)
 
 
 def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
-    """Return the images whose folders are most like those of a mask."""
+    """Return the images whose folders are most like a mask's folders."""
     shared = [len({*mask.parts} & {*photo.parts[:-1]}) for photo in photos]
     return [photo for photo, number in zip(photos, shared, strict=True) if number == max(shared)]
 
 
 def _label(mask: Path, stem: str) -> str:
-    """Return the class in the path of a mask of an image."""
+    """Return the class in the path of an image's mask."""
     rest = mask.stem.removeprefix(stem)
+    rest = mask.stem.removesuffix(stem) if rest == mask.stem else rest
     rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
     for part in (rest, *mask.parts[-2::-1]):
         name = part.strip("_-. ")
         is_word = re.match(r"[^\W\d_]", name) and not _HASH.fullmatch(name)
-        if is_word and part != stem and name.lower() not in _COMMON:
+        is_common = name.lower().rstrip("0123456789") in _COMMON  # mask1
+        if is_word and part != stem and not is_common:
             return name
     return UNNAMED
 
@@ -124,13 +169,35 @@ def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return numbers of objects [H, W], or 0 and 255 for a mask with grey borders or of JPEG."""
-    if path.suffix.lower() not in (".jpg", ".jpeg"):
+    """Return numbers of objects [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
+    if path.suffix.lower() not in LOSSY_SUFFIXES:
+        if colours := colours_of(path):
+            raise UserError(
+                f"has the colours {first_few([str([*colour]) for colour in colours])}. If they are "
+                "classes, no import is needed: a data file names the color of each class. If they "
+                "are objects, export their numbers, or a mask for each."
+            )
         numbers = read_label_image(path)
-        shown = np.unique(numbers)
-        if 255 not in shown or len(shown) == shown[-1] - shown[0] + 1:
+        if not (numbers == 255).any() or _are_numbers(numbers):
             return numbers
     return read_label_image(path, {0: 0, 255: 1})
+
+
+def _are_numbers(values: np.ndarray) -> bool:
+    """
+    Return whether the values other than 0 and 255 are object numbers, not noise or borders.
+
+    Each object number has one or two areas, and few areas touch the object 255.
+    """
+    import cv2
+
+    others = (values > 0) & (values != 255)
+    near = cv2.dilate((values == 255).astype(np.uint8), np.ones((5, 5), np.uint8)).view(bool)
+    if not others.any() or (others & near).sum() > others.sum() / 2:
+        return False
+    shown = np.unique(values[others])
+    areas = (cv2.connectedComponents((values == v).astype(np.uint8))[0] - 1 for v in shown)
+    return sum(areas) <= 2 * len(shown)
 
 
 def _read(
@@ -142,5 +209,5 @@ def _read(
         check_size(image, *values.shape)
         return [Segment(label, mask, instance) for _, mask in masks_of_map(values)]
 
-    listed = each(((str(path), (path, label)) for path, label in entry[1]), segments)
+    listed = read_each(((str(path), (path, label)) for path, label in entry[1]), segments)
     return replace(image, segments=[segment for found in listed for segment in found])

@@ -1,4 +1,5 @@
-"""COCO's compressed RLE masks from maps, polygons, and RLEs in files.
+"""
+COCO's compressed RLE masks from maps, polygons, and RLEs in files.
 
 Shape letters: H, W size of the image.
 """
@@ -18,7 +19,8 @@ POLYGONS = (EDGES, CENTRES)
 
 
 def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
-    """Yield each value of a map except 0, ascending, with its mask.
+    """
+    Yield each non-zero value of a map with its mask, in ascending order of values.
 
     Args:
         values: non-negative integers [H, W].
@@ -35,8 +37,9 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
-def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
-    """Return the corners of a polygon as float64 [N, 2]; with N < 3 it has no pixels.
+def check_points(points: object, height: int, width: int) -> np.ndarray:
+    """
+    Return a polygon's corners as float64 [N, 2]; a polygon with N < 3 has no pixels.
 
     Args:
         points: (x, y) of each corner in pixels, unchecked. Points further outside the image than
@@ -72,7 +75,8 @@ def is_box(corners: np.ndarray) -> bool:
 def mask_of_polygons(
     polygons: Sequence[np.ndarray], height: int, width: int, through: str = EDGES
 ) -> dict:
-    """Return the union of polygons.
+    """
+    Return the mask of the union of polygons.
 
     Args:
         polygons: results of :func:`check_points`, float64 [N, 2], (x, y) in pixels.
@@ -101,7 +105,7 @@ def mask_of_drawing(draw: Callable[[ImageDraw.ImageDraw], None], height: int, wi
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Return the compressed form of a file's COCO RLE, which may be compressed or not."""
+    """Return a file's COCO RLE in compressed form; the RLE may be compressed or not."""
     if rle.get("size") != [height, width]:
         raise UserError(
             f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
@@ -118,11 +122,15 @@ def mask_of_rle(rle: dict, height: int, width: int) -> dict:
 
 
 def _decompressed(text: str) -> list[int]:
-    """Return the counts of a compressed RLE. A character holds 5 bits of a number, the lowest
-    first, and a sixth bit that is set if the number goes on. From the fourth number on, the text
-    has differences to the last number but one.
     """
-    counts, number, shift = [], 0, 0
+    Return the counts of a compressed RLE.
+
+    A character holds 5 bits of a number, the lowest first, and a sixth bit that is set if the
+    number continues. From the fourth number on, the text has the difference from the number two
+    places before.
+    """
+    counts: list[int] = []
+    number = shift = 0
     for code in text.encode("ascii"):
         number |= (code - 48 & 31) << shift
         shift += 5

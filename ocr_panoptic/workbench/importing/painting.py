@@ -1,4 +1,5 @@
-"""Painting of segments that may overlap as a panoptic map, with a single segment at each pixel.
+"""
+Painting of segments that may overlap as a panoptic map, with a single segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -14,7 +15,7 @@ from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "boxes",
+# "segments", "cut" (partly under others), "hidden" (completely), "empty" (without pixel), "boxes",
 # "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
 # "segments" -> number; "pixels" -> "all", "unlabelled" -> number.
 Counts = dict[str, Counter]
@@ -22,12 +23,13 @@ Counts = dict[str, Counter]
 
 @dataclass(frozen=True)
 class Painted:
-    """The map of an image.
+    """
+    The map of an image.
 
     Attributes:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
         labels: segment id -> index of its class in ``kinds.classes``.
-        crowds: ids of the segments that are crowds.
+        crowds: ids of the crowds.
         counts: numbers of segments in the map and of lost segments.
     """
 
@@ -47,15 +49,16 @@ class Painted:
 def paint(
     image: AnnotatedImage, kinds: Kinds, smaller_on_top: bool = False, rest: str | None = None
 ) -> Painted:
-    """Paint the map of an image's segments.
+    """
+    Paint the map of an image's segments.
 
     Each class of stuff becomes a single segment. All crowds and regions of a class of things become
     a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
-        smaller_on_top: whether to paint objects above crowds and regions of things, these above
-            stuff, and smaller segments above larger; otherwise later segments are on top.
-        rest: class of stuff for pixels without segment, by default void.
+        smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
+            each from the largest to the smallest; otherwise later segments are on top.
+        rest: stuff class for pixels without segment; None for void.
     """
 
     def is_object(segment: Segment) -> bool:

@@ -1,5 +1,9 @@
-"""Shared parts of the readers: images are found before their segments are read, faults of images
-are collected, and image files are found by the names in annotations."""
+"""
+Shared parts of the readers.
+
+Images are found before their segments are read, faults of images are collected, and image files
+are found by the names in annotations.
+"""
 
 import functools
 import logging
@@ -18,7 +22,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_json
-from ocr_panoptic.formats.pictures import header_size
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, header_size, unread_fault
 
 from .annotated_image import AnnotatedImage
 
@@ -37,16 +41,18 @@ class MissingImage(UserError):
 
 @dataclass(frozen=True)
 class Annotations:
-    """The annotations of images. All images are found before any segments are read, because reading
-    takes longer.
+    """
+    The annotations of images.
+
+    All images are found before any segments are read, because reading takes longer.
 
     Attributes:
-        entries: (place, entry) of each image. The place (a file or a part of a file) begins
-            messages.
-        find: entry -> image without segments.
-        read: (image without segments, entry) -> image with segments.
-        labels: entry -> class of each segment, without reading pixels; None if that takes as long
-            as ``read``.
+        entries: (place, entry) of each image. Messages begin with the place, a file or a part of a
+            file.
+        find: function: entry -> image without segments.
+        read: function: (image without segments, entry) -> image with segments.
+        labels: function: entry -> class of each segment, without reading pixels; None if that takes
+            as long as ``read``.
         instance: :attr:`.Segment.instance` of all segments, for use with ``labels``.
     """
 
@@ -57,12 +63,15 @@ class Annotations:
     instance: bool | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
-        """Return (place, (image, entry)) of all images.
+        """
+        Return (place, (image, entry)) for all images.
 
         Args:
-            skip_missing: whether to leave out missing images in place of raising DataFaults.
+            skip_missing: whether to leave out missing images instead of raising DataFaults.
         """
-        found, missing, faults = [], [], []
+        found = []
+        missing: list[str] = []
+        faults: list[str] = []
         _files_by_name.cache_clear()
         for place, entry in self.entries:
             try:
@@ -87,19 +96,22 @@ class Annotations:
 
     def segments_of(self, found: tuple[str, tuple[AnnotatedImage, Any]]) -> AnnotatedImage:
         """Return a found image with its segments, or raise DataFaults."""
-        (image,) = each([found], lambda found: self.read(*found))
+        (image,) = read_each([found], lambda found: self.read(*found))
         return image
 
     def __iter__(self) -> Iterator[AnnotatedImage]:
         """Yield the images with their segments."""
-        yield from each(self.found(), lambda found: self.read(*found))
+        yield from read_each(self.found(), lambda found: self.read(*found))
 
 
-def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -> Iterator[_Result]:
-    """Yield ``read(item)`` for each item, and raise all errors together as DataFaults at the end.
+def read_each(
+    items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]
+) -> Iterator[_Result]:
+    """
+    Yield ``read(item)`` for each item; raise all errors together as DataFaults at the end.
 
     Args:
-        items: (place, item) pairs; the place (a file or a part of a file) begins messages.
+        items: pairs (place, item). Messages begin with the place, a file or a part of a file.
     """
     faults: list[str] = []
     for place, item in items:
@@ -122,10 +134,11 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
-    """Return the image with the first name that exists, without segments.
+    """
+    Return the first image that exists among names, without segments.
 
-    If none exists (the annotations were written for another folder, or on Windows), the only file
-    below the folder whose path ends in one of the names is taken, ignoring case.
+    If none exists (the annotations were written for another folder, or on Windows), take the only
+    file below the folder whose path ends in one of the names, ignoring case.
 
     Args:
         names: paths relative to the folder, first the path in the annotations.
@@ -202,8 +215,7 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: object, width: object) -> None:
-    """Raise UserError if the size in the annotations is not the image's. An absent size, or 0,
-    passes."""
+    """Raise UserError if the annotations' size is not the image's; no size, or 0, passes."""
     if (
         not height
         or not width
@@ -223,12 +235,20 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    found = [
+    files = [
         Path(root, name)
         for root, _, names in os.walk(folder)
         for name in names
-        if name.lower().endswith(ends) and not name.startswith(".")
+        if not name.startswith(".")
     ]
+    found = [file for file in files if file.name.lower().endswith(ends)]
+    if suffixes == IMAGE_SUFFIXES:
+        stems = {file.with_suffix("") for file in found}
+        unread = [file for file in files if file.suffix.lower() in UNREAD_SUFFIXES]
+        if unread := [file for file in unread if file.with_suffix("") not in stems]:
+            if not found:
+                raise UserError(f"{folder}: {unread_fault(unread)}")
+            logger.warning(f"{folder}: {unread_fault(unread)}. They are left out.")
     if not found:
         raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)
@@ -249,7 +269,7 @@ def read_object(path: Path) -> dict:
 
 
 def require_images(images: Path | None, what: str) -> Path:
-    """Return the folder of images that a user gave, if it is there."""
+    """Return the folder of images that a user named, if it exists."""
     if images is None:
         raise UserError(f"{what} does not say where the images lie: give their folder after it.")
     if not images.is_dir():

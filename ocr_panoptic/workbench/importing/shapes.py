@@ -1,4 +1,5 @@
-"""Masks of shapes other than polygons, and joining the parts of an object.
+"""
+Masks of shapes other than polygons, and joining the parts of an object.
 
 Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
 (0, 0) to (1, 1).
@@ -22,7 +23,7 @@ from .masks import check_points, mask_of_pixels, mask_of_polygons
 
 
 def polygon(points: Sequence[Sequence[float]], height: int, width: int) -> dict:
-    """Return the mask of a polygon with corners (x, y); with fewer than three it is empty."""
+    """Return the mask of a polygon with corners (x, y); it is empty with fewer than three."""
     return mask_of_polygons([check_points(points, height, width)], height, width)
 
 
@@ -33,7 +34,8 @@ def rectangle(
     rotation: float = 0.0,
     pivot: Sequence[float] | None = None,
 ) -> dict:
-    """Return the mask of a rectangle.
+    """
+    Return the mask of a rectangle.
 
     Args:
         corners: x, y of a corner and x, y of the opposite corner.
@@ -55,7 +57,8 @@ def ellipse(
     width: int,
     rotation: float = 0.0,
 ) -> dict:
-    """Return the mask of the pixels whose centres lie in an ellipse.
+    """
+    Return the mask of the pixels whose centres lie in an ellipse.
 
     Args:
         center: x and y.
@@ -75,7 +78,7 @@ def ellipse(
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return the mask of an image with a part, bool [h, w], whose corner lies at left, top."""
+    """Return the mask of an image with a part, bool [h, w], whose upper left corner is given."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -94,7 +97,8 @@ def read_png(content: bytes) -> np.ndarray:
 
 
 def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
-    """Return the pixels of a PNG given as base64 text.
+    """
+    Return the pixels of a PNG given as base64 text.
 
     Returns:
         [height, width] or [height, width, channels].
@@ -109,10 +113,11 @@ def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
 
 
 def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
-    """Return segments in painting order, with the parts of each object joined into a segment.
+    """
+    Return segments in painting order, with the parts of each object joined into a segment.
 
-    A joined segment is painted at the place of its last part. Pixels of its earlier parts that
-    segments in between cover are removed, so that the painted result does not change.
+    A joined segment is painted at the place of its last part. If a segment in between covers pixels
+    of an earlier part, they are removed, so that the painted result does not change.
 
     Args:
         parts: key and segment of each part; parts with equal keys and labels form an object, and a

@@ -1,4 +1,5 @@
-"""Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` for each data set.
+"""
+Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` for each data set.
 
 Polygons are drawn as Supervisely draws them, by OpenCV with their borders; rectangles are filled
 and bitmaps copied. Figures without area (points, lines) are left out.
@@ -16,19 +17,22 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
-from .reading import Annotations, check_size, each, files_below, image_file, read_object
+from .reading import Annotations, check_size, files_below, image_file, read_each, read_object
 from .shapes import join_parts, placed, read_png
 
 META = "meta.json"
 
 
 def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
-    """Return the images. Later figures cover earlier figures; figures with equal class and
-    ``instance`` are parts of one object.
+    """
+    Find the images of a Supervisely project.
+
+    Later figures cover earlier figures; figures with equal class and ``instance`` are parts of one
+    object.
 
     Args:
         source: folder of a project, or of a data set in it.
-        images: must be None, since images lie in the project.
+        images: must be None, because the images lie in the project.
     """
     if images is not None:
         raise UserError(f"{source}: a project holds its images; give no folder of images.")
@@ -63,7 +67,7 @@ def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     kinds = [figure["geometryType"] for figure in objects]
     left_out = [kind for kind in kinds if kind not in _MASKS]
     figures = ((f"object {n}", f) for n, f in enumerate(objects) if kinds[n] in _MASKS)
-    segments = join_parts(each(figures, partial(_part, image)))
+    segments = join_parts(read_each(figures, partial(_part, image)))
     return replace(image, segments=segments, left_out=left_out)
 
 
@@ -92,15 +96,16 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
 
 
 def _bitmap(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a PNG (base64, perhaps zlib-compressed) that lies at its origin."""
+    """Return the mask of a PNG (base64, perhaps zlib-compressed), placed at its origin."""
     content = base64.b64decode(figure["bitmap"]["data"])
     if not content.startswith(b"\x89PNG"):
         content = zlib.decompress(content)
     values = read_png(content)
     if values.ndim == 3:
         # Supervisely reads the alpha channel if there is one.
-        values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)
-    return placed(values != 0, *figure["bitmap"]["origin"], height, width)
+        values = values[..., -1] if values.shape[2] in (2, 4) else values.max(axis=2)
+    left, top = figure["bitmap"]["origin"]
+    return placed(values != 0, left, top, height, width)
 
 
 def _rectangle(figure: dict, height: int, width: int) -> dict:

@@ -1,4 +1,5 @@
-"""VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
+"""
+VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
 
 A region of an image has a shape in pixels, and attributes; an attribute is the class.
 """
@@ -14,7 +15,7 @@ from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons
-from .reading import Annotations, each, image_file, read_object, require_images
+from .reading import Annotations, image_file, read_each, read_object, require_images
 from .shapes import ellipse, rectangle
 
 _PROJECT = "_via_img_metadata"
@@ -24,12 +25,13 @@ _ONLY = "object"  # the class of regions without attributes
 
 
 def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """Return the images. An image without regions has no objects.
+    """
+    Find the images in a VIA JSON. An image without regions has no objects.
 
     Args:
         source: JSON of annotations, or of a project.
         images: folder of the images.
-        polygons: value of :data:`.masks.POLYGONS`, by default edges.
+        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
     """
     images = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
@@ -56,7 +58,7 @@ def _regions(entry: dict) -> Sequence[dict]:
 
 
 def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
-    """Return the name of the attribute with the class, or None if no region has attributes."""
+    """Return the name of the attribute that is the class, or None if no region has attributes."""
     attributes = (region.get("region_attributes") or {} for region in regions)
     counts = Counter(key for a in attributes for key, value in a.items() if value)
     usual = [key for key in counts if key.lower() in _CLASS]
@@ -79,7 +81,7 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
     left_out = [name for name in names if name in _WITHOUT_AREA]
     drawn = [r for r, name in zip(regions, names, strict=True) if name not in _WITHOUT_AREA]
     segment = partial(_segment, image=image, key=key, polygons=polygons)
-    return replace(image, segments=[*each(drawn, segment)], left_out=left_out)
+    return replace(image, segments=[*read_each(drawn, segment)], left_out=left_out)
 
 
 def _class_of(region: dict, key: str | None) -> object:

@@ -1,4 +1,5 @@
-"""Pascal VOC: a PNG of classes and a PNG of objects for each image.
+"""
+Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
 The PNGs have a palette whose indices are the labels (VOC 2012), a single channel, or colours with a
 ``labelmap.txt`` of names and colours (CVAT and Datumaro).
@@ -46,14 +47,15 @@ VOC_CLASSES = (
 
 @dataclass(frozen=True)
 class Labels:
-    """The class names of a PNG's values; "" is the name of background and void.
+    """
+    The class names of a PNG's values; "" stands for background and void.
 
     Attributes:
         by_index: value -> name, for PNGs with a single channel or a palette.
-        by_color: colour as a number of :func:`rgb2id` -> name.
+        by_color: colour, as a number of :func:`rgb2id` -> name.
         void_color: colour of void.
-        has_colors: whether there is a ``labelmap.txt``, so that a palette's colours count and not
-            its indices.
+        has_colors: whether there is a ``labelmap.txt``. Then a palette's colours count, not its
+            indices.
     """
 
     by_index: Mapping[int, str]
@@ -63,7 +65,8 @@ class Labels:
 
 
 def read_voc(source: Path, images: Path | None = None) -> Annotations:
-    """Return the images that have a PNG of classes.
+    """
+    Find the images that have a PNG of classes.
 
     The pixels of an object are a segment: a thing in VOC 2012, a thing or stuff with a
     ``labelmap.txt``. Pixels of a class outside objects are a region. Background and void (the
@@ -74,7 +77,7 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
         source: folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
             ``labelmap.txt``; or a list of image names two folders below it, such as
             ``ImageSets/Segmentation/train.txt``.
-        images: folder of the images, by default ``JPEGImages`` in the same folder.
+        images: folder of the images; the default is ``JPEGImages`` in the same folder.
     """
     if source.is_file():
         folder = source.parent.parent.parent
@@ -144,7 +147,8 @@ def _read_image(image: AnnotatedImage, name: str, folder: Path, labels: Labels) 
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return labels or colours of a PNG, int64 [H, W], and whether they are colours.
+    """
+    Return a PNG's labels or colours, int64 [H, W], and whether they are colours.
 
     Args:
         in_colors: whether a palette's colours count, not its indices.
@@ -158,7 +162,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> Labels:
-    """Return the labels of a ``labelmap.txt``, or VOC 2012's if the file does not exist."""
+    """Return the labels of a ``labelmap.txt``, or of VOC 2012 if the file does not exist."""
     void_color = _as_id(voc_color(_VOID))
     if not path.exists():
         names = {index: _class_name(name) for index, name in enumerate(VOC_CLASSES)}
@@ -170,12 +174,12 @@ def _labels(path: Path) -> Labels:
             continue
         name, *others = line.split(":")
         try:
-            color = [int(part) for part in others[0].split(",")] if others and others[0] else ()
-            color = tuple(bytes(color)) or voc_color(len(names))
-            (_, _, _) = color
+            parts = others[0].split(",") if others and others[0] else voc_color(len(names))
+            red, green, blue = bytes(map(int, parts))
         except ValueError:
             message = f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}."
             raise UserError(message) from None
+        color = red, green, blue
         if (number := _as_id(color)) in colors:
             raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
         names[len(names)] = colors[number] = _class_name(name)
@@ -191,9 +195,9 @@ def _as_id(color: tuple[int, int, int]) -> int:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Return a colour of VOC's palette: bits 0, 3 and 6 of the index are red's highest bits."""
-    channels = [
+    """Return a colour of VOC's palette; bits 0, 3 and 6 of the index are red's highest bits."""
+    red, green, blue = (
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)
-    ]
-    return tuple(channels)
+    )
+    return red, green, blue

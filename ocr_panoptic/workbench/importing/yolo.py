@@ -1,4 +1,5 @@
-"""YOLO segmentation: a text file for each image, with a line for each object.
+"""
+YOLO segmentation: a text file for each image, with a line for each object.
 
 A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
 ``data.yaml`` has the names of the classes and the folders of images; replacing ``images`` by
@@ -21,7 +22,7 @@ from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, is_box, mask_of_polygons
-from .reading import Annotations, each, files_below, image_file, read_lines, tails
+from .reading import Annotations, files_below, image_file, read_each, read_lines, tails
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +31,10 @@ LIST = ".txt"
 BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no outline
 
 
-def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
+def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
     """Return the splits in ``data.yaml``. A missing test split, which is common, is left out."""
     source, content = _read(source)
-    splits = {}
+    splits: dict[str, tuple[Path, str | None]] = {}
     for split, keys in SPLITS.items():
         entries = [entry for key in keys for entry in _as_list(content.get(key))]
         if split == "test" and not all(_place(content, source, entry) for entry in entries):
@@ -48,8 +49,12 @@ def _as_list(value: object) -> list:
 
 
 def _place(content: dict, source: Path, entry: object) -> Path | None:
-    """Return the folder or list of an entry of ``data.yaml``, or None. Roboflow writes
-    ``../train/images`` for ``train/images``; other exports have paths of another machine."""
+    """
+    Return the folder or list that an entry of ``data.yaml`` names, or None.
+
+    Roboflow writes ``../train/images`` for ``train/images``; other exports have paths of another
+    machine.
+    """
     base = source.parent / str(content.get("path") or "")
     tried = (base / str(entry), *(source.parent / tail for tail in tails(str(entry))))
     return next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
@@ -61,13 +66,14 @@ def read_yolo(
     part: str | None = None,
     polygons: str | None = None,
 ) -> Annotations:
-    """Return the images. As in YOLO, an image without text file has no objects.
+    """
+    Find the images that ``data.yaml`` lists. As in YOLO, an image without text file has no objects.
 
     Args:
         source: ``data.yaml``.
-        images: folder of images, by default all folders in ``data.yaml``.
+        images: folder of images; the default is all folders in ``data.yaml``.
         part: key of :data:`SPLITS` whose images to return; None for all.
-        polygons: value of :data:`.masks.POLYGONS`, by default edges.
+        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
     """
     source, content = _read(source)
     names = content.get("names")
@@ -91,8 +97,11 @@ def read_yolo(
 
 
 def _read(source: Path) -> tuple[Path, dict]:
-    """Return ``data.yaml`` and its content. If it names no images (supervision's), the folders
-    where they usually lie are in it, as far as they are there."""
+    """
+    Return the path of ``data.yaml`` and its content.
+
+    If it names no images (supervision's does not), the usual folders that exist are added.
+    """
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]
     if not source.is_file():
@@ -139,8 +148,11 @@ def _is_list(path: Path) -> bool:
 
 
 def _images_of(place: Path) -> list[Path]:
-    """Return the images of a folder, or of a list with a path in each line, relative to the list's
-    folder. If every image lacks its text file, this is refused."""
+    """
+    Return the images of a folder, or of a list with a path in each line.
+
+    Paths are relative to the list's folder. If every image lacks its text file, this is refused.
+    """
     if _is_list(place):
         names = list(filter(None, read_lines(place)))
         if not names:
@@ -161,8 +173,12 @@ def _images_of(place: Path) -> list[Path]:
 
 
 def _listed(place: Path, name: str) -> Path:
-    """Return the file of a name in a list. Datumaro and CVAT write "data/" before the names of
-    files beside the list; other tools write paths of another machine."""
+    """
+    Return the file that a line of a list names.
+
+    Datumaro and CVAT write "data/" before the names of files beside the list; other tools write
+    paths of another machine.
+    """
     folder, faults = place.parent, list(file_name_faults(name))
     tried = [folder / part for part in ([] if faults else [name]) + [*tails(name)]]
     found = next((path for path in tried if path.exists()), None)
@@ -202,17 +218,20 @@ def _read_image(
     polygons_only = [(place, words) for place, words in places if len(words) != BOX]
     segment = partial(_segment, image=image, names=names, polygons=polygons)
     left_out = ["box"] * (len(places) - len(polygons_only))
-    return replace(image, segments=list(each(polygons_only, segment)), left_out=left_out)
+    return replace(image, segments=list(read_each(polygons_only, segment)), left_out=left_out)
 
 
 def _segment(
     words: list[str], image: AnnotatedImage, names: Mapping[int, str], polygons: str
 ) -> Segment:
-    number = int(words[0].removesuffix(".0")) if words[0].removesuffix(".0").isdecimal() else None
+    number = int(word) if (word := words[0].removesuffix(".0")).isdecimal() else -1
     if number not in names:
         raise UserError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
     if len(words) % 2 == 0:
-        raise UserError(f"has {len(words) - 1} coordinates, expected x and y of each corner")
+        raise UserError(
+            f"has {len(words) - 1} coordinates, expected x and y of each corner, without "
+            "confidence or key points"
+        )
     shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
     corners = check_points(shares * (image.width, image.height), image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)

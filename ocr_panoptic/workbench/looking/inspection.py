@@ -18,15 +18,17 @@ from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.inference_model import PRECISIONS
 from ocr_panoptic.modeling.refined_head import RefinedHead
 
-from .scene import Inspection, PanopticMap
+from .scene import Inspection, PanopticMap, SeenRegions
 
 Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
 
 class Inspector:
     """
-    Shows a model's prediction for an image and its intermediate results: the coarse prediction and,
-    if the context scheme has them, the soft object regions and the relation of pixels to regions.
+    A function that returns a model's prediction for an image and its intermediate results.
+
+    These are the coarse prediction and, if the context scheme has them, the soft object regions and
+    the relation of pixels to regions.
 
     Args:
         model: trained ``OCRSemanticSegmentor``, or trained ``PanopticFPN`` whose semantic head is
@@ -40,15 +42,18 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Inspect only the semantic network: the image of a record is seen once, whole and at its
-        own scale. TEST's scales, flips and windows are not applied."""
+        """
+        Return the results of only the semantic network, which sees a record's whole image once.
+
+        The image has its own scale: TEST's scales, flips and windows are not applied.
+        """
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
         return self._view(record, inputs, logits, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:
-        """Inspect the model's own prediction for a record of a Detectron2 data set."""
+        """Return the model's own prediction and intermediate results for a data set's record."""
         inputs = self._mapper(record)
         if not isinstance(self._network, OCRSemanticSegmentor):
             with self._watching() as seen:
@@ -96,7 +101,7 @@ class Inspector:
         size, padded, cells = inputs["image"].shape[1:], seen["size"], refined.shape[2:]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return labels [H,W], computed as the model computes its own."""
+            """Return labels [H,W], computed as the model computes its labels."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -117,12 +122,10 @@ class Inspector:
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
         sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
-        return replace(
-            found,
-            regions=regions.flatten(1).softmax(dim=1).view_as(regions).cpu().numpy(),
-            relation=relation.cpu().numpy(),
-            cells=tuple(cell_edges(*side, align_corners) for side in sides),
-        )
+        rows, columns = (cell_edges(*side, align_corners) for side in sides)
+        weights = regions.flatten(1).softmax(dim=1).view_as(regions)
+        seen_regions = SeenRegions(weights.cpu().numpy(), relation.cpu().numpy(), (rows, columns))
+        return replace(found, regions=seen_regions)
 
     @staticmethod
     def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
@@ -136,8 +139,9 @@ def cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Return the edges of the features' cells along one axis. An edge lies half-way between the
-    positions that resizing gives to two neighbouring cells.
+    Return the edges of the features' cells along one axis.
+
+    An edge lies half-way between the positions that resizing gives to two neighbouring cells.
 
     Args:
         inside: number of cells outside the padding.
@@ -150,7 +154,7 @@ def cell_edges(
     Returns:
         float64 [inside + 1], in pixels of the image file from 0 to ``pixels``
     """
-    edges = np.arange(inside + 1.0)
+    edges: np.ndarray = np.arange(inside + 1.0)
     if align_corners and features > 1:
         edges = (edges - 0.5) * (padded - 1) / (features - 1) + 0.5
     else:

@@ -1,5 +1,7 @@
-"""Quality of the soft object regions: do they gather pixels of their own class, and do these
-relate to them?
+"""
+Quality of the soft object regions.
+
+Do they gather pixels of their own class, and do these pixels relate to them?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -26,8 +28,9 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the regions over the images of a data set, for each class and in percent. Pixels
-    without a class do not count.
+    Measures the regions over the images of a data set, for each class and in percent.
+
+    Pixels without a class do not count.
 
     - "IoU coarse", "IoU refined": IoU of the prediction that makes the regions, and of the
       prediction made with their help.
@@ -68,8 +71,8 @@ class RegionQuality:
             coarse, refined: integers [H,W], predicted labels 0..K-1.
             regions: weights [K,h,w], not negative.
             relation: relation [K,h,w] that sums to 1 over K.
-            cells: rising floats [h+1] and [w+1], the edges of the features' cells in pixels of the
-                image, from 0 to H and W.
+            cells: ascending floats [h+1] and [w+1], the edges of the features' cells in pixels of
+                the image, from 0 to H and W.
         """
         k = len(self.class_names)
         for name, labels in (("coarse", coarse), ("refined", refined)):
@@ -95,7 +98,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class -> column -> value (NaN if the truth lacks the class); "(mean)" is last."""
+        """Return class -> column -> value (NaN if the truth lacks the class), last for "(mean)"."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -121,8 +124,14 @@ HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Measure the soft object regions of a trained model on DATASETS.TEST[0], on whole images at a
-    single scale. Return :meth:`RegionQuality.results` and :func:`.run_info`."""
+    """
+    Measure the soft object regions of a trained model on DATASETS.TEST[0].
+
+    It sees whole images at a single scale.
+
+    Returns:
+        :meth:`RegionQuality.results` and :func:`.run_info`
+    """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(
@@ -138,5 +147,6 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
-        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
+        assert seen.coarse is not None and seen.regions is not None  # of these schemes and heads
+        quality.process(truth, seen.coarse, seen.refined, *seen.regions)
     return quality.results(), run_info(cfg, model)

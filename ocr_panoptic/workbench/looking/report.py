@@ -1,18 +1,146 @@
 """A self-contained HTML page about a run: metrics, pictures, classes, losses, settings."""
 
+import base64
+import io
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from detectron2.data import Metadata
+from matplotlib.figure import Figure
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 
-from .charts import loss_curves, loss_figure, png_source
 from .figures import ImageFigures, css_color
-from .ranking import MEANINGS, RankedImage
 from .templates import TEMPLATES
+
+MEANINGS = {
+    "masks": "IoU below 1 of matched segments",
+    "boundaries": "wrong pixels at most 5 px from a true and a predicted boundary",
+    "confusions": "right place, wrong class",
+    "false positives": "predicted, but not there",
+    "misses": "there, but not predicted",
+}
+
+
+@dataclass(frozen=True)
+class RankedImage:
+    """
+    An image with its score.
+
+    Attributes:
+        group: "worst" or "best".
+        score: value in percent.
+        losses: kind of error -> percent; score and losses sum to 100.
+        figures: pictures; None before they are drawn, or if the data set no longer has the image.
+    """
+
+    file_name: str
+    group: str
+    score: float
+    losses: Mapping[str, float]
+    figures: ImageFigures | None = None
+
+    @property
+    def name(self) -> str:
+        return Path(self.file_name).name
+
+
+def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
+    """
+    Return the worst images, then the best of the other images, in ascending order of scores.
+
+    Images without a score are left out.
+
+    Args:
+        rows: table of an evaluation's images, see :func:`.read_table`.
+        metric: column of the scores.
+        number: number of images in each of the two groups.
+    """
+    kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
+    scored = sorted(
+        (row for row in rows if metric in row),
+        key=lambda row: (float(row[metric]), row["file_name"]),
+    )
+    groups = (
+        ("worst", scored[:number]),
+        ("best", scored[max(number, len(scored) - number) :]),
+    )
+    return [
+        RankedImage(
+            row["file_name"],
+            group,
+            float(row[metric]),
+            {kind: float(row.get(kind, math.nan)) for kind in kinds},
+        )
+        for group, some in groups
+        for row in some
+    ]
+
+
+# chart -> (key of the training log, label)
+LOSSES = {
+    "Total loss": (("total_loss", "total"),),
+    "Semantic segmentation": (("loss_sem_seg", "refined"), ("loss_sem_seg_coarse", "coarse")),
+    "Instances": (
+        ("loss_cls", "box class"),
+        ("loss_box_reg", "box regression"),
+        ("loss_mask", "mask"),
+        ("loss_rpn_cls", "RPN class"),
+        ("loss_rpn_loc", "RPN regression"),
+    ),
+}
+
+Curve = list[tuple[float, float]]  # iterations done, loss
+
+
+def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
+    """
+    Return the non-empty charts: chart -> label -> curve.
+
+    Values that a logarithmic axis cannot show are left out: NaN, infinity, and the 0 of a batch
+    without instances. When a semantic head has a single loss, its label is "semantic".
+
+    Args:
+        log: rows of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
+    """
+    charts = {}
+    for title, losses in LOSSES.items():
+        curves = {
+            label: [(r["iteration"] + 1, r[k]) for r in log if 0 < r.get(k, math.nan) < math.inf]
+            for k, label in losses
+        }
+        curves = {label: curve for label, curve in curves.items() if curve}
+        if title == "Semantic segmentation" and len(curves) == 1:
+            curves = dict(zip(["semantic"], curves.values()))
+        if curves:
+            charts[title] = curves
+    return charts
+
+
+def loss_figure(curves: Mapping[str, Curve]) -> Figure:
+    """Draw losses over the iterations on a logarithmic axis, with the last values in the legend."""
+    figure = Figure(figsize=(5.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for label, curve in curves.items():
+        axes.plot(*zip(*curve), label=f"{label} {curve[-1][1]:.3g}")
+    axes.set(xlabel="iterations", yscale="log")
+    axes.grid(alpha=0.3, which="both")
+    axes.legend()
+    return figure
+
+
+def png_source(content: Figure | bytes) -> str:
+    """Return a figure, or the bytes of a PNG file, as a data URI."""
+    if isinstance(content, Figure):
+        buffer = io.BytesIO()
+        content.savefig(buffer, format="png", dpi=110)
+        content = buffer.getvalue()
+    return "data:image/png;base64," + base64.b64encode(content).decode("ascii")
 
 
 def render_report(
@@ -32,7 +160,7 @@ def render_report(
     Return a self-contained HTML document.
 
     Args:
-        evaluation: result of :func:`ocr_panoptic.formats.run_folder.read_evaluation`.
+        evaluation: result of :func:`ocr_panoptic.evaluation.stored.read_evaluation`.
         training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
             training.
         metadata: names and colours of the classes.
@@ -89,9 +217,10 @@ def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
     for group, metrics in headline_metrics(results).items():
         for metric in metrics:
             values = results[metric.task]
-            ends = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            low, high = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            interval = None if low is None or high is None else (low, high)
             meaning = metric.meaning + (", mean over the classes" if metric.column else "")
-            card = Card(metric.label, meaning, values[metric.name], None if None in ends else ends)
+            card = Card(metric.label, meaning, values[metric.name], interval)
             groups.setdefault(group, []).append(card)
     return groups
 
@@ -100,8 +229,10 @@ def class_table(
     per_class: Sequence[Mapping[str, Any]], metadata: Metadata
 ) -> tuple[list[Metric], list[ScoredClass]]:
     """
-    Return the metrics with a value for some class, and the rows: things, stuff, then classes
-    without a kind. Classes that neither occur nor are predicted are left out.
+    Return the metrics that some class has a value for, and the rows of the table.
+
+    Rows are things, stuff, then classes without a kind. Classes that neither occur nor are
+    predicted are left out.
 
     Args:
         per_class: result of :func:`ocr_panoptic.metrics.per_class_rows`.

@@ -19,24 +19,21 @@ from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
-from ocr_panoptic.formats.config_files import values_by_key
-from ocr_panoptic.formats.run_folder import (
-    CONFIG,
+from ocr_panoptic.evaluation.stored import (
     StoredEvaluation,
     evaluation_folder,
     image_scores_file,
     read_evaluation,
     read_table,
-    read_training_log,
 )
+from ocr_panoptic.formats.config_files import values_by_key
+from ocr_panoptic.formats.run_folder import CONFIG, read_training_log
 from ocr_panoptic.progress import with_progress
 
-from .charts import png_source
 from .figures import ImageFigures, image_figures
 from .inspection import Inspector
-from .ranking import ranked_images
-from .report import render_report
-from .scene import panoptic_truth, semantic_truth
+from .report import png_source, ranked_images, render_report
+from .scene import PanopticMap, panoptic_truth, semantic_truth
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +58,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     _check_evaluated(cfg, evaluation, model)
     records, inspector = DatasetCatalog.get(metadata.name), Inspector(cfg, model)
     is_panoptic = "panoptic_seg" in evaluation.results
-    segments = PanopticTruth(metadata) if is_panoptic else {}
+    segments = PanopticTruth(metadata) if is_panoptic else None
 
     def figures(record: dict[str, Any], with_regions: bool) -> ImageFigures:
-        if is_panoptic:
+        truth: PanopticMap | np.ndarray
+        if segments is not None:
             truth = panoptic_truth(segments[record["image_id"]], metadata)
         else:
             truth = semantic_truth(record, metadata)
@@ -119,8 +117,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
 
 def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
-    """Refuse an evaluation of other weights: the page would mix metrics and pictures of two
-    models."""
+    """
+    Refuse an evaluation of other weights.
+
+    Otherwise the page would mix metrics and pictures of two models.
+    """
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
         return

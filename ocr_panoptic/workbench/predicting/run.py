@@ -1,6 +1,7 @@
-"""Prediction of many images by a trained model.
+"""
+Prediction of many images by a trained model.
 
-The files of each image are written by :meth:`.Result.save`. From them, the end of a run makes:
+:meth:`.Result.save` writes the files of each image. From them, the end of a run makes:
 
 panoptic.json    COCO panoptic format (panoptic model)
 labels.json      classes in each image (semantic model)
@@ -15,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from PIL import Image
@@ -26,6 +26,7 @@ from ocr_panoptic.engine.result import Result, files_of
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
 from ocr_panoptic.progress import with_progress
 
@@ -36,8 +37,9 @@ SHOWN = 20  # faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image without complete results, and write the JSON files of all images. Every
-    process calls this and takes a share of the images.
+    Predict every image without complete results, and write the JSON files of all images.
+
+    Every process calls this and takes a share of the images.
 
     Args:
         cfg: completed config with trained MODEL.WEIGHTS.
@@ -49,8 +51,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         number of images without results, whose names are logged
 
     Raises:
-        OSError: a file cannot be written. Files already there are complete; a repeated call goes
-            on.
+        OSError: a file cannot be written. Existing files are complete; a repeated call continues.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -84,7 +85,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     done = [item for item in inputs.items if item.name not in faults]
     _merge(folder, [(item, files[item.name]) for item in done], classes)
     if overlays and inputs.items[0].frame is not None:
-        drawn = (cv2.imread(str(files[item.name]["overlays"])) for item in done)
+        drawn = (read_picture(files[item.name]["overlays"]) for item in done)
         write_video(folder / "overlays.mp4", drawn, VideoReader(inputs.entry).fps)
     logger.info("Results of %d images are in %s", len(done), folder)
     if faults:
@@ -125,7 +126,7 @@ def _is_whole(path: Path, newer: float) -> bool:
         else:
             with Image.open(path) as image:
                 image.load()
-    except (OSError, ValueError, SyntaxError):  # Pillow raises all of them
+    except (OSError, ValueError, SyntaxError):  # Pillow raises them all
         return False
     return True
 
@@ -140,7 +141,8 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     # CVAT treats category 0 as "no label".
     shift = int(any(category["id"] == 0 for category in categories))
     # JSON texts take a fifth of the memory of the objects.
-    images, entries, segments = [], [], []
+    images, entries = [], []
+    segments: list[str] = []
     for number, (item, files) in enumerate(done, 1):
         content = json.loads(files["coco"].read_bytes())
         image, found = {**content["images"][0], "id": number}, content["annotations"]
@@ -162,8 +164,8 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
             own["score"] = segment.get("score", segment["confidence"])
             segments.append(json.dumps({**segment, **own}))
     if classes.categories:
-        lists = {"annotations": entries, "images": images, "categories": categories}
-        _write_lists(folder / "panoptic.json", **lists)
+        lists: dict[str, list] = {"annotations": entries, "images": images}
+        _write_lists(folder / "panoptic.json", **lists, categories=categories)
     else:
         _write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]
@@ -171,7 +173,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
 
 
 def _of_class(annotation: dict[str, Any], labels: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the entry of labels.json for a class in an image."""
+    """Return the labels.json entry for a class in an image."""
     label = annotation["category_id"]
     name = next(known["name"] for known in labels if known["label"] == label)
     return {"label": label, "name": name, **{k: annotation[k] for k in ("area", "confidence")}}

@@ -1,4 +1,4 @@
-"""Categories against Detectron2's metadata of COCO, and refusals."""
+"""Categories compared with Detectron2's metadata of COCO, and faulty categories."""
 
 import copy
 
@@ -35,7 +35,7 @@ def test_category_id_zero_is_kept_apart_from_things(ids, things, stuff):
 
 
 @pytest.mark.parametrize("isthing", [0, 1])
-def test_a_class_called_things_has_a_row_of_its_own(isthing):
+def test_a_class_called_things_has_its_own_row(isthing):
     entries = [THING, STUFF, {"id": 3, "name": "things", "isthing": isthing}]
     metadata = panoptic_metadata(parse_categories(entries, "x.json"))
     names, things = metadata["stuff_classes"], metadata["thing_classes"]

@@ -1,4 +1,4 @@
-"""The check passes good data, and names the file and id of every fault."""
+"""The check accepts good data, and names file and id of every fault."""
 
 import json
 import os
@@ -33,8 +33,7 @@ def faults_in(raw) -> list[str]:
 
 
 def update(kind: str, **values: object) -> Callable:
-    """Set other values for the first image, its annotation or its first segment; None removes a
-    value."""
+    """Return a function that sets values of the first image, annotation or segment (None: none)."""
 
     def change(raw) -> None:
         annotation = raw.content["annotations"][0]
@@ -48,7 +47,7 @@ def update(kind: str, **values: object) -> Callable:
 
 
 def test_good_data(raw):
-    update("segment", area=None, bbox=None, iscrowd=None)(raw)  # of one, and others keep theirs
+    update("segment", area=None, bbox=None, iscrowd=None)(raw)  # only this segment lacks them
     images = [(image.id, image.file_name, image.png_name) for image in check(raw).images]
     second = (5, "more/second.bmp", "more/second.png")
     assert images == [(21, "first.jpg", "first.png"), second]
@@ -57,7 +56,7 @@ def test_good_data(raw):
     assert [image.file_name for image in check(raw).images][-2:] == ["first.tif", "void.png"]
 
 
-# Structure of the JSON.
+# The structure of the JSON.
 
 
 @pytest.mark.slow
@@ -119,7 +118,7 @@ def test_fault_of_the_json(raw, spoil, message):
         ),
     ],
 )
-def test_another_file_than_annotations(raw, text, message):
+def test_a_file_without_annotations(raw, text, message):
     raw.split.annotations.write_text(text)
     with pytest.raises(DataFaults, match=message):
         check_split(raw.split)
@@ -137,7 +136,7 @@ def test_all_faults_of_the_json_are_reported(raw):
     "fault", [{"color": "red"}, {"name": "\x1b[31m"}, {"isthing": 7}, {"name": ["a"] * 10}]
 )
 def test_a_faulty_category_is_one_fault(raw, fault):
-    """Segments of a faulty category are not said to have none, nor things to be missing."""
+    """The segments and the things of a faulty category are not reported as further faults."""
     raw.content["categories"] = [c for c in raw.content["categories"] if c["name"] != "dog"]
     for annotation in raw.content["annotations"]:
         for segment in annotation["segments_info"]:
@@ -148,7 +147,7 @@ def test_a_faulty_category_is_one_fault(raw, fault):
 
 
 def places(value, path=()):
-    """Every place in a JSON, as a path of keys."""
+    """Yield every place in a JSON, as a path of keys."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
     for key, child in inner:
         yield (*path, key)
@@ -159,7 +158,7 @@ def places(value, path=()):
 @pytest.mark.slow
 @pytest.mark.parametrize("junk", [None, -1, "x", {"id": 1}])
 def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
-    """Whatever stands anywhere in the JSON, the answer is faults, never a crash."""
+    """Any value at any place of the JSON gives faults, never a crash."""
     good, refused = json.dumps(raw.content), 0
     for *path, key in list(places(raw.content)):
         raw.content = json.loads(good)
@@ -172,7 +171,7 @@ def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
         except DataFaults as error:
             assert error.faults and all(str(raw.folder) in fault for fault in error.faults)
             refused += 1
-    assert refused  # not everything is harmless
+    assert refused  # some values are not harmless
 
 
 @pytest.mark.parametrize("missing", ["images", "panoptic", "panoptic.json"])
@@ -182,7 +181,7 @@ def test_missing_folder_or_json(raw, missing):
         check_split(raw.split)
 
 
-# Files.
+# The files.
 
 
 FILES = [
@@ -213,7 +212,7 @@ def test_files_that_do_not_fit(raw, spoil, expected):
 
 
 @pytest.mark.parametrize(("orientation", "stored"), [(3, (8, 6)), (6, (6, 8))])
-def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, stored):
+def test_exif_orientation_counts_as_in_detectron2(raw, orientation, stored):
     """Detectron2 turns the image, so the PNG must fit the turned image."""
     exif = Image.Exif()
     exif[274] = orientation
@@ -223,7 +222,7 @@ def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, store
     assert len(faults_in(raw)) == 1
 
 
-# Pixels against JSON.
+# The pixels, compared with the JSON.
 
 
 @pytest.mark.parametrize(
@@ -258,4 +257,4 @@ def test_json_and_png_differ(raw, values, expected):
     assert faults_in(raw) == [f"{raw.png('first.png')}: {fault}" for fault in expected]
     raw.image("first.jpg").unlink()
     raw.content["annotations"][1]["segments_info"][1]["area"] = 3
-    assert len(faults_in(raw)) == len(expected) + 2  # of all images
+    assert len(faults_in(raw)) == len(expected) + 2  # faults of all images

@@ -1,4 +1,4 @@
-"""The mapper equals Detectron2's on good data, and names the file at fault otherwise."""
+"""The mapper equals Detectron2's on good data, and names the file of every fault."""
 
 import os
 
@@ -60,8 +60,8 @@ def test_equals_detectron2s(cfg, record, is_train, crop):
         assert str(ours["instances"]) == str(theirs["instances"])
 
 
-def test_a_record_stays_as_it_is(cfg, record):
-    """Detectron2 transforms polygons that are arrays in place."""
+def test_a_record_stays_unchanged(cfg, record):
+    """Detectron2 itself transforms polygons in place if they are arrays."""
     cfg.MODEL.MASK_ON = True
     polygon = np.array([3.0, 4, 23, 4, 23, 34])
     record["annotations"] = [{**record["annotations"][0], "segmentation": [polygon]}]
@@ -70,8 +70,11 @@ def test_a_record_stays_as_it_is(cfg, record):
 
 
 def test_crop_after_resize(cfg, record):
-    """Crops are of one size, out of images of many; Detectron2 resizes crops of one size. The boxes
-    are those of the masks in the crop."""
+    """
+    Images of different sizes give crops of equal size, with boxes that fit the masks.
+
+    Detectron2 instead resizes crops of equal size.
+    """
     cfg.MODEL.MASK_ON, cfg.INPUT.MASK_FORMAT = True, "bitmask"
     mask = np.zeros((60, 90), np.uint8)
     mask[4:34, 3:23] = 1
@@ -98,7 +101,7 @@ def test_crop_after_resize(cfg, record):
 
 @pytest.mark.parametrize("is_train", [True, False])
 def test_16_bits_are_scaled(cfg, record, is_train):
-    """Detectron2's mapper sees an image that is white nearly everywhere."""
+    """Detectron2's mapper would see an image that is white nearly everywhere."""
     cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (60,), 60
     cfg.INPUT.RANDOM_FLIP = "none"
     grey = np.arange(60 * 90, dtype=np.uint16).reshape(60, 90) * 12
@@ -125,7 +128,7 @@ FAULTS = [
 @pytest.mark.parametrize("is_train", [True, False])
 @pytest.mark.parametrize(("spoil", "message"), FAULTS)
 def test_files_that_do_not_fit(cfg, record, spoil, message, is_train):
-    cfg.INPUT.MIN_SIZE_TEST = 0  # nothing is resized, so Detectron2 would not notice
+    cfg.INPUT.MIN_SIZE_TEST = 0  # without a resize, Detectron2 would not notice
     spoil(record)
     with pytest.raises((FileNotFoundError, UserError), match=message):
         mapped(PanopticDatasetMapper, cfg, is_train, record)
@@ -143,7 +146,7 @@ def test_labels_outside_the_classes(cfg, record):
         mapped(PanopticDatasetMapper, cfg, True, record)
 
 
-def test_other_failures_stay_what_they_are(cfg, record):
+def test_other_errors_are_not_replaced(cfg, record):
     record["annotations"][0]["bbox_mode"] = "no mode"
     with pytest.raises(Exception) as ours:
         mapped(PanopticDatasetMapper, cfg, True, record)
@@ -154,7 +157,7 @@ def test_other_failures_stay_what_they_are(cfg, record):
 
 @pytest.fixture
 def panoptic_record(tmp_path, record):
-    """An image with a panoptic PNG: void, two kinds of stuff, and things, including a crowd."""
+    """Return a record with a panoptic PNG: void, two kinds of stuff, and things with a crowd."""
     rng = np.random.default_rng(1)
     ids = rng.choice([0, 1000], (60, 90)).astype(np.int32)
     ids[20:, 30:] = 70000
@@ -172,7 +175,7 @@ def panoptic_record(tmp_path, record):
 
 
 def describe(record: dict, segments: list[dict]) -> dict:
-    """Give a record the segments of its panoptic PNG."""
+    """Return the record with the segments of its panoptic PNG."""
     keys = "category_id", "iscrowd"
     things = [{"segment_id": s["id"], **{k: s[k] for k in keys}} for s in segments if s["isthing"]]
     record = {key: value for key, value in record.items() if key != "sem_seg_file_name"}
@@ -180,7 +183,7 @@ def describe(record: dict, segments: list[dict]) -> dict:
 
 
 def as_detectron2_wants(record: dict) -> dict:
-    """Instances by pycocotools and a semantic PNG, from the panoptic PNG pixel by pixel."""
+    """Return the record with pycocotools' instances and a semantic PNG, made pixel by pixel."""
     ids = read_panoptic_png(record["pan_seg_file_name"])
     labels, annotations = np.full(ids.shape, 255, np.uint8), []
     for segment in record["segments_info"]:
@@ -199,7 +202,9 @@ def as_detectron2_wants(record: dict) -> dict:
 @pytest.mark.parametrize("is_train", [True, False])
 @pytest.mark.parametrize("crop", [True, False])
 @pytest.mark.parametrize("masks", [True, False])
-def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_train, crop, masks):
+def test_a_panoptic_png_gives_the_same_as_derived_files(
+    cfg, panoptic_record, is_train, crop, masks
+):
     cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = crop, "bitmask", masks
     ours = mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     theirs = mapped(DatasetMapper, cfg, is_train, as_detectron2_wants(panoptic_record))
@@ -213,6 +218,14 @@ def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_t
         assert torch.equal(ours.gt_boxes.tensor, theirs.gt_boxes.tensor)
         assert torch.equal(ours.gt_classes, theirs.gt_classes)
         assert not masks or torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor)
+
+
+@pytest.mark.parametrize("lost, given", [("pan_seg_file_name", ()), ("", ["sem_seg_file_name"])])
+def test_segments_of_annotations_need_their_png(cfg, record, panoptic_record, lost, given):
+    panoptic_record |= {key: record[key] for key in given}
+    panoptic_record.pop(lost, None)
+    with pytest.raises(UserError, match="a.jpg: .* needs pan_seg_file_name, and no sem_seg_file"):
+        mapped(PanopticDatasetMapper, cfg, True, panoptic_record)
 
 
 def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
@@ -241,7 +254,7 @@ def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
 
 
 @pytest.mark.slow
-def test_more_segments_than_bytes_count(cfg, panoptic_record):
+def test_more_than_256_segments(cfg, panoptic_record):
     ids = np.arange(60 * 90, dtype=np.int32).reshape(60, 90) // 9
     write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)
     thing = {"category_id": 0, "isthing": True, "iscrowd": 0}
@@ -255,7 +268,7 @@ def test_more_segments_than_bytes_count(cfg, panoptic_record):
 
 
 def test_own_instances_come_first(cfg, panoptic_record):
-    """COCO's recipe: labels of the panoptic PNG, instances of their own JSON."""
+    """COCO's recipe has labels from the panoptic PNG and instances from a separate JSON."""
     cfg.MODEL.MASK_ON = False
     own = {"bbox": [3, 4, 20, 30], "bbox_mode": 1, "category_id": 1, "iscrowd": 0}
     panoptic_record["annotations"] = [own]
@@ -264,7 +277,7 @@ def test_own_instances_come_first(cfg, panoptic_record):
     assert set(found["sem_seg"].unique().tolist()) == {0, 1, 2, 255}
 
 
-def test_an_image_of_stuff_alone_trains_with_crops(cfg, panoptic_record):
+def test_an_image_with_only_stuff_can_be_cropped(cfg, panoptic_record):
     segments = panoptic_record["segments_info"]
     stuff = [{**s, "isthing": False, "category_id": 1} for s in segments]
     panoptic_record = describe(panoptic_record, stuff)
@@ -283,7 +296,7 @@ def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
     write_panoptic_png(path, ids)
     with pytest.raises(ValueError, match=r"ids\.png: .* have no pixel in it: 300\. Has"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
-    hidden = {**panoptic_record, "hides_segments": True}  # where others may lie over it
+    hidden = {**panoptic_record, "hides_segments": True}  # then others may cover it
     mapped(PanopticDatasetMapper, cfg, is_train, hidden)
     write_panoptic_png(path, np.zeros((60, 91), int))
     with pytest.raises(ValueError, match="the PNG has 91x60 pixels, the image .* 90x60"):

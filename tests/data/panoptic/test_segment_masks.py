@@ -1,4 +1,4 @@
-"""Masks kept in a map equal Detectron2's separate masks."""
+"""Masks kept in one map equal Detectron2's separate masks."""
 
 import pickle
 
@@ -13,7 +13,7 @@ SIZE = (40, 60)
 
 @pytest.fixture(params=[torch.uint8, torch.int32])
 def pair(request):
-    """Seven masks, one of them empty, and Detectron2's masks of the same objects."""
+    """Return seven masks, including an empty mask, and Detectron2's masks of the same objects."""
     torch.manual_seed(0)
     places = torch.randint(0, 9, (10, 15)).repeat_interleave(4, 0).repeat_interleave(4, 1)
     segments = torch.tensor([8, 3, 1, 200, 5, 2, 7])
@@ -28,8 +28,8 @@ def pair(request):
         3,
         slice(1, 5),
         torch.tensor([True, False] * 3 + [True]),
-        torch.tensor([6, 0, 0, 2]),  # fewer than there are segments
-        torch.arange(40) % 7,  # more
+        torch.tensor([6, 0, 0, 2]),  # fewer rows than segments
+        torch.arange(40) % 7,  # more rows
         torch.zeros(0, dtype=torch.long),
     ],
 )
@@ -47,7 +47,7 @@ def test_equals_detectron2s(pair, item):
 
 
 def test_of_instances(pair):
-    """Instances are indexed, moved and sent to another process."""
+    """Instances with these masks are indexed, moved and sent to another process."""
     ours, theirs = pair
     instances = Instances(SIZE, gt_masks=ours, gt_boxes=Boxes(torch.zeros(7, 4)))
     sent = pickle.loads(pickle.dumps(instances[torch.tensor([2, 2, 6])].to("cpu")))

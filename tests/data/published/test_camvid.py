@@ -1,4 +1,4 @@
-"""CamVid's instances by hand, both layouts, and the way to registered data sets."""
+"""CamVid's instances, worked out by hand, both layouts, and registered data sets."""
 
 from pathlib import Path
 
@@ -18,13 +18,17 @@ NAME = "0001TP_006690.png"
 
 
 def street() -> np.ndarray:
-    """60 x 96 pixels, of which an instance needs 3.3: two cars, one of them touched at a corner,
-    two specks of cars, a pedestrian of 4 pixels."""
+    """
+    Return labels of 60 x 96 pixels, in which an instance needs 3.3 pixels.
+
+    They show a car, a car that it touches at a corner, two specks of cars, and a pedestrian of 4
+    pixels.
+    """
     labels = np.full((60, 96), ROAD, np.uint8)
     labels[:20] = SKY
     labels[58:] = VOID
     labels[30:40, 10:20] = CAR
-    labels[40:45, 20:25] = CAR  # 8-connected with the one before
+    labels[40:45, 20:25] = CAR  # 8-connected with the car before
     labels[30:40, 40:50] = CAR
     labels[50, 60:63] = CAR
     labels[55, 70] = CAR
@@ -64,7 +68,7 @@ def write(root: Path, layout: tuple[str, str], *splits: str) -> Path:
 def test_both_data_sets(tmp_path, clean_catalog, layout):
     source = write(tmp_path / "source", layout, "train", "val", "test")
     prepare_camvid(source, tmp_path / "data", workers=1)
-    prepare_camvid(source, tmp_path / "data", workers=1)  # harmless
+    prepare_camvid(source, tmp_path / "data", workers=1)  # a second run is harmless
     for name in ("camvid", "camvid_panoptic"):
         names = register_data_files([tmp_path / f"data/{name}/{name}.yaml"])
         assert names == [f"{name}_{split}" for split in ("train", "val", "test")]
@@ -84,8 +88,8 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
 
 
 @pytest.mark.slow
-def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_catalog):
-    """Panoptic PNGs, on which a former data file depends, are written before the data file."""
+def test_an_interrupted_second_run_leaves_no_data_file(tmp_path, monkeypatch, clean_catalog):
+    """Panoptic PNGs change first, so the former data file, which depends on them, must go."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

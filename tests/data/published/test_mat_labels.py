@@ -1,4 +1,4 @@
-"""MATLAB files to label PNGs, on miniatures of the two releases."""
+"""MATLAB files become label PNGs, on miniatures of the two releases."""
 
 import sys
 from dataclasses import replace
@@ -37,8 +37,11 @@ def raw_labels(release) -> np.ndarray:
 
 @pytest.fixture(params=RELEASES)
 def miniature(request, tmp_path, scipy_io):
-    """(release, its splits, root): one image in each split, with every raw label; of the second as
-    doubles, MATLAB's default."""
+    """
+    Return a release, its splits and its folder, with an image for each split.
+
+    The image has every raw label; the second split stores doubles, MATLAB's default.
+    """
     release, splits = RELEASES[request.param]
     raw = raw_labels(release)
     for split, name in splits.items():
@@ -62,7 +65,7 @@ def test_every_raw_label_is_kept(miniature, clean_catalog, request, monkeypatch,
     release, splits, root = miniature
     release_name = request.node.callspec.params["miniature"]
     monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
-    for workers in (1, 2):  # repeating changes nothing
+    for workers in (1, 2):  # a second run changes nothing
         load_script("datasets/prepare_mat_labels.py").main(
             [release_name, "--workers", str(workers)]
         )
@@ -71,7 +74,7 @@ def test_every_raw_label_is_kept(miniature, clean_catalog, request, monkeypatch,
     assert folders == [root / release.labels / split for split in splits]
     for folder, name in zip(folders, splits.values()):
         assert np.array_equal(read_label_image(folder / f"{name}.png"), raw_labels(release))
-    # Where the registered data sets look for them.
+    # The registered data sets find the PNGs there.
     register_published([], root)
     named = NAMED[release_name]
     for split, name in splits.items():
@@ -101,11 +104,11 @@ def test_faults(miniature, scipy_io):
     write_mat(scipy_io, root, release, other, raw - 0.5)
     faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert "500 (1 pixels)" in faults[0]
-    assert "holds values that are no labels" in faults[1]
+    assert "0..65535" in faults[1]
 
 
-def test_labels_that_the_release_does_not_use(scipy_io, tmp_path):
-    """12 is the COCO id of a street sign, which no image of COCO-Stuff has."""
+def test_labels_outside_the_release(scipy_io, tmp_path):
+    """12 is COCO's id of street signs, which occur in no image of COCO-Stuff."""
     Image.new("RGB", (2, 1)).save(tmp_path / "a.jpg")
     release = replace(COCO_STUFF_10K, images=Path(), mats=Path(), labels=Path("labels"))
     for labels, fault in (([[1, 11]], None), ([[12, 1]], "12 (1 pixels)")):

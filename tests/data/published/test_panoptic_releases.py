@@ -1,4 +1,4 @@
-"""Cityscapes and ADE20K for Panoptic-FPN, pixel by pixel, and refusals."""
+"""Cityscapes and ADE20K for Panoptic-FPN, compared pixel by pixel, and faulty files."""
 
 import json
 from pathlib import Path
@@ -16,10 +16,7 @@ from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import check_files
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
-from ocr_panoptic.formats.coco_panoptic import (
-    read_panoptic_png,
-    read_segment_ids,
-)
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, read_segment_ids
 from ocr_panoptic.formats.labels import read_true_labels
 from support import published_trees as trees
 
@@ -45,19 +42,19 @@ def ade20k(tmp_path, clean_catalog) -> Path:
 
 
 def shown(ids: np.ndarray, segments: list[tuple[int, int, int]]) -> list[tuple]:
-    """Category, iscrowd and mask of each."""
+    """Return category, iscrowd and mask of each segment."""
     return sorted((c, crowd, (ids == number).tobytes()) for number, c, crowd in segments)
 
 
 def of_truth(name: str, image_id: str) -> list[tuple]:
-    """Return ids and segments of an image, which are those that an evaluation compares with."""
+    """Return the segments of an image with which an evaluation compares."""
     _, ids, segments = PanopticTruth(MetadataCatalog.get(name))[image_id]
     return shown(ids, [(s["id"], s["category_id"], s["iscrowd"]) for s in segments])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CITYSCAPES)
-def test_cityscapes_is_what_cityscapesscripts_makes_of_it(cityscapes, name):
+def test_cityscapes_equals_cityscapesscripts(cityscapes, name):
     check_data_sets([name], workers=1)
     path = cityscapes / f"gtFine/{name}.json"
     content = json.loads(path.read_text())
@@ -114,11 +111,11 @@ def test_ade20k_is_objects_over_stuff(ade20k, name, caplog):
         for number in (1, 2, 3):
             category = colors[..., 0][colors[..., 1] == number][0]
             expected.append((1000 + number, trees.ADE20K_MAPPING[category - 1] - 1, 0))
-        assert len(expected) == 5  # two of three kinds of stuff
+        assert len(expected) == 5  # three things, and two of three kinds of stuff
         assert of_truth(name, record["image_id"]) == shown(ids, expected)
         semantic = read_true_labels(record)
         assert (semantic[ids == 0] == 255).all() and (semantic[ids > 1000] == 0).all()
-        assert (semantic[2:5, 100:120] == 255).all()  # of a thing, but no object
+        assert (semantic[2:5, 100:120] == 255).all()  # the label of a thing, outside all objects
         instances = mapper(record)["instances"]
         masks = [ids == 1000 + number for number in (1, 2, 3)]
         found = {mask.numpy().tobytes() for mask in instances.gt_masks.tensor}
@@ -126,7 +123,7 @@ def test_ade20k_is_objects_over_stuff(ade20k, name, caplog):
 
 
 @pytest.mark.parametrize("name", PANOPTIC_RELEASES)
-def test_nothing_there(tmp_path, clean_catalog, name):
+def test_missing_folders(tmp_path, clean_catalog, name):
     register_published([], tmp_path)
     with pytest.raises(FileNotFoundError, match="not found. Unpack "):
         DatasetCatalog.get(name)
@@ -135,7 +132,7 @@ def test_nothing_there(tmp_path, clean_catalog, name):
 
 
 @pytest.mark.slow
-def test_what_is_no_cityscapes(cityscapes):
+def test_files_that_are_not_cityscapes(cityscapes):
     first, second = (cityscapes / "gtFine/train").rglob("*_instanceIds.png")
     Image.fromarray(np.full(trees.SIZE, 255, np.uint8)).save(first)
     second.write_bytes(second.read_bytes()[:90])
@@ -169,7 +166,7 @@ def ade20k_png(path: Path, red: int) -> None:
         ),
     ],
 )
-def test_what_is_no_ade20k(ade20k, kind, spoil, message):
+def test_files_that_are_not_ade20k(ade20k, kind, spoil, message):
     spoil(ade20k / kind / "training/ADE_train_00000002.png")
     with pytest.raises(DataFaults, match=f"ADE_train_00000002.*{message}"):
         check_data_sets(ADE20K, workers=1)

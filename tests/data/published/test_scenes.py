@@ -1,4 +1,4 @@
-"""The sample scenes: the same bytes for a seed, and whatever panoptic data may hold."""
+"""The sample scenes have the same bytes for a seed, and everything that panoptic data may have."""
 
 import json
 from pathlib import Path
@@ -25,13 +25,13 @@ def files(folder: Path) -> dict:
 
 
 @pytest.mark.slow
-def test_the_same_bytes_for_a_seed(scenes, tmp_path):
+def test_a_seed_gives_the_same_bytes(scenes, tmp_path):
     generate_scenes(tmp_path / "same", num_train=20, num_val=4, size=96, seed=0)
     assert files(tmp_path / "same" / "raw") == files(scenes)
     generate_scenes(tmp_path / "other", num_train=20, num_val=4, size=96, seed=1)
     ours, other = files(scenes), files(tmp_path / "other" / "raw")
     assert ours.keys() == other.keys() and all(ours[name] != other[name] for name in ours)
-    # A shorter data set is the beginning of a longer one, and no scene of it comes twice.
+    # A shorter data set is the beginning of a longer data set, and all scenes differ.
     generate_scenes(tmp_path / "few", num_train=3, num_val=1, size=96, seed=0)
     few = files(tmp_path / "few/raw")
     assert all(few[name] == ours[name] for name in few if name.suffix != ".json")
@@ -41,7 +41,7 @@ def test_the_same_bytes_for_a_seed(scenes, tmp_path):
 
 @pytest.mark.slow
 def test_scenes_pass_the_checks(scenes, clean_catalog):
-    """The checks are tested apart; here they are the judges."""
+    """The data check accepts them; it has its own tests."""
     folder = scenes.parent
     for end in ("", "_sem"):
         summary = check_data([folder / f"{folder.name}{end}.yaml"], workers=1)
@@ -49,7 +49,7 @@ def test_scenes_pass_the_checks(scenes, clean_catalog):
 
 
 @pytest.mark.slow
-def test_scenes_hold_what_the_pipeline_must_stand(scenes):
+def test_scenes_have_the_difficult_cases(scenes):
     content = json.loads((scenes / "train" / "panoptic.json").read_text())
     segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
     assert {segment["category_id"] for segment in segments} == {c["id"] for c in CATEGORIES}
@@ -75,13 +75,13 @@ def test_scenes_hold_what_the_pipeline_must_stand(scenes):
         ((1, 1, 96, 0, ["sky", "sand"]), r"--classes: a scene needs ball or crate or tent"),
     ],
 )
-def test_what_cannot_be_drawn(tmp_path, arguments, message):
+def test_scenes_that_cannot_be_drawn(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         generate_scenes(tmp_path, *arguments)
     assert not list(tmp_path.iterdir())
 
 
-def test_scenes_of_some_classes(tmp_path):
+def test_scenes_with_some_classes(tmp_path):
     names = ["sand", "ball", "sky"]
     generate_scenes(tmp_path, num_train=12, num_val=1, size=64, seed=0, classes=names)
     content = json.loads((tmp_path / "raw/train/panoptic.json").read_text())

@@ -1,4 +1,4 @@
-"""Miniatures of the published layouts: real file names, and every raw label."""
+"""Miniatures of the published layouts, with real file names and every raw label."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def city(labels: str, *frames: str) -> dict[str, str]:
     }
 
 
-# Data set -> {image: label PNG}; of several images, the first has every raw label.
+# Data set -> {image: label PNG}. If there are several images, the first has every raw label.
 LAYOUTS = {
     "cityscapes_fine_train_sem": city(
         "gtFine", "train/aachen/aachen_000000_000019", "train/zurich/zurich_000121_000019"
@@ -32,7 +32,7 @@ LAYOUTS = {
         "gtCoarse", "train_extra/augsburg/augsburg_000000_000000"
     ),
 }
-# Data set, folder, and in it an image and the folder of its label PNG.
+# Data set, its folder, an image in it, and the folder of the image's label PNG.
 for line in """
 ade20k_train ADEChallengeData2016 images/training/ADE_train_00000001 annotations/training
 ade20k_val ADEChallengeData2016 images/validation/ADE_val_00000001 annotations/validation
@@ -56,7 +56,7 @@ ALL = {*LAYOUTS, "cityscapes_fine_trainval_sem", "cityscapes_fine_test_sem"}
 
 
 def write(root: Path, name: str) -> np.ndarray:
-    """The miniature of a data set; raw labels of its first image, [1, number of labels]."""
+    """Write the miniature of a data set; return the first image's raw labels, [1, number]."""
     raw = np.array([sorted(NAMED_SPLITS[name].space.label_map)])
     raw = raw.astype(np.uint8 if raw.max() < 256 else np.uint16)
     for image, label_png in LAYOUTS[name].items():
@@ -103,8 +103,8 @@ def test_layout_and_every_raw_label(root, name, mapper):
     assert mapper(name)(records[0])["sem_seg"].tolist() == expected
 
 
-def test_labels_of_other_kinds_are_left_alone(root):
-    """Cityscapes has instance ids and colours beside the label ids."""
+def test_other_label_files_are_ignored(root):
+    """Cityscapes also has instance ids and colours beside the label ids."""
     write(root, "cityscapes_fine_train_sem")
     folder = root / "cityscapes/gtFine/train/aachen"
     for kind in ("instanceIds.png", "color.png", "polygons.json", "labelTrainIds.png"):
@@ -112,7 +112,7 @@ def test_labels_of_other_kinds_are_left_alone(root):
     assert len(DatasetCatalog.get("cityscapes_fine_train_sem")) == 2
 
 
-def test_cityscapes_trainval_is_both(root, mapper):
+def test_cityscapes_trainval_has_both_splits(root, mapper):
     write(root, "cityscapes_fine_train_sem")
     write(root, "cityscapes_fine_val_sem")
     records = DatasetCatalog.get("cityscapes_fine_trainval_sem")
@@ -122,7 +122,7 @@ def test_cityscapes_trainval_is_both(root, mapper):
     assert labels.unique().tolist() == [*range(19), 255]
 
 
-def test_cityscapes_test_is_predicted_only(root, mapper):
+def test_cityscapes_test_can_only_be_predicted(root, mapper):
     path = root / CITY / "test/berlin/berlin_000000_000019_leftImg8bit.png"
     path.parent.mkdir(parents=True)
     Image.new("RGB", (4, 2)).save(path)
@@ -150,12 +150,12 @@ def test_images_of_other_splits_are_left_out(root):
         ("lip_val_sem", "Unpack TrainVal_images.zip and TrainVal_parsing_annotations.zip"),
     ],
 )
-def test_hint_where_a_folder_is_missing(root, name, hint):
+def test_a_missing_folder_gets_a_hint(root, name, hint):
     with pytest.raises(FileNotFoundError, match=hint):
         DatasetCatalog.get(name)
 
 
-def test_an_incomplete_release_is_warned_of(root, caplog):
+def test_an_incomplete_release_gives_a_warning(root, caplog):
     write(root, "ade20k_val_sem")
     DatasetCatalog.get("ade20k_val_sem")
     assert "ade20k_val_sem: 1 images found, the release has 2000" in caplog.text

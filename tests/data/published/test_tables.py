@@ -1,4 +1,4 @@
-"""The tables of raw labels against independent sources."""
+"""The tables of raw labels, compared with independent sources."""
 
 import pytest
 from cityscapesscripts.helpers.labels import labels as cityscapes_labels
@@ -27,7 +27,7 @@ def test_every_class_has_a_name_a_colour_and_a_raw_label(name):
     assert len(set(space.classes)) == len(set(space.colors)) == num_classes
 
 
-def test_cityscapes_is_that_of_its_own_scripts():
+def test_cityscapes_equals_cityscapesscripts():
     space = tables.cityscapes()
     with_id = [label for label in cityscapes_labels if label.id >= 0]
     assert space.label_map == {label.id: label.trainId for label in with_id}
@@ -54,7 +54,7 @@ def test_lip_is_the_identity_and_pairs_left_with_right():
 
 
 def test_pascal_context():
-    """The ids as the published code lists them, in another order. Names are alphabetical."""
+    """The published code lists the same ids in another order; names are alphabetical."""
     published = [0, 2, 259, 260, 415, 324, 9, 258, 144, 18, 19, 22, 23, 397, 25, 284, 158, 159]
     published += [416, 33, 162, 420, 454, 295, 296, 427, 44, 45, 46, 308, 59, 440, 445, 31, 232]
     published += [65, 354, 424, 68, 326, 72, 458, 34, 207, 80, 355, 85, 347, 220, 349, 360, 98]
@@ -84,7 +84,7 @@ def test_coco_stuff(offset, unlabelled):
     assert space.classes[0] == "person"
     assert [space.classes[k] for k in (79, 80, 170)] == ["toothbrush", "banner", "wood"]
     assert sorted(tables.COCO_STUFF_CLASSES) == list(tables.COCO_STUFF_CLASSES)
-    # Of COCO's 53 merged stuff classes, those that were not merged have their COCO-Stuff ids.
+    # The stuff classes of COCO that were not merged have the same ids in COCO-Stuff.
     for category in COCO_CATEGORIES:
         if not category["isthing"] and not category["name"].endswith("-merged"):
             assert tables.coco_stuff_ids()[category["id"]] == category["name"]
@@ -93,6 +93,6 @@ def test_coco_stuff(offset, unlabelled):
 def test_mapillary():
     space = tables.mapillary_vistas()
     assert space.label_map == {**{raw: raw for raw in range(65)}, 65: 255}
-    # Places that papers and other code refer to.
+    # Papers and other code refer to these labels.
     names = {0: "Bird", 13: "Road", 27: "Sky", 55: "Car", 64: "Ego Vehicle"}
     assert {label: space.classes[label] for label in names} == names

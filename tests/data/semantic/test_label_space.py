@@ -1,9 +1,11 @@
 """The file of classes: allowed contents and faults."""
 
+from dataclasses import replace
+
 import pytest
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.semantic.label_space import parse_label_space, read_class_file
+from ocr_panoptic.data.semantic.label_space import LabelSpace, parse_label_space, read_class_file
 from support.faults import faults_of
 
 FULL = """
@@ -16,7 +18,7 @@ flip_pairs: [[left arm, right arm]]
 """
 
 
-def test_everything(tmp_path):
+def test_all_keys(tmp_path):
     path = tmp_path / "classes.yaml"
     path.write_text(FULL)
     space = read_class_file(path)
@@ -33,12 +35,25 @@ def test_everything(tmp_path):
     }
 
 
+def test_the_order_of_a_trained_model():
+    space = parse_label_space({"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"]]}, "")
+    space = replace(space, class_categories=("x", "y", "z"))
+    assert space.ordered_as(["c", "a", "b"]) == LabelSpace(
+        classes=("c", "a", "b"),
+        label_map={0: 1, 1: 2, 2: 0, 255: 255},
+        colors=(space.colors[2], *space.colors[:2]),
+        flip_pairs=((1, 2),),
+        default_ignore=True,
+        class_categories=("z", "x", "y"),
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "label_map"),
     [
         ({"classes": ["sky", "road"]}, {0: 0, 1: 1, 255: 255}),
         ({"classes": ["sky", "road"], "ignore": 2}, {0: 0, 1: 1, 2: 255}),
-        # Binary masks: nothing is ignored.
+        # Binary masks: no label is ignored.
         ({"classes": [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]}, {0: 0, 255: 1}),
     ],
 )
@@ -81,12 +96,17 @@ def test_faults(content, message):
         parse_label_space(content, "c.yaml")
 
 
-def test_names_of_all_scripts():
-    names = ["straße", "道路", "پیاده\u200cرو", "rue\u00a0nord"]  # a joiner, a fixed space
+def test_names_in_any_script():
+    names = [
+        "straße",
+        "道路",
+        "پیاده\u200cرو",
+        "rue\u00a0nord",
+    ]  # with a joiner and a no-break space
     assert parse_label_space({"classes": names}, "c").classes == tuple(names)
 
 
-def test_all_faults_at_once_and_no_file(tmp_path):
+def test_all_faults_together_and_a_missing_file(tmp_path):
     content = {"classes": ["a", "a", 3], "ignore": "b", "extra": 0}
     assert len(faults_of(parse_label_space, content, "c")) == 4
     with pytest.raises(FileNotFoundError, match="file of classes not found"):

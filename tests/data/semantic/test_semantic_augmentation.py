@@ -1,10 +1,10 @@
-"""Every augmentation by hand, and every config key's effect."""
+"""Every augmentation by hand, and the effect of every config key."""
 
 import numpy as np
 import pytest
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.orientation import MirrorTransform
+from ocr_panoptic.data.image_input import MirrorTransform
 from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 
 
@@ -15,7 +15,7 @@ def seed():
 
 @pytest.fixture
 def cfg(semantic_cfg):
-    """A config whose augmentation changes nothing."""
+    """Return a config whose augmentation changes nothing."""
     semantic_cfg.INPUT.CROP.TYPE = "absolute"
     semantic_cfg.INPUT.CROP.SIZE = [20, 30]
     return semantic_cfg
@@ -39,7 +39,7 @@ def augmented(cfg, image, labels, is_train=True, flip_pairs=()):
 
 
 @pytest.mark.parametrize("is_train", [True, False])
-def test_nothing_random_unless_asked_and_none_outside_training(cfg, image, labels, is_train):
+def test_randomness_only_if_configured_and_in_training(cfg, image, labels, is_train):
     if not is_train:
         cfg.INPUT.RANDOM_SCALE, cfg.INPUT.RANDOM_ASPECT = [2.0, 3.0], [0.5, 0.6]
         cfg.INPUT.CROP.ENABLED, cfg.INPUT.RANDOM_FLIP = True, "horizontal"
@@ -60,7 +60,7 @@ def test_a_fixed_size_comes_before_the_short_side(cfg, image, labels, is_train, 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 @pytest.mark.parametrize("way", ["FIXED_SIZE", "MIN_SIZE_TRAIN", "RANDOM_SCALE"])
 def test_interpolation_of_images_and_labels(cfg, interpolation, way):
-    """A cubic filter overshoots at an edge; a linear one does not. No label is made up."""
+    """A cubic filter overshoots at an edge, a linear filter does not. No new label appears."""
     values = {"FIXED_SIZE": [12, 12], "MIN_SIZE_TRAIN": (12,), "RANDOM_SCALE": [2.0, 2.0]}
     cfg.INPUT.MIN_SIZE_TRAIN = (0,)
     cfg.INPUT[way] = values[way]
@@ -80,7 +80,7 @@ def test_random_scale_and_aspect(cfg, image, labels):
     for values, low, high in ((scales, 0.5, 2.0), (aspects, 0.8, 1.25)):
         assert low - 0.03 < values.min() < low + 0.1
         assert high - 0.1 < values.max() < high + 0.03
-        assert abs(values.mean() - (low + high) / 2) < 0.1  # uniform
+        assert abs(values.mean() - (low + high) / 2) < 0.1  # the mean of a uniform distribution
     assert abs(np.corrcoef(scales, aspects)[0, 1]) < 0.2
 
 
@@ -116,10 +116,10 @@ def test_cap_on_one_class(cfg, share):
 
 
 def test_an_image_smaller_than_the_crop_is_padded(cfg, image, labels):
-    """After normalisation the padding is exactly 0, although the mean is not an integer."""
+    """After the normalisation the padding is exactly 0, although the mean is not an integer."""
     cfg.INPUT.CROP.ENABLED = True
     cfg.INPUT.CROP.SIZE = [50, 30]
-    cfg.INPUT.BRIGHTNESS_SHIFT = 10  # does not touch the padding
+    cfg.INPUT.BRIGHTNESS_SHIFT = 10  # it does not change the padding
     crop, crop_labels = augmented(cfg, image, labels)
     assert crop.shape == (50, 30, 3)
     mean = np.array(cfg.MODEL.PIXEL_MEAN, np.float32)
@@ -153,7 +153,7 @@ def test_mirror_by_hand():
 
 
 def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):
-    """Results equal NumPy's rot90 and flips; pairs are swapped in mirrored images only."""
+    """Results equal NumPy's rot90 and flips; pairs are swapped only in mirrored images."""
     cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True
     table = np.array([0, 2, 1] + [255] * 253, np.uint8)
     expected = {}
@@ -171,7 +171,7 @@ def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):
 
 
 def test_colours_are_multiplied(cfg, image, labels):
-    """Within the limits of three factors; labels stay."""
+    """The change lies within the limits of three factors; labels stay."""
     cfg.INPUT.COLOR_JITTER, ratios = 0.2, []
     for _ in range(50):
         new_image, new_labels = augmented(cfg, image, labels)
@@ -211,7 +211,7 @@ def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
         ("INTERPOLATION", "nearest", "INTERPOLATION is 'nearest'; expected bicubic or bilinear"),
     ],
 )
-def test_values_that_cannot_be_used(cfg, key, value, message):
+def test_unusable_values(cfg, key, value, message):
     cfg.INPUT.CROP.ENABLED, cfg.INPUT.BRIGHTNESS_SHIFT = True, 10
     node = cfg.INPUT.CROP if key.startswith("CROP.") else cfg.INPUT
     node[key.removeprefix("CROP.")] = value

@@ -1,4 +1,4 @@
-"""The mapper turns raw labels into training labels, and names the file that fails."""
+"""The mapper turns raw labels into training labels, and names the file of every fault."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from PIL import Image
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import UserError
 
-RAW = np.array([7, 8, 300, 0], np.uint16)  # to 0, 1, 1, 255
+RAW = np.array([7, 8, 300, 0], np.uint16)  # become 0, 1, 1, 255
 MAP = {0: 255, 7: 0, 8: 1, 300: 1}
 
 
@@ -40,7 +40,7 @@ def record(tmp_path):
 def test_image_and_labels(cfg, record):
     before = dict(record)
     sample = SemanticDatasetMapper(cfg, True)(record)
-    assert record == before  # the data set's own record stays
+    assert record == before  # the data set's record stays unchanged
     pixels = np.asarray(Image.open(record["file_name"]))
     assert torch.equal(sample["image"], torch.tensor(pixels[..., ::-1].copy()).permute(2, 0, 1))
     raw = np.asarray(Image.open(record["sem_seg_file_name"])).astype(int)
@@ -65,7 +65,7 @@ def test_channel_order(cfg, record):
     assert torch.equal(SemanticDatasetMapper(cfg, True)(record)["image"], bgr.flip(0))
 
 
-def test_labels_outside_training_only_for_schemes_that_see_the_truth(cfg, record):
+def test_test_labels_only_for_schemes_that_see_the_truth(cfg, record):
     assert "sem_seg" not in SemanticDatasetMapper(cfg, False)(record)
     cfg.INPUT.MIN_SIZE_TEST = 60
     sample = SemanticDatasetMapper(cfg, False, keep_labels=True)(record)
@@ -76,7 +76,7 @@ def test_labels_outside_training_only_for_schemes_that_see_the_truth(cfg, record
 
 
 def test_split_without_labels(cfg, record):
-    """A split without labels can be predicted, not trained on."""
+    """It can be predicted, but not trained on."""
     del record["sem_seg_file_name"]
     assert "image" in SemanticDatasetMapper(cfg, False)(record)
     with pytest.raises(ValueError, match=r"a\.png: the record has no sem_seg_file_name"):
@@ -97,7 +97,7 @@ def test_each_data_set_has_its_map(cfg, record):
 
 
 def test_data_set_without_map(cfg, record):
-    """Detectron2's own semantic data sets have training labels, and 255."""
+    """Detectron2's own semantic data sets have training labels and 255 in their files."""
     del record["dataset_name"]
     labels = np.zeros((30, 40), np.uint8)
     labels[0], labels[1] = 1, 255
@@ -144,7 +144,7 @@ def test_flip_pairs_come_from_the_training_data(cfg, record):
 @pytest.mark.parametrize(
     "other", [{"flip_pairs": [(0, 1)]}, {"stuff_classes": ["road", "sky"], "flip_pairs": []}]
 )
-def test_training_data_of_other_classes(cfg, other):
+def test_training_data_with_different_classes(cfg, other):
     MetadataCatalog.get("town_train").set(stuff_classes=["sky", "road"])
     DatasetCatalog.register("people_train", list)
     MetadataCatalog.get("people_train").set(**{"stuff_classes": ["sky", "road"], **other})

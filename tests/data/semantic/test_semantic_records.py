@@ -65,7 +65,7 @@ def test_surplus_labels_are_left_out(touch, folder, caplog):
     assert "1 label images have no image: 2" in caplog.text
 
 
-def test_labels_say_which_images(touch, tmp_path, caplog):
+def test_labels_choose_the_images(touch, tmp_path, caplog):
     touch("i/1.jpg", "i/2.jpg", "l/2.png")
     folder = LabelledFolder(tmp_path / "i", tmp_path / "l", (".jpg",), listed_by_labels=True)
     assert folder.pairs() == [(tmp_path / "i/2.jpg", tmp_path / "l/2.png")]
@@ -90,7 +90,7 @@ def test_labels_say_which_images(touch, tmp_path, caplog):
         ("i/{stem}/images/{stem}.png", "l", "i/a/images/a.png i/a/masks/a.png l/a.png", 1),
     ],
 )
-def test_names_as_people_have_them(touch, tmp_path, images, labels, files, pairs):
+def test_common_naming_schemes(touch, tmp_path, images, labels, files, pairs):
     touch(*files.split())
     found = LabelledFolder(tmp_path / images, tmp_path / labels).pairs()
     assert len(found) == pairs and len({file for pair in found for file in pair}) == 2 * pairs
@@ -106,17 +106,15 @@ def test_names_as_people_have_them(touch, tmp_path, images, labels, files, pairs
         (("000.jpg", "001.jpg"), ("000_L.png", "001_L.png"), 'l/{stem}_L.png"'),
         (("a.jpg", "b.jpg"), ("a.jpg.png", "b.jpg.png"), "l/{stem}.jpg.png"),
         (("c_9.jpg", "c_10.png"), ("mask_c_9.png", "mask_c_10.png"), "l/mask_{stem}.png"),
-        (
-            ("img_1.jpg", "img_2.jpg"),
-            ("seg_1.tif", "seg_2.tif"),
-            'l/se{stem}.tif"',
-        ),
+        (("img_1.jpg", "img_2.jpg"), ("seg_1.tif", "seg_2.tif"), 'l/se{stem}.tif"'),
         (("s/1.jpg", "s/2.jpg"), ("1.png", "2.png"), 'i/s"'),
         (("1.jpg", "2.jpg"), ("k/1.png", "m/1.png"), "masks for an image are imported"),
         (("1.jpg", "2.jpg"), ("1.npy", "2.npy"), "where files end in .npy"),
+        (("1.jpg", "2.jpg"), ("1.webp", "2.webp"), "Label images end in .png"),
+        (("s/1.jpg", "t/1.jpg"), ("s/1_m.png", "t/1_m.png"), "l/{stem}_m.png"),
     ],
 )
-def test_labels_of_other_names_are_told_with_their_pattern(touch, folder, images, labels, hint):
+def test_other_label_names_get_a_pattern_as_a_hint(touch, folder, images, labels, hint):
     touch(*(f"i/{name}" for name in images), *(f"l/{name}" for name in labels))
     (fault,) = faults_of(folder.pairs)
     assert "nor any other of the 2 files" in fault and hint in fault
@@ -128,10 +126,24 @@ def test_pngs_of_images_and_labels_in_one_folder(touch, tmp_path):
     assert 'labels: "i/{stem}_mask.png"' in fault
 
 
-def test_two_images_of_one_name(touch, folder):
+def test_two_images_with_the_same_name(touch, folder):
     touch("i/1.jpg", "i/1.png", "l/1.png")
     with pytest.raises(DataFaults, match="has the name of .*, except for its end"):
         folder.pairs()
+
+
+def test_letters_of_macos(touch, folder):
+    """It takes accents apart: the names have other bytes."""
+    touch("i/\u00e9/\u00fc.jpg", "l/e\u0301/u\u0308.png")
+    assert len(folder.pairs()) == 1
+
+
+@pytest.mark.parametrize("names", ["1.HEIC 2.HEIC", "1.HEIC 2.jpg", "1.HEIC 2.jpg 2.dng 3.dng"])
+def test_photos_that_cannot_be_read(touch, folder, names):
+    """Their labels would be left out, with a warning of labels without images."""
+    touch(*(f"i/{name}" for name in names.split()), "l/1.png", "l/2.png")
+    (fault,) = faults_of(folder.pairs)
+    assert "photos, such as 1.HEIC, cannot be read; convert" in fault and "*.HEIC" in fault
 
 
 def test_no_folder_and_no_image(tmp_path):

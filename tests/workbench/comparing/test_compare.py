@@ -20,7 +20,7 @@ SEMANTIC = CONFIGS / "Custom-SemanticSegmentation/ocr_R_101_d8.yaml"
 
 
 @pytest.mark.parametrize("file", [PANOPTIC, ON_CPU, SEMANTIC])
-def test_the_usual_heads_stand_beside_the_configs_own(file):
+def test_standard_heads_are_compared_with_the_configs_head(file):
     levels = ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']")
     levels += ("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['res4']")
     opts = ["SOLVER.MAX_ITER", "7", *(levels if file == SEMANTIC else ())]
@@ -51,7 +51,7 @@ def test_the_usual_heads_stand_beside_the_configs_own(file):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", [PANOPTIC, SEMANTIC])
-def test_heads_do_not_have_keys_that_they_do_not_read(file):
+def test_heads_have_only_keys_that_they_read(file):
     head = "MODEL.SEM_SEG_HEAD."
     losses = {"LOSS_TYPE": "ohem", "COARSE_LOSS_TYPE": "dice", "OHEM_MIN_KEPT": "5"}
     losses = {**losses, "CLASS_WEIGHTS": "[1.0, 2.0]"}
@@ -70,20 +70,23 @@ def test_heads_do_not_have_keys_that_they_do_not_read(file):
         ("panoptic_fpn_R_50_1x", ["plain", "PPM", "OCR", OURS]),
     ],
 )
-def test_a_head_that_is_ours_is_not_trained_twice(name, left):
+def test_a_head_equal_to_ours_is_not_trained_twice(name, left):
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SegFix;.* Pano"):
         comparison(CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml", [], [0])
     study = comparison(CONFIGS / f"COCO-PanopticSegmentation/{name}.yaml", [], [0])
     assert list(study.systems) == left
     heads = {name: load_config(str(s.config), [*s.opts]).MODEL for name, s in study.systems.items()}
-    for name in {"PPM", "OCR"} & heads.keys():  # and no other name of Detectron2's head
+    for name in {"PPM", "OCR"} & heads.keys():  # no other name stands for Detectron2's head
         assert heads[name].SEM_SEG_HEAD.NAME == "OCRSemSegFPNHead"
         assert name == heads[name].CONTEXT.NAME
 
 
 def test_report_by_hand():
-    """Differences to plain are 1, 2, 3: mean 2, standard error 1 / sqrt(3), t(2) = 4.3027.
-    Differences to PPM are 1, 1.1, 0.9; OCR has a single run. Class sky gains 1 over plain."""
+    """
+    Gains over plain are 1, 2, 3: mean 2, standard error 1 / sqrt(3), t(2) = 4.3027.
+
+    Gains over PPM are 1, 1.1, 0.9; OCR has a single run. The class sky gains 1 over plain.
+    """
     study = comparison(SEMANTIC, [], [0, 1, 2])
     values = {OURS: [51, 53, 55], "plain": [50, 51, 52], "PPM": [52, 54.1, 55.9], "OCR": [49]}
     records = [
@@ -110,7 +113,7 @@ def test_report_by_hand():
 
 
 @pytest.mark.slow
-def test_the_command_reads_what_is_finished(tmp_path, capsys):
+def test_the_command_reads_finished_runs(tmp_path, capsys):
     """The command reports stored records without training."""
     study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])
     for place, (name, system) in enumerate(study.systems.items()):
@@ -130,7 +133,9 @@ def test_the_command_reads_what_is_finished(tmp_path, capsys):
     )
     assert (tmp_path / "tables.md").read_text() == printed
     assert len(json.loads((tmp_path / "results.json").read_text())) == 4
-    with pytest.raises(ValueError, match="SOLVER.MAX_ITER"):  # other settings than the finished
+    with pytest.raises(
+        ValueError, match="SOLVER.MAX_ITER"
+    ):  # other settings than the finished runs
         call("compare", [*words, "--output", str(tmp_path), "--seeds", "1", "SOLVER.MAX_ITER", "8"])
     with pytest.raises(FileNotFoundError, match="no finished run"):
         call("compare", [*words, "--output", str(tmp_path / "none")])
@@ -145,7 +150,7 @@ def test_quantiles_of_the_printed_table(freedom, expected):
 
 
 def test_an_interval_by_hand():
-    """Three differences of mean 2 and deviation 1: 4.303 / sqrt(3) to both sides."""
+    """Three gains with mean 2 and deviation 1 have an interval of 4.303 / sqrt(3) to both sides."""
     interval = Interval.of([1.0, 2.0, 3.0])
     assert interval == Interval(2.0, pytest.approx(4.303 / 3**0.5, abs=1e-3), 3)
     assert not interval.excludes_zero

@@ -1,4 +1,4 @@
-"""Fitted merges: replays equal the merge itself as PanopticQuality counts it."""
+"""Fitted merges: replays equal the merge itself, counted by PanopticQuality."""
 
 import dataclasses
 import json
@@ -16,8 +16,12 @@ from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
-from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
-from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+from ocr_panoptic.workbench.comparing.merge_fit import (
+    KeptPredictions,
+    fit_merge,
+    kept_predictions,
+    rules_fragment,
+)
 from ocr_panoptic.workbench.comparing.merge_replay import Rules, keep_image, replay
 from support.tiny_runs import OCR_CONFIG, SEGMENTS
 
@@ -27,8 +31,11 @@ PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 def kept(
     scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
 ) -> KeptPredictions:
-    """Return images with, for each class, a true instance and a scored instance on stuff; classes
-    not in ``true`` are void in the truth."""
+    """
+    Return images with a true instance and a scored wrong instance for each class.
+
+    The wrong instance lies on stuff. Classes not in ``true_classes`` are void in the truth.
+    """
     truth = np.zeros((8, 8), np.int64)
     truth[:2], truth[2:4], truth[4:] = 1, 2, 3
     truth[~np.isin(truth, true_classes)] = 0
@@ -45,47 +52,55 @@ def kept(
     return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), 2, 3)
 
 
-def test_what_is_wrong_below_a_score_is_left_out():
-    """Both classes have wrong instances of score 0.6, so a threshold above 0.6 removes all errors.
-    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, which is no match."""
+def test_wrong_instances_below_a_threshold_are_removed():
+    """
+    A threshold above 0.6, the score of all wrong instances, removes all errors.
+
+    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, too few for a match.
+    """
     before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
     assert before == pytest.approx(100 * (2 / 1.5) / 3)
-    assert alike.held_out == alike.fitted == 100 and alike.is_carried
+    assert alike.held_out == alike.fitted == 100 and alike.is_improvement
     assert alike.gain == pytest.approx(100 - before) and by_class.held_out == 100
     assert set(alike.rules.scores) == {0.65}
 
 
-def test_a_class_has_a_threshold_of_its_own():
-    """Class a's wrong instances have score 0.95, above its right instances, so no threshold helps
-    a."""
+def test_each_class_has_its_own_threshold():
+    """No threshold helps class a, whose wrong instances have higher scores than its right ones."""
     images = kept([0.95, 0.6])
     before, (_, by_class) = fit_merge(images, PRESENT)
     first, second = by_class.rules.scores
     assert second > 0.6 and by_class.held_out > before
 
 
-def test_what_is_reported_is_of_images_that_were_not_fitted():
-    """Half of the images needs a threshold above 0.6, half a threshold below 0.4. Either raises PQ
-    on all images, but a threshold chosen on half of them does not help the other half."""
+def test_the_reported_quality_is_of_held_out_images():
+    """
+    Half of the images need a threshold above 0.6, half need a threshold below 0.4.
+
+    Either raises PQ on all images, but a threshold chosen on one half does not help the other half.
+    """
     wrong_above, right_below = kept([0.6, 0.6]), kept([0.1, 0.1], of_true=0.4)
     images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
     before, fits = fit_merge(images, PRESENT, folds=2)
     for fit in fits:
-        assert fit.fitted > before and fit.held_out == before and not fit.is_carried
+        assert fit.fitted > before and fit.held_out == before and not fit.is_improvement
 
 
-def test_nothing_is_gained_where_nothing_is_wrong():
+def test_perfect_predictions_gain_nothing():
     before, fits = fit_merge(kept([0.1, 0.1]), PRESENT)
     assert before == 100
     for fit in fits:
-        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
+        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_improvement
     with pytest.raises(ValueError, match="20 images cannot be split into 21 folds"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
 
 
-def test_a_class_that_occurs_nowhere_decides_nothing():
-    """The truth lacks the class, so fitting must not remove its instances, although they are wrong
-    here and cover 8 of 32 stuff pixels."""
+def test_a_class_without_truth_does_not_matter():
+    """
+    The truth lacks the class, so a fit must not remove its instances.
+
+    Here they are wrong, and cover 8 of 32 stuff pixels.
+    """
     images = kept([0.1, 0.9], of_true=0.6, true_classes=(1, 3))
     before, fits = fit_merge(images, PRESENT)
     assert before == pytest.approx(100 * (1 + 0.75) / 2)
@@ -94,7 +109,7 @@ def test_a_class_that_occurs_nowhere_decides_nothing():
 
 @pytest.mark.slow
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
-    """PQ equals the evaluation's, and merging with the written config gives the fitted PQ."""
+    """PQ equals the evaluation's, and a merge with the written config gives the fitted PQ."""
     args = trained(*SEGMENTS, config=OCR_CONFIG)
     run = tmp_path / "run"
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
@@ -133,7 +148,7 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("scores", [(0.2, 0.7), (0.3, 0.3)])
-def test_what_is_written_are_the_rules(scores, tmp_path):
+def test_the_written_config_has_the_rules(scores, tmp_path):
     rules = MergeRules(0.3, scores, (16.0, 4.0) if scores[0] < scores[1] else (64.0, 64.0))
     file = tmp_path / "merge.yaml"
     combine = rules_fragment(rules)
@@ -153,8 +168,11 @@ CATEGORIES = [{"id": i, "isthing": int(i in IDS[0])} for i in (3, 5, 7, 11, 12, 
 
 
 def random_image(rng: np.random.Generator):
-    """Boxes as instances and as true segments, which hit each other now and then; void, a segment
-    that the JSON does not name, crowds."""
+    """
+    Return boxes as instances and as true segments; some match.
+
+    There are void, a segment that the JSON lacks, and crowds.
+    """
     height, width, n = 24, 30, int(rng.integers(0, 9))
 
     def boxes(count: int) -> np.ndarray:
@@ -189,7 +207,7 @@ def random_image(rng: np.random.Generator):
 
 @pytest.mark.slow
 def test_equals_the_merge_and_its_panoptic_quality():
-    """The counts of 60 settings on 30 images are equal, the sums of the IoUs to the last digit."""
+    """For 60 settings on 30 images the counts are equal, IoU sums to the last digit."""
     rng = np.random.default_rng(0)
     settings = [
         MergeRules(

@@ -1,4 +1,4 @@
-"""A study end to end on tiny data."""
+"""A study from end to end on tiny data."""
 
 import json
 import signal
@@ -34,7 +34,7 @@ def study() -> Study:
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Trainings are copies of this process."""
+    """Let trainings be copies of this process."""
     forks = SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr("ocr_panoptic.workbench.comparing.study.subprocess", forks)
 
@@ -59,7 +59,7 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
         assert record["cpu_seconds"] > 0
     assert records[1]["parameters"] > records[0]["parameters"]
 
-    # A run was interrupted after its last iteration; the other is unchanged.
+    # One run was interrupted after its last iteration; the other is unchanged.
     record = output / "OCR/seed3/study_run.json"
     untouched = (output / "none/seed3/metrics.json").read_bytes()
     record.unlink()
@@ -71,7 +71,7 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
     assert (output / "none/seed3/metrics.json").read_bytes() == untouched
 
 
-def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
+def test_runs_of_a_changed_study_are_refused(study, tmp_path):
     output, (config, opts) = tmp_path / "out", study.systems["OCR"].settings(3).values()
     record = {"config": config, "opts": opts, "metrics": {}}
     (output / "OCR/seed3").mkdir(parents=True)
@@ -95,9 +95,12 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
     ],
     ids=["killed", "ends well"],
 )
-def test_a_signal_ends_the_training_too(study, tmp_path, capsys, number, before, after):
-    """The child sends the signal to this process, its parent, which must pass it on, and must train
-    no further system."""
+def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before, after):
+    """
+    The child signals its parent, this process, which must pass the signal on.
+
+    The parent must then train no further system.
+    """
     child = [
         "import os, signal, time",
         f"n = {number:d}",
@@ -118,14 +121,14 @@ def test_a_failing_run_names_its_log(study, tmp_path):
     assert read_runs(study, tmp_path / "out") == []
 
 
-def test_a_trial_trains_in_place_of_the_command(study, tmp_path):
+def test_a_trial_trains_instead_of_the_command(study, tmp_path):
     trial = (str(tmp_path / "absent_trial.py"), "skip")
     systems = {"tried": replace(study.systems["none"], trial=trial)}
     with pytest.raises(ValueError, match=r"absent_trial\.py skip --config-file"):
         run_study(replace(study, systems=systems), TRAIN, tmp_path / "out")
 
 
-def test_runs_of_another_process_are_left_to_it(study, tmp_path, capsys):
+def test_runs_of_another_process_are_skipped(study, tmp_path, capsys):
     output = tmp_path / "out"
     (output / "none/seed3").mkdir(parents=True)
     with FileLock(output / "none/seed3/study_run.lock"), pytest.raises(ValueError, match="OCR, se"):
@@ -136,7 +139,7 @@ def test_runs_of_another_process_are_left_to_it(study, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_metric_that_does_not_exist_shows_after_the_first_run(tiny_data, study, tmp_path, forked):
+def test_a_missing_metric_is_reported_after_the_first_run(tiny_data, study, tmp_path, forked):
     study = replace(study, metrics=("sem_seg/mIou",))
     with pytest.raises(ValueError, match="no metric sem_seg/mIou; the evaluation has sem_seg/mIoU"):
         run_study(study, TRAIN, tmp_path / "out")

@@ -1,5 +1,4 @@
-"""Small models from export to the runner's files, with every scheme; and models that cannot be
-exported."""
+"""Small models with every scheme, from export to the runner's files; and refused models."""
 
 import importlib
 import json
@@ -43,7 +42,7 @@ SWIN = [
 
 
 def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> None:
-    """Compare both programs on images of which two share a name and another lies in a subfolder."""
+    """Compare both programs on images with equal names, and one in a subfolder."""
     first, second, *_ = sorted((folder / "images").iterdir())
     (folder / "images/below").mkdir()
     Image.open(first).save(folder / "images" / f"{first.stem}.png")
@@ -57,7 +56,7 @@ def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> 
         contents = [folder / program / name for program in ("onnx", "torch")]
         if contents[1].exists():
             found, expected = (json.loads(content.read_text()) for content in contents)
-            assert_alike(found, expected)
+            assert_json_close(found, expected)
     pngs = sorted(path.relative_to(folder / "torch") for path in (folder / "torch").rglob("*.png"))
     assert pngs == sorted(p.relative_to(folder / "onnx") for p in (folder / "onnx").rglob("*.png"))
     for png in pngs:
@@ -67,15 +66,15 @@ def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> 
         assert np.abs(np.subtract(*both)).max() <= (png.parts[0] == "confidence"), png
 
 
-def assert_alike(found: object, expected: object) -> None:
-    """JSON values, numbers to 2e-4."""
+def assert_json_close(found: object, expected: object) -> None:
+    """Check that JSON values are equal, numbers up to 2e-4."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         found, expected = list(map(found.get, expected)), list(expected.values())
     if isinstance(expected, list):
         assert len(found) == len(expected)
         for pair in zip(found, expected):
-            assert_alike(*pair)
+            assert_json_close(*pair)
     elif isinstance(expected, float):
         assert found == pytest.approx(expected, abs=2e-4)
     else:
@@ -86,7 +85,7 @@ def assert_alike(found: object, expected: object) -> None:
 def test_panoptic_model(tiny_data, tmp_path, capsys):
     shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
     image = sorted((tmp_path / "images").iterdir())[0]
-    options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]  # test_semantic_model has none
+    options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]  # test_semantic_model is not residual
     model, _ = build(OCR_CONFIG, options, image)
     path = export(OCR_CONFIG, options, tmp_path, model)
     assert "| 97x259  | 64x171" in capsys.readouterr().out
@@ -102,7 +101,7 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     kinds = {s["isthing"] for s in run_onnx.Model(path)(run_onnx.read_image(image))["segments"]}
     assert kinds == {True, False}, "the test needs things and stuff"
     assert run_onnx.main([str(a) for a in again]) == 1
-    assert "second exists already: name a new or an empty folder" in capsys.readouterr().err
+    assert "second already exists: name a new or an empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 
@@ -118,7 +117,7 @@ def test_semantic_model(tiny_data, tmp_path):
 
 
 class Schemes(nn.Module):
-    """All that can be exported, on one map of features, but what is made of parts of others."""
+    """All schemes that can be exported, on one map, except those made from parts of others."""
 
     MADE_OF_OTHERS = ("none", "OCR", "PPM-OCR", "ASP-OCR")  # test_semantic_model has OCR
 
@@ -131,7 +130,7 @@ class Schemes(nn.Module):
             if not cls.needs_truth and name not in self.MADE_OF_OTHERS:
                 cfg = load_config("", ["MODEL.CONTEXT.NAME", name, *map(str, options)])
                 self.schemes[name] = build_context(cfg, 16)
-        for parameter in self.parameters():  # none starts without an effect
+        for parameter in self.parameters():  # every scheme has an effect
             nn.init.normal_(parameter, std=0.2)
 
     def forward(self, x: Tensor, m: Tensor) -> list[Tensor]:
@@ -152,10 +151,7 @@ def test_every_scheme(tmp_path):
             prefer_deferred_runtime_asserts_over_guards=True,
         )
         torch.onnx.export(
-            program,
-            input_names=["x", "m"],
-            custom_translation_table=TRANSLATIONS,
-            verbose=False,
+            program, input_names=["x", "m"], custom_translation_table=TRANSLATIONS, verbose=False
         ).save(tmp_path / "schemes.onnx")
         session = onnxruntime.InferenceSession(tmp_path / "schemes.onnx")
         for h, w in ((9, 13), (16, 8), (7, 21)):
@@ -196,7 +192,7 @@ def test_models_that_cannot_be_exported(small_cfg, kind, options, message):
 
 @pytest.mark.slow
 def test_same_padding_is_constant_in_the_graph(small_cfg):
-    """Else an EfficientNet takes minutes to trace."""
+    """Otherwise tracing an EfficientNet takes minutes."""
     names = "MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.NORM", "BN"
     cfg = small_cfg("ocr", "MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", *names)
     model = build_model(cfg).eval()
@@ -227,7 +223,7 @@ def test_another_architecture_cannot_be_exported():
         ({"output": "a.onnx", "precision": "float16"}, "'float16'.* float32 .*int8"),
     ],
 )
-def test_arguments_that_are_refused(arguments, message):
+def test_refused_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         cli_export.export("run", **arguments)
 
@@ -252,7 +248,7 @@ def test_too_little_memory_for_the_file_is_an_error(tmp_path, copies):
     assert process.exitcode == 0
 
 
-def test_packages_of_the_extra_are_missing(monkeypatch):
+def test_missing_packages_of_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     monkeypatch.delitem(sys.modules, "ocr_panoptic.workbench.exporting")
     with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
@@ -277,7 +273,7 @@ def test_segments_are_compared_without_their_numbers():
         ("float32", {}, ""),
         ("float32", {"scores": float("nan")}, "scores nan (at most 0.0001)"),
         ("float32", {"segments equal": 0.9998}, "segments equal 0.9998 (at least 0.9999)"),
-        # Logits of 20 may differ by 2e-3, so that a confidence may by 1e-3.
+        # Logits of 20 may differ by 2e-3, and then a confidence by 1e-3.
         ("float32", {"confidences": 9e-4, "largest logit": 20.0}, ""),
         ("float32", {"confidences": 2e-3, "largest logit": 20.0}, "confidences 0.002 (at most 0.0"),
         ("float32", {"confidences": 2e-4, "largest logit": 1.0}, "confidences 0.0002 (at most 0.0"),
@@ -294,7 +290,7 @@ def test_limits_of_parity(precision, row, fault):
 
 
 class Cancelling(nn.Module):
-    """Two classes whose logits lose 12 of their 24 bits in float32."""
+    """A model of two classes, whose logits lose 12 of their 24 bits in float32."""
 
     device = torch.device("cpu")
 
@@ -309,7 +305,7 @@ class Cancelling(nn.Module):
 
 
 @pytest.mark.parametrize(("error", "equal"), [(0.0, True), (1e-3, False)])
-def test_as_far_apart_as_the_model_itself_rounds(error, equal):
+def test_differences_may_be_as_large_as_the_models_rounding(error, equal):
     model = Cancelling()
     model.register_buffer("large", torch.tensor(3000.3))
 

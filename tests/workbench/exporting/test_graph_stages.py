@@ -1,4 +1,4 @@
-"""Stages of a file around its network, in onnxruntime: against Pillow, and Detectron2's merge."""
+"""The stages of a file around its network, in onnxruntime: equal to Pillow and to the merge."""
 
 from collections.abc import Callable
 
@@ -36,8 +36,8 @@ def runner(stage: ir.Model) -> Callable[[dict], dict]:
     ],
     ids=["bilinear", "longest", "none", "fixed"],
 )
-def test_resized_as_in_tests_of_detectron2(augmentation):
-    """Equal in every value, Pillow's rounding included."""
+def test_resizing_equals_detectron2s(augmentation):
+    """Every value is equal, including Pillow's rounding."""
     run = runner(resize_stage(T.AugmentationList([augmentation])))
     sizes = (48, 64), (97, 31), (50, 201), (1, 3), (37, 37)
     for size in [*sizes, *generator.integers(1, 150, (20, 2))]:
@@ -49,8 +49,11 @@ def test_resized_as_in_tests_of_detectron2(augmentation):
 
 
 def divided_as_floats(stage: ir.Model) -> ir.Model:
-    """The stage as runtimes compute it that have no division of int32: by float32, rounded to it,
-    then cut off."""
+    """
+    Return the stage for runtimes that lack a division of int32.
+
+    They divide in float32, round to it, and then truncate.
+    """
     changed = 0
     for node in [n for n in stage.graph.all_nodes() if n.op_type == "Div"]:
         if node.inputs[1].dtype != ir.DataType.INT32:
@@ -66,7 +69,7 @@ def divided_as_floats(stage: ir.Model) -> ir.Model:
         whole.dtype = ir.DataType.FLOAT
         stage.graph.insert_after(node, back)
         changed += 1
-    assert changed == 2  # of the rows and of the columns
+    assert changed == 2  # one division for rows, one for columns
     return stage
 
 
@@ -79,7 +82,7 @@ def in_openvino(stage: ir.Model) -> Callable[[dict], dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run_stage", [lambda s: runner(divided_as_floats(s)), in_openvino])
-def test_resized_where_a_quotient_is_rounded(run_stage):
+def test_resizing_with_a_rounded_quotient(run_stage):
     """If float32 rounds a quotient up, the result must not be 1 above Pillow's."""
     augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
     run = run_stage(resize_stage(T.AugmentationList([augmentation])))
@@ -102,7 +105,7 @@ def test_another_resizing_cannot_be_exported(augmentation):
 
 
 def random_prediction(seed: int) -> dict:
-    """Return overlapping instances (some flat or empty), and labels, some of which are rare."""
+    """Return overlapping instances (some flat or empty), and labels (some rare)."""
     random = np.random.default_rng(seed)
     count = seed % 8
     starts = random.uniform(0, 25, (count, 2))
@@ -119,7 +122,7 @@ def random_prediction(seed: int) -> dict:
 
 
 def pasted(prediction: dict) -> tuple[Instances, torch.Tensor]:
-    """Instances and labels as Detectron2 merges them."""
+    """Return instances and labels in the form that Detectron2 merges."""
     instances = Instances((30, 40))
     instances.pred_boxes = Boxes(torch.tensor(prediction["boxes"]).clone())
     instances.scores = torch.tensor(prediction["scores"])
@@ -131,7 +134,7 @@ def pasted(prediction: dict) -> tuple[Instances, torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [(0.3, 0, 0.2), (0.3, 100, 0.2), None])
-def test_merge_is_that_of_detectron2_or_ours_with_limits_by_class(limits):
+def test_merge_equals_detectron2_or_ours_with_limits_by_class(limits):
     rules = MergeRules(0.5, (0.1, 0.5, 1.1), (0.0, 100.5, 50.0, 0.0, float("inf")))
     if limits:
         rules = MergeRules(limits[0], limits[2:] * 3, limits[1:2] * 5)
@@ -158,8 +161,8 @@ def test_merge_is_that_of_detectron2_or_ours_with_limits_by_class(limits):
     assert things > 20
 
 
-def alone(boxes: list = (), scores: list = (), labels: list = (0,)) -> dict:
-    """Full masks in these boxes over 8x8 pixels, whose columns have these labels in turn."""
+def full_masks(boxes: list = (), scores: list = (), labels: list = (0,)) -> dict:
+    """Return full masks in boxes over 8x8 pixels, whose columns cycle through labels."""
     count = len(scores)
     return {
         "labels": np.resize(np.array(labels, np.int32), (8, 8)),
@@ -177,15 +180,15 @@ ONE, TWO = [[1, 1, 6, 6]], [[0, 0, 4, 4], [2, 0, 6, 4]]
 @pytest.mark.parametrize(
     "prediction, rules, count",
     [
-        # float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64
-        (alone(ONE, [0.35]), MergeRules(0.5, (0.35,), (0.0,)), 0),
-        (alone(ONE, [0.3]), MergeRules(0.5, (0.3,), (0.0,)), 1),
+        # float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64.
+        (full_masks(ONE, [0.35]), MergeRules(0.5, (0.35,), (0.0,)), 0),
+        (full_masks(ONE, [0.3]), MergeRules(0.5, (0.3,), (0.0,)), 1),
         # half of the second instance is taken
-        (alone(TWO, [0.9, 0.8]), MergeRules(0.5, (0.5,), (0.0,)), 2),
-        (alone(TWO, [0.9, 0.8]), MergeRules(0.49, (0.5,), (0.0,)), 1),
+        (full_masks(TWO, [0.9, 0.8]), MergeRules(0.5, (0.5,), (0.0,)), 2),
+        (full_masks(TWO, [0.9, 0.8]), MergeRules(0.49, (0.5,), (0.0,)), 1),
         # stuff of exactly the least area is a segment, as in Detectron2
-        (alone(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 32)), 1),
-        (alone(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 33)), 0),
+        (full_masks(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 32)), 1),
+        (full_masks(labels=[0, 1]), MergeRules(0.5, (0.5,), (0.0, 33)), 0),
     ],
 )
 def test_at_the_limits(prediction, rules, count):

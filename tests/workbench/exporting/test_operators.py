@@ -1,4 +1,4 @@
-"""The operators of PyTorch that the exporter lacks, and those in 8 bits, in onnxruntime."""
+"""The operators that PyTorch's exporter lacks, and operators in 8 bits, in onnxruntime."""
 
 from pathlib import Path
 
@@ -84,12 +84,12 @@ def test_equal_in_onnxruntime(exported, seed):
             assert np.array_equal(found, expected.numpy())
 
 
-def test_no_box_is_left():
+def test_no_box_remains():
     boxes, scores = torch.rand(1, 4, 4), torch.zeros(1, 2, 4)
     assert nms(boxes, scores, 0.5, 0.1, 10).shape == (0, 3)
 
 
-def test_each_box_from_its_level(monkeypatch):
+def test_each_box_is_pooled_from_its_level(monkeypatch):
     """This holds even if boxes of size 0, which replace boxes of other levels, pool to NaN."""
     sides = (30, 42), (180, 180), (9, 9), (100, 100)  # the last box lies between two levels
     boxes = torch.tensor([[3.0, 5.0, 3.0 + w, 5.0 + h] for w, h in sides])
@@ -117,7 +117,7 @@ def test_weights_of_8_bits():
     ).eval()
 
     class Labelled(nn.Module):
-        """The logits are used in the body of a loop, too."""
+        """The body of a loop also uses the logits."""
 
         def forward(self, x: Tensor) -> tuple[Tensor, ...]:
             y = layers(x)

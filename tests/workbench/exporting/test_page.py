@@ -1,4 +1,4 @@
-"""The page of an exported model in Chromium, beside the runner, and faults of its files."""
+"""The page of an exported model in Chromium, compared with the runner, and faults of its files."""
 
 import base64
 import gzip
@@ -38,7 +38,7 @@ def runtime() -> dict[str, bytes]:
 
 @script(default_opset=op)
 def by_red(image: PIXELS) -> tuple[LABELS, CONFIDENCES]:
-    """The label is the upper bit of red, the confidence green."""
+    """Return the upper bit of red as the label, and green as the confidence."""
     red, green, _ = op.Split(op.Cast(image, to=FLOAT.dtype), num_outputs=3, axis=2)
     labels = op.Cast(op.Squeeze(red, [2]) >= 128.0, to=INT32.dtype)
     confidences = op.Squeeze(green, [2]) / 255.0
@@ -47,7 +47,7 @@ def by_red(image: PIXELS) -> tuple[LABELS, CONFIDENCES]:
 
 @pytest.fixture
 def model(tmp_path):
-    """The file of :func:`by_red`."""
+    """Return the file of :func:`by_red`."""
     classes = [{"name": name, "color": [9, 9, i]} for i, name in enumerate(("dark", "<b>red"))]
     found = by_red.to_model_proto()
     description = {"format": run_onnx.FORMAT, "classes": classes}
@@ -123,12 +123,12 @@ def test_panoptic_model_in_a_browser(tiny_data, tmp_path, runtime):
 @pytest.mark.slow
 def test_semantic_model_in_a_browser(tmp_path, model, runtime):
     table = assert_saves_as_the_runner(model, [photo(tmp_path / "a.png")], runtime, tmp_path)
-    assert "&lt;b&gt;red" in table, "names of classes are text"
+    assert "&lt;b&gt;red" in table, "class names are text"
 
 
 @in_browser
 @pytest.mark.slow
-def test_camera_and_what_is_no_image(tmp_path, model, runtime):
+def test_camera_and_files_that_are_not_images(tmp_path, model, runtime):
     page.write_page(tmp_path / "page", model, runtime)
     (tmp_path / "no.png").write_text("no image")
     with Browser(tmp_path / "page/index.html", tmp_path) as browser:
@@ -174,7 +174,7 @@ def test_faults_are_one_line(tmp_path, model, runtime, name, change, before, mes
 
 
 def packed(content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
-    """A package of npm whose files have this content."""
+    """Return a package of npm whose files have this content."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name in page.RUNTIME:
@@ -198,7 +198,7 @@ def damaged(content: bytes, place: int) -> bytes:
         (packed(b"another"), "ort.wasm.min.js of .*package does not belong to onnxruntime-web"),
     ],
 )
-def test_packages_that_are_refused(tmp_path, content, message):
+def test_refused_packages(tmp_path, content, message):
     if content:
         (tmp_path / "package").write_bytes(content)
     with pytest.raises(ValueError, match=message):
@@ -229,7 +229,7 @@ def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
 
 @pytest.fixture
 def export_page(tmp_path, model, monkeypatch):
-    """Factory: export with these arguments, whose model is there at once."""
+    """Return a function that exports with arguments, for a model that is ready at once."""
     (tmp_path / "config.yaml").write_text("VERSION: 2\n")
     content = dict.fromkeys(page.RUNTIME, b"content")
     monkeypatch.setattr(page, "find_runtime", lambda given: content)
@@ -249,19 +249,19 @@ def test_page_by_the_program(export_page, tmp_path, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--page", "{}"], "exists already: name a new or an empty folder"),
-        (["--page", "{}/model.onnx"], "exists already: name a new or an empty folder"),
+        (["--page", "{}"], "already exists: name a new or an empty folder"),
+        (["--page", "{}/model.onnx"], "already exists: name a new or an empty folder"),
         (["--onnxruntime-web", "{}"], "name its folder with --page"),
     ],
 )
-def test_what_is_refused_before_the_export(export_page, tmp_path, arguments, message):
-    """It takes minutes."""
+def test_refusals_before_the_export(export_page, tmp_path, arguments, message):
+    """An export takes minutes."""
     with pytest.raises(ValueError, match=message):
         export_page(*(a.format(tmp_path) for a in arguments))
     assert not (tmp_path / "new.onnx").exists()
 
 
-def test_model_that_is_too_large(tmp_path, model, monkeypatch):
+def test_too_large_models(tmp_path, model, monkeypatch):
     monkeypatch.setattr(page, "LARGEST", 100)
     with pytest.raises(ValueError, match="model.onnx is too large for a page"):
         page.write_page(tmp_path / "page", model, {})

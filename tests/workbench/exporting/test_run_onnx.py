@@ -32,7 +32,7 @@ def test_imports_neither_torch_nor_detectron2():
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "LA", "1", "I;16"])
 @pytest.mark.parametrize("orientation", [1, 6, 7])
-def test_images_are_read_as_in_training(tmp_path, mode, orientation):
+def test_images_are_read_like_in_training(tmp_path, mode, orientation):
     image = Image.fromarray(generator.integers(0, 256, (5, 8, 3), dtype=np.uint8))
     if mode == "I;16":
         image = Image.fromarray(generator.integers(0, 65536, (5, 8), dtype=np.uint16))
@@ -109,8 +109,8 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
     assert not (tmp_path / "o").exists()
 
 
-def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
-    """The image is named, and others go on: here one of bytes, and a model that takes floats."""
+def test_an_image_on_which_the_model_fails(tmp_path, capsys):
+    """The message names the image; here the image has bytes, but the model takes floats."""
     (tmp_path / "model.onnx").write_bytes(identity_model(**DESCRIPTION))
     Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
     assert run(tmp_path) == 1
@@ -121,7 +121,7 @@ def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
 
 
 class Flat:
-    """A model that sees one class."""
+    """A model that predicts a single class."""
 
     classes, is_panoptic = [{"name": "all"}], False
 
@@ -134,14 +134,14 @@ class Flat:
 
 
 def test_long_names(tmp_path, capsys, monkeypatch):
-    """A name of 255 bytes has results. Two alike keep their suffixes, and are too long then."""
+    """A name of 255 bytes works, but two equal names keep their suffixes and become too long."""
     monkeypatch.setattr(run_onnx, "Model", Flat)
     for name in ("é" * 125 + "x.png", "b" * 251 + ".jpg", "b" * 251 + ".png", "a.png"):
         (tmp_path / "in").mkdir(exist_ok=True)
         Image.new("RGB", (6, 4)).save(tmp_path / "in" / name)
     assert run_onnx.main(["m.onnx", "--input", f"{tmp_path}/in", "--output", f"{tmp_path}/o"]) == 1
     said = capsys.readouterr()
-    assert said.err.count("too long for those of its results") == 2 and "2 of 4" in said.out
+    assert said.err.count("too long") == 2 and "2 of 4" in said.out
     written = {path.name for path in (tmp_path / "o/labels").iterdir()}
     assert written == {"é" * 125 + "x.png", "a.png"}
 
@@ -155,9 +155,12 @@ def test_images_that_cannot_be_found(tmp_path, name, message):
 NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c/e", "d.e.webp"]
 
 
-def test_names_and_suffixes_are_those_of_predict(tmp_path):
-    """A folder and its single files give the same names. Hidden files are left out, and links are
-    followed once."""
+def test_names_and_suffixes_equal_predicts(tmp_path):
+    """
+    A folder and its single files give the same names.
+
+    Hidden files are left out, and links are followed once.
+    """
     files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -46,29 +46,17 @@ def test_pixels(tmp_path, format, write):
 
 
 def test_missing_images(tmp_path, format, write):
-    """All are named, with the file that names them."""
+    """
+    The message names all, with their files, before any segment is read.
+
+    import.json has the number of skipped images.
+    """
     if format == "yolo-seg":
         pytest.skip("the images say which labels are read")
     draw_images(tmp_path)
     written = write(tmp_path, SCENES)
-    for folder in ("images", "sets"):
-        for path in (tmp_path / folder).rglob("*.png"):
-            path.unlink()
-    faults = faults_of(read, format, written)
-    assert len(faults) == 2
-    assert all(f.startswith(str(tmp_path)) and f.endswith("the right folder?") for f in faults)
-    assert all("not found" in fault for fault in faults)
-
-
-def test_missing_images_are_skipped(tmp_path, format, write):
-    """They are known before any segment is read, and import.json has their number."""
-    if format == "yolo-seg":
-        pytest.skip("the images say which labels are read")
-    draw_images(tmp_path)
-    written = write(tmp_path, SCENES)
-    for folder in ("images", "sets"):
-        for path in (tmp_path / folder).rglob("b.png"):
-            path.unlink()
+    first, second = sorted(p for f in ("images", "sets") for p in (tmp_path / f).rglob("*.png"))
+    second.unlink()
     sources = {"train": AnnotationSource(*written)}
     *faults, hint = faults_of(import_annotations, "x", sources, ImportPlan(format, KINDS), tmp_path)
     assert len(faults) == 1 and hint.startswith("1 of 2 images are missing; --missing skip")
@@ -77,6 +65,10 @@ def test_missing_images_are_skipped(tmp_path, format, write):
     import_annotations("x", sources, plan, output, 1)
     assert json.loads((output / "raw/import.json").read_text())["missing"] == {"train": 1}
     assert len(json.loads((output / "raw/train/panoptic.json").read_text())["images"]) == 1
+    first.unlink()
+    faults = faults_of(read, format, written)
+    assert len(faults) == 2 and all("not found" in fault for fault in faults)
+    assert all(f.startswith(str(tmp_path)) and f.endswith("the right folder?") for f in faults)
 
 
 def test_images_of_another_size(tmp_path, format, write):
@@ -90,7 +82,7 @@ def test_images_of_another_size(tmp_path, format, write):
 
 @pytest.mark.parametrize("outside", ["../a.png", "{}/a.png"])
 def test_names_outside_the_folder(tmp_path, format, write, outside):
-    """Nothing is read that lies elsewhere, though it is there."""
+    """Nothing outside the folder is read, even if it exists."""
     if format in ("cityscapes", "cityscapes-polygons", "supervisely"):
         pytest.skip("the files have the names of their images")
     (tmp_path / "images").mkdir()
@@ -110,9 +102,12 @@ def test_names_outside_the_folder(tmp_path, format, write, outside):
         read(format, (source, images))
 
 
-def test_damage_is_told_before_anything_is_written(tmp_path, format, write):
-    """Each file of annotations is cut off: the message names it, and the data set's folder is not
-    there."""
+def test_damage_is_reported_before_anything_is_written(tmp_path, format, write):
+    """
+    Each annotation file is cut off in turn.
+
+    The message names it, and the data set's folder is not created.
+    """
     draw_images(tmp_path)
     source, images = write(tmp_path, {"a.png": SCENES["a.png"]})
     damaged = source
@@ -127,7 +122,7 @@ def test_damage_is_told_before_anything_is_written(tmp_path, format, write):
     assert not output.exists()
 
 
-def test_a_source_that_is_not_there(tmp_path, format, write):
+def test_a_missing_source(tmp_path, format, write):
     (tmp_path / "images").mkdir()
     with pytest.raises((FileNotFoundError, ValueError), match="nowhere"):
         read(format, (tmp_path / "nowhere", tmp_path / "images"))

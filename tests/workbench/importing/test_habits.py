@@ -25,7 +25,7 @@ KINDS = Kinds(("dog",), ("sky",))
 
 
 def mask(*boxes: tuple[int, int, int, int]) -> np.ndarray:
-    """bool [H, W] of boxes [top, bottom, left, right]."""
+    """Return the mask of boxes [top, bottom, left, right], bool [H, W]."""
     pixels = np.zeros(SIZE, bool)
     for top, bottom, left, right in boxes:
         pixels[top:bottom, left:right] = True
@@ -37,8 +37,7 @@ RING = mask((4, 16, 24, 40)) & ~mask((8, 11, 29, 34))
 
 
 def as_supervision(pixels: np.ndarray, label: int) -> dict:
-    """Return an annotation: a polygon through pixel centres if there is a single outline, else a
-    crowd."""
+    """Return an annotation like supervision's: one outline is a polygon, several are a crowd."""
     outlines, levels = cv2.findContours(
         pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
     )
@@ -60,7 +59,7 @@ def images(tmp_path) -> Path:
 
 @pytest.fixture
 def load(tmp_path, images):
-    """Factory: the regions of a.png in a COCO JSON of some content."""
+    """Return a function that imports a COCO JSON and returns the regions of a.png."""
 
     def load(content: dict, **options: object) -> list:
         source = tmp_path / "coco.json"
@@ -71,8 +70,15 @@ def load(tmp_path, images):
     return load
 
 
+def test_ids_of_via_are_texts(load):
+    content = dogs(as_supervision(SIMPLE, 1))
+    expected = load(content, polygons="centres")
+    content["annotations"][0] |= {"image_id": "1", "category_id": "1"}
+    assert as_set(load(content, polygons="centres")) == as_set(expected)
+
+
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
-def test_crowds_that_may_be_objects_are_asked_about(load, shape):
+def test_crowds_that_may_be_objects_are_refused(load, shape):
     """This holds even for a single crowd in an image, if the class has other objects."""
     content = dogs(as_supervision(SIMPLE, 1), as_supervision(shape, 1))
     with pytest.raises(ValueError, match="1 of 2 objects .* each a mask, where all others are"):
@@ -81,8 +87,8 @@ def test_crowds_that_may_be_objects_are_asked_about(load, shape):
     assert as_set(found) == {("dog", True, False, p.tobytes()) for p in (SIMPLE, shape)}
 
 
-def test_crowds_of_others_are_not(load, caplog, tmp_path):
-    """Crowds are accepted if objects in several parts are objects. Their number is reported."""
+def test_other_crowds_are_accepted(load, caplog, tmp_path):
+    """Objects in several parts show that crowds are crowds; their number is reported."""
     several = as_supervision(SIMPLE, 1)
     several["segmentation"] *= 2
     with caplog.at_level(logging.INFO):
@@ -97,7 +103,7 @@ def test_crowds_of_others_are_not(load, caplog, tmp_path):
     assert "train: none of 1 things is a crowd" in caplog.text
 
 
-def test_v7_is_asked_about_whatever_its_crowds_are(load):
+def test_crowds_of_v7_are_always_refused(load):
     simple = as_supervision(SIMPLE, 1)
     several = {**simple, "segmentation": simple["segmentation"] * 2}
     with pytest.raises(ValueError, match="1 of 2 objects are marked as crowds"):
@@ -105,7 +111,7 @@ def test_v7_is_asked_about_whatever_its_crowds_are(load):
 
 
 def test_stuff_lies_under_crowds(load):
-    """Whatever its annotations are marked as: here an object, and smaller than the crowd."""
+    """This holds for any marks; here stuff is marked as an object, and smaller than the crowd."""
     sky = mask((18, 28, 2, 14))
     content = dogs(as_supervision(PARTS, 1), as_supervision(sky, 2))
     found = {r.label: r for r in load(content, crowds="groups", polygons="centres")}
@@ -114,7 +120,7 @@ def test_stuff_lies_under_crowds(load):
 
 
 def test_centres_of_pixels(load, caplog):
-    """A tool that "info" names gives a hint, until the user says it."""
+    """A tool named in "info" gives a hint, unless the user chooses."""
     content = dogs(as_supervision(SIMPLE, 1), info="Exported from roboflow.com")
     (region,) = load(content)
     assert region.pixels.sum() == 8 * 6 and SIMPLE.sum() == 9 * 7
@@ -153,7 +159,7 @@ def test_names_of_uploads(load, images, folder):
         ("b.png", ["a.png"], "b.png not found. Is "),
     ],
 )
-def test_names_as_they_were_elsewhere(load, images, caplog, written, places, found):
+def test_names_from_another_machine(load, images, caplog, written, places, found):
     """The only file with a matching end is taken, and another path is reported."""
     (images / "a.png").rename(images / "spare")
     for place in places:
@@ -182,7 +188,7 @@ def maps_of(file: Path) -> dict[str, dict[str, list]]:
 
 
 @pytest.mark.parametrize("names", [("train", "valid"), ("train", "valid", "test")])
-def test_roboflows_splits_are_taken(tmp_path, caplog, names):
+def test_roboflows_splits_are_used(tmp_path, caplog, names):
     source = tmp_path / "export"
     for value, name in enumerate(names):
         shade(source / name / f"{name}.png", value)
@@ -204,8 +210,8 @@ def test_roboflows_splits_are_taken(tmp_path, caplog, names):
 
 
 @pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])
-def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
-    """CVAT's train.txt names the images, below a folder that is not there; others name folders."""
+def test_splits_of_data_yaml_are_used(tmp_path, as_lists):
+    """CVAT's train.txt names images below a missing folder; other tools name folders."""
     source = tmp_path / "export"
     outline = as_supervision(SIMPLE, 1)["segmentation"][0]
     shares = " ".join(str(value / (H if at % 2 else W)) for at, value in enumerate(outline))
@@ -224,7 +230,7 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
     assert {split: list(maps) for split, maps in found.items()} == {s: [s] for s in found}
     assert found.keys() == {"train", "val"}
     assert all(np.array_equal(maps[s][0].pixels, SIMPLE) for s, maps in found.items())
-    # In the usual folders, as supervision leaves it, and named by its folder.
+    # supervision leaves splits in the usual folders; here they have the folders' names.
     if not as_lists:
         (source / "data.yaml").write_text("nc: 1\nnames: [dog]")
         bare = {"train": AnnotationSource(source)}
@@ -232,13 +238,13 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
             import_annotations("bare", bare, plan, tmp_path / "bare")
         ).keys() == own.keys() | {"val"}
         (source / "data.yaml").write_text(text)
-    # Divided by the user, all of its images.
+    # If the user divides the images, all are used.
     plan = ImportPlan("yolo-seg", KINDS, split=0.5)
     found = maps_of(import_annotations("both", own, plan, tmp_path / "both"))
     assert sorted(name for maps in found.values() for name in maps) == ["train", "val"]
 
 
-def test_a_list_names_what_is_there(tmp_path, images):
+def test_a_list_names_existing_files(tmp_path, images):
     """If both exist, the image below data/ is meant, not the image beside the list."""
     shade(images / "data/a.png", 1)
     (tmp_path / "labels/data").mkdir(parents=True)
@@ -254,7 +260,7 @@ def test_a_list_names_what_is_there(tmp_path, images):
     "text, message",
     [("../b.png", "train.txt: file_name must lie inside"), ("\n", "train.txt: names no image")],
 )
-def test_lists_that_cannot_be_used(tmp_path, images, text, message):
+def test_unusable_lists(tmp_path, images, text, message):
     (images / "train.txt").write_text(text)
     (images / "data.yaml").write_text("train: train.txt\nnames: [dog]")
     with pytest.raises((ValueError, DataFaults), match=message):
@@ -262,7 +268,7 @@ def test_lists_that_cannot_be_used(tmp_path, images, text, message):
         run_import(tmp_path, source, ImportPlan("yolo-seg"))
 
 
-def test_cvats_xml_of_another_name(tmp_path, images):
+def test_cvats_xml_with_another_name(tmp_path, images):
     shape = '<polygon label="dog" points="0,0;8,0;8,8"/>'
     text = f'<annotations><image id="0" name="a.png" width="{W}" height="{H}">{shape}</image>'
     (tmp_path / "task_7.xml").write_text(f"{text}</annotations>")
@@ -273,7 +279,7 @@ def test_cvats_xml_of_another_name(tmp_path, images):
         run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))
 
 
-def test_cityscapes_of_other_ids(tmp_path, images):
+def test_cityscapes_with_other_ids(tmp_path, images):
     ids = np.where(SIMPLE, 3, 1).astype(np.uint16)
     Image.fromarray(ids).save(tmp_path / "a_instanceIds.png")
     with pytest.raises(DataFaults, match="are void. Found: ego vehicle, out o"):

@@ -1,4 +1,4 @@
-"""Things, stuff and void: from a file, a format's list, the segments; the error that asks."""
+"""Things, stuff and void: from a file, a format's list or segments; the message that asks."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ MASK = rle.encode(np.ones((2, 2), np.uint8, order="F"))
 
 
 def image(**labels: object) -> AnnotatedImage:
-    """label -> instance of a segment, or a list of instances."""
+    """Return an image; label -> ``instance`` of a segment, or of several segments."""
     segments = [
         Segment(label, MASK, instance=one)
         for label, instances in labels.items()
@@ -72,7 +72,7 @@ def test_faults_of_a_file(tmp_path, text, messages):
         read_kinds(tmp_path / "nowhere.yaml")
 
 
-def test_segments_tell_it():
+def test_segments_determine_kinds():
     found = count_classes([image(car=[True, False], road=False), image(car=True, sky=False)])
     assert {name: (c.images, sum(c.segments.values())) for name, c in found.items()} == {
         **{"car": (2, 3), "road": (1, 1), "sky": (1, 1)}
@@ -87,7 +87,7 @@ def test_segments_tell_it():
     assert resolve_kinds(unknown, None, None, "road") == Kinds(("car",), ("road",))
 
 
-def test_the_error_that_asks_has_a_file_that_is_one(tmp_path):
+def test_the_suggested_file_is_valid(tmp_path):
     odd = {"no": None, "12": None, "a: b": None, "é": None}
     found = count_classes([image(car=None, road=False, tree=[None, True], **odd)] * 2)
     with pytest.raises(ValueError) as error:
@@ -120,7 +120,7 @@ def test_missing_classes():
 
 
 def test_the_list_of_a_format():
-    """The format's list is used whole, also classes not found, unless other classes are found."""
+    """The whole list is used, also classes not found, unless other classes are found."""
     found = count_classes([image(car=None)])
     assert resolve_kinds(found, None, CITYSCAPES_KINDS, None) == CITYSCAPES_KINDS
     other = count_classes([image(car=None, zebra=True)])
@@ -128,7 +128,7 @@ def test_the_list_of_a_format():
         resolve_kinds(other, None, CITYSCAPES_KINDS, None)
 
 
-def test_the_list_of_cityscapes_is_its_own():
+def test_the_list_of_cityscapes_equals_cityscapesscripts():
     labels = pytest.importorskip("cityscapesscripts.helpers.labels").labels
     own = [label for label in labels if label.id >= 0]
     assert {label.id: label.name for label in own} == NAMES
@@ -147,6 +147,6 @@ def test_the_list_of_cityscapes_is_its_own():
         (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels.* 255"),
     ],
 )
-def test_too_few_or_too_many(kinds, semantic, message):
+def test_too_few_or_too_many_classes(kinds, semantic, message):
     with pytest.raises(ValueError, match=message):
         check_classes(kinds, semantic)

@@ -1,4 +1,4 @@
-"""Masks in files of their own: which image they belong to, and which class."""
+"""Separate mask files: to which image and class they belong."""
 
 import numpy as np
 import pytest
@@ -28,6 +28,20 @@ def save(path, pixels) -> None:
         (["i/a.jpg"], ["m/a/1.png", "m/a/mask_2.png"], "object object"),
         (["i/p/1.jpg", "i/q/1.jpg"], ["m/p/1/car.png", "m/q/1/tree.png"], "car tree"),
         (["i/A b.JPG"], ["m/A b/Stra\u00dfe 3.PNG", "m/A b/x.gif"], "Stra\u00dfe, x"),
+        (["i/a.jpg"], ["m/a/grade1.png", "m/a/grade2.png"], "grade1 grade2"),
+        (["i/a.jpg"], ["m/a/cat 3.png", "m/a/cat-2 (1).png"], "cat cat"),
+        (["i/a.jpg"], ["m/a/grade1_2.png", "m/a/mask2.png"], "grade1 object"),
+        (["i/a.jpg", "i/b.jpg"], ["m/mask_a.png", "m/cat_b.png"], "object cat"),
+        (["i/a.jpg", "i/b.jpg"], ["m/a_cp_masks.png", "m/b_seg.png"], "object object"),
+        # Masks beside the images.
+        (["m/a.jpg", "m/b.jpg"], ["m/a.png", "m/b.png"], "object object"),
+        (["m/a.png", "m/b.png"], ["m/a_mask.png", "m/b-mask.png"], "object object"),
+        (["m/a.jpg"], ["m/a_cat_1.png", "m/a_cat_2.png"], "cat cat"),
+        (["m/a.png", "m/a_2.png"], ["m/a_cat.png", "m/a_2_cat.png"], "cat cat"),
+        (["m/a.png"], ["m/a_cat.png", "m/a_cat_1.png"], "cat cat"),
+        (["m/a.jpg", "m/a_2.jpg"], ["m/a/1.png", "m/a_2/1.png"], "object object"),
+        (["m/a.jpg", "m/b.jpg"], ["m/a_mask.jpg", "m/b_mask.jpg"], "object object"),
+        (["p/a.png", "p/b.png"], ["p/cats/a.png", "p/cats/b.png"], "object object"),
     ],
 )
 def test_owners_and_classes(tmp_path, photos, masks, labels):
@@ -35,8 +49,8 @@ def test_owners_and_classes(tmp_path, photos, masks, labels):
         save(tmp_path / photo, np.zeros((12, 16, 3), np.uint8))
     for mask, pixels in zip(masks, (ONE, TWO), strict=True):
         save(tmp_path / mask, pixels)
-    images = tmp_path / "i" if photos[0][0] == "i" else None
-    annotations = read_masks(tmp_path / "m", images)
+    folders = {"i": ("m", "i"), "m": ("m",), "p": ("p/cats", "p")}[photos[0][0]]
+    annotations = read_masks(*(tmp_path / folder for folder in folders))
     found = list(annotations)
     expected = labels.split(", ") if ", " in labels else labels.split()
     segments = sorted(
@@ -65,18 +79,33 @@ def test_numbered_objects_and_smoothed_masks(tmp_path, caplog):
     assert "1 images have no mask, and are left out: none.png" in caplog.text
 
 
-def test_many_small_numbered_objects_stay_apart(tmp_path):
-    spots = np.zeros((80, 80), np.uint8)
-    spots[::4, ::8] = np.arange(1, 201).reshape(20, 10)
-    spots[1::4, ::8] = spots[::4, ::8]
-    for folder, pixels in (("i", spots), ("m", spots)):
-        (tmp_path / folder).mkdir()
-        Image.fromarray(pixels).save(tmp_path / folder / "a.png")
+@pytest.mark.parametrize(
+    "numbers", [range(1, 201), range(56, 256), range(20, 256, 47), [*range(1, 13), 255]]
+)
+@pytest.mark.parametrize("step", [3, 2])
+def test_small_numbered_objects_stay_apart(tmp_path, numbers, step):
+    """Some files lack numbers, and in some all objects touch each other."""
+    spots = np.zeros((64, 64), np.uint8)
+    for place, number in enumerate(numbers):
+        y, x = step * (place // 20), step * (place % 20)
+        spots[y : y + 2, x : x + 2] = number
+    save(tmp_path / "i/a.png", spots)
+    save(tmp_path / "m/a.png", spots)
     (image,) = read_masks(tmp_path / "m", tmp_path / "i")
-    assert [s.pixels().sum() for s in image.segments] == [2] * 200
+    assert [s.pixels().sum() for s in image.segments] == [4] * len(numbers)
 
 
-def test_masks_that_fit_no_image(tmp_path):
+def test_all_greys_at_a_border_are_one_mask(tmp_path):
+    ramp = np.zeros((64, 256), np.uint8)
+    ramp[20:], ramp[19] = 255, np.arange(256)
+    save(tmp_path / "i/a.png", ramp)
+    save(tmp_path / "m/a.png", ramp)
+    (image,) = read_masks(tmp_path / "m", tmp_path / "i")
+    (segment,) = image.segments
+    assert np.array_equal(segment.pixels(), ramp > 127)
+
+
+def test_masks_without_an_image(tmp_path):
     for name in ("i/p/1.png", "i/q/1.png", "i/2.png"):
         save(tmp_path / name, np.zeros((12, 16, 3), np.uint8))
     save(tmp_path / "m/x.png", ONE)
@@ -89,3 +118,18 @@ def test_masks_that_fit_no_image(tmp_path):
     save(tmp_path / "m/2/car.png", ONE.T)
     with pytest.raises(DataFaults, match="12x16 pixels, the image .* 16x12"):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
+    save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
+    with pytest.raises(DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* objects, "):
+        list(read_masks(tmp_path / "m", tmp_path / "i"))
+
+
+def test_photos_that_cannot_be_read(tmp_path, caplog):
+    save(tmp_path / "m/a.png", ONE)
+    save(tmp_path / "i/a.png", ONE)
+    for name in ("a.dng", "b.heic"):
+        (tmp_path / "i" / name).touch()
+    assert len(list(read_masks(tmp_path / "m", tmp_path / "i"))) == 1
+    assert "1 photos, such as b.heic, cannot be read; convert" in caplog.text
+    (tmp_path / "i/a.png").unlink()
+    with pytest.raises(UserError, match="i: 2 photos, such as .*, cannot be read; convert"):
+        read_masks(tmp_path / "m", tmp_path / "i")

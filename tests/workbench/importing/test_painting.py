@@ -23,7 +23,7 @@ def painted(*segments: Segment, **options: object):
 
 ALL = slice(None)
 LARGE = segment("cat", slice(0, 4), slice(0, 6), instance=True)  # 24 pixels
-SMALL = segment("dog", slice(2, 6), slice(4, 8), instance=True)  # 16, 4 shared
+SMALL = segment("dog", slice(2, 6), slice(4, 8), instance=True)  # 16 pixels, 4 shared
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ SMALL = segment("dog", slice(2, 6), slice(4, 8), instance=True)  # 16, 4 shared
         (True, SMALL, LARGE, "dog"),
     ],
 )
-def test_what_covers_what(smaller_on_top, first, second, on_top):
+def test_order_of_painting(smaller_on_top, first, second, on_top):
     found = painted(first, second, smaller_on_top=smaller_on_top)
     names = {number: KINDS.classes[label] for number, label in found.labels.items()}
     areas = {names[n]: int((found.ids == n).sum()) for n in names}
@@ -55,9 +55,12 @@ def test_objects_lie_on_crowds_and_crowds_on_regions():
     assert found.counts["hidden"] == {"cat": 1, "sky": 1}
 
 
-def test_what_is_one_segment():
-    """A class of stuff is a segment. Crowds and regions of a class of things are a crowd; its
-    objects stay separate. Objects of a stuff class join its segment."""
+def test_segments_that_become_one():
+    """
+    A class of stuff is a segment; objects of a stuff class join it.
+
+    Crowds and regions of a class of things are one crowd; its objects stay separate.
+    """
     found = painted(
         segment("sky", slice(0, 1), slice(0, 2), instance=None),
         segment("sky", slice(0, 1), slice(4, 6), instance=True),
@@ -85,7 +88,7 @@ def test_rest_and_ignored():
     assert (labels[:, 3:5] == 255).all() and set(np.unique(labels)) == {0, 3, 255}
 
 
-def test_what_is_lost():
+def test_counts_of_lost_segments():
     found = painted(
         segment("dog", slice(0, 0), ALL),
         segment("dog", slice(0, 2), slice(0, 2)),
@@ -100,7 +103,7 @@ def test_what_is_lost():
 
 
 def test_against_brute_force():
-    """Random masks, pixel by pixel: the last segment that has it."""
+    """Each pixel belongs to the last segment that covers it; masks are random."""
     rng = np.random.default_rng(0)
     for _ in range(20):
         masks = rng.random((5, 6, 8)) < 0.4
@@ -110,7 +113,7 @@ def test_against_brute_force():
             for label, mask in zip(labels, masks)
         ]
         found = painted(*segments)
-        owners = {}  # id -> the segments that it has
+        owners = {}  # id -> its segments
         for y, x in np.ndindex(6, 8):
             owner = max(np.flatnonzero(masks[:, y, x]), default=None)
             if owner is None or labels[owner] == "mirror":

@@ -41,7 +41,7 @@ def columns(image) -> list[tuple[str, list[int]]]:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The image ``images/a.png``; the annotations are yet to be written."""
+    """Return a folder with the image ``images/a.png``; tests write the annotations."""
     (tmp_path / "images").mkdir()
     Image.new("RGB", (W, H)).save(tmp_path / "images/a.png")
     return tmp_path
@@ -50,7 +50,7 @@ def folder(tmp_path) -> Path:
 # COCO
 
 
-def test_categories_of_one_name(folder, caplog):
+def test_categories_with_the_same_name(folder, caplog):
     """Roboflow adds a category for the project, without annotations."""
     box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
     path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
@@ -66,8 +66,11 @@ def test_categories_of_one_name(folder, caplog):
 
 
 def test_yolo_layouts(tmp_path, caplog):
-    """Ultralytics has images/train, Roboflow train/images and a path out of the folder. An image
-    without text file has no objects; a text file without image gives a warning."""
+    """
+    Ultralytics has images/train; Roboflow has train/images and a path out of the folder.
+
+    An image without text file has no objects; a text file without image gives a warning.
+    """
     yolo = shutil.copytree(FIXTURES / "yolo", tmp_path / "yolo")
     found = [len(image.segments) for image in read("yolo-seg", yolo / "data.yaml")]
     assert found == [5, 3, 5]
@@ -99,7 +102,7 @@ def test_colours_of_voc():
 
 @pytest.mark.parametrize("kind", ["palette", "one channel", "colours"])
 def test_voc_2012(tmp_path, kind):
-    """No labelmap.txt: the 20 classes of VOC; void around objects, and in them."""
+    """Without labelmap.txt there are VOC's 20 classes; void is around objects and inside them."""
     classes, objects = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
     classes[:9], classes[2:5, 2:5], classes[30:, 30:] = 255, 15, 7
     objects[:9], objects[2:5, 2:5], objects[40:42, 40:42] = 255, 1, 255
@@ -115,8 +118,8 @@ def test_voc_2012(tmp_path, kind):
     assert found == {"person": (True, 9), "car": (False, 34 * 34)}
 
 
-def test_voc_as_people_name_it(tmp_path):
-    """A suffix in capitals, a class in the colour that VOC 2012 has for void, no objects."""
+def test_voc_with_unusual_names(tmp_path):
+    """A suffix is in capitals, a class has VOC 2012's colour of void, and objects are missing."""
     (tmp_path / "JPEGImages").mkdir()
     shutil.copy(IMAGES / "train_00000.jpg", tmp_path / "JPEGImages/train_00000.JPG")
     colors = np.zeros((64, 64, 3), np.uint8)
@@ -151,7 +154,7 @@ def test_faults_of_voc(tmp_path):
 
 
 def test_a_list_of_voc(tmp_path):
-    """As an editor of Windows saves it."""
+    """The list is as a Windows editor saves it."""
     voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     path = voc / "ImageSets/Segmentation/train.txt"
     path.write_bytes(b"\xef\xbb\xbftrain_00002\r\ntrain_00000\r\n")
@@ -159,8 +162,8 @@ def test_a_list_of_voc(tmp_path):
     assert [image.name for image in read("voc", path, IMAGES)] == expected
 
 
-def test_sizes_before_a_turn(tmp_path):
-    """Annotated as the file lies, shown as its EXIF data say: the message says which."""
+def test_sizes_before_rotation(tmp_path):
+    """The message says if annotations have the stored size, but EXIF data turn the image."""
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     shutil.copytree(IMAGES, tmp_path / "turned")
@@ -182,7 +185,7 @@ def supervisely(root: Path, *figures: dict) -> list:
 
 
 def test_supervisely(tmp_path):
-    """A figure over the border, a hole with its border, a box, and a figure without area."""
+    """A figure crosses the border, a hole has its border, a box is filled, a line has no area."""
     hole = [[12, 12], [16, 12], [16, 16], [12, 16]]
     ring = {"exterior": [[10, 10], [20, 10], [20, 20], [10, 20]], "interior": [hole]}
     ball, sky, box = supervisely(
@@ -212,11 +215,7 @@ def test_parts_of_objects_in_supervisely(tmp_path):
         bitmap(corner, origin=[0, 0]) | {"classTitle": "tent", "instance": "a1"},
         bitmap(row, origin=[0, 5]) | {"instance": "a1"},
         bitmap(row, origin=[0, 9]),
-    ) == [
-        ("tent", [[0, 0]]),
-        ("ball", [[0, 1], [5, 0], [5, 1]]),
-        ("ball", [[9, 0], [9, 1]]),
-    ]
+    ) == [("tent", [[0, 0]]), ("ball", [[0, 1], [5, 0], [5, 1]]), ("ball", [[9, 0], [9, 1]])]
 
 
 def test_bitmaps_with_opacity(tmp_path):
@@ -232,7 +231,7 @@ def test_bitmaps_with_opacity(tmp_path):
 
 
 def test_cityscapes_polygons(tmp_path):
-    """Other classes, a group, a deleted polygon, and the license plate, which is not drawn."""
+    """There are other classes, a group, a deleted polygon, and a license plate, never drawn."""
     square = [[0, 0], [9, 0], [9, 9], [0, 9]]
     labels = ("zebra", "zebragroup", "polegroup")
     objects = [
@@ -251,7 +250,7 @@ def test_cityscapes_polygons(tmp_path):
     assert found == [("zebra", None, 100), ("zebra", False, 100), ("polegroup", None, 100)]
 
 
-def test_cityscapes_pngs_of_other_ids(tmp_path):
+def test_cityscapes_pngs_with_other_ids(tmp_path):
     labels = np.full((64, 64), 23, np.uint16)
     labels[3] = 34007
     Image.fromarray(labels).save(tmp_path / "train_00000_instanceIds.png")
@@ -280,7 +279,7 @@ def test_cvat_paints_by_z_order_and_then_in_the_order_of_the_file(folder):
     assert [label for label, _ in found] == ["low", "first", "second", "top"]
 
 
-def test_cvat_boxes_and_ellipses_turn(folder):
+def test_cvat_boxes_and_ellipses_are_rotated(folder):
     box = 'label="b" xtl="2.00" ytl="3.00" xbr="8.00" ybr="5.00" rotation="90.00"'
     oval = 'label="d" cx="20.00" cy="12.00" rx="10.00" ry="2.00" rotation="90.00"'
     box, oval = (s.pixels() for s in cvat(folder, f"<box {box}/><ellipse {oval}/>").segments)
@@ -316,7 +315,7 @@ def test_cvat_finds_images_of_subsets_and_frames(folder, file, name):
 # LabelMe
 
 
-def test_labelme_draws_as_labelme_does():
+def test_labelme_shapes_equal_labelmes_drawing():
     (image,) = read("labelme", EXPORTS / "labelme_shapes", TOOL_IMAGES)
     assert [segment.label for segment in image.segments] == ["grass", "ball", "crate", "tent"]
     theirs = np.asarray(Image.open(EXPORTS / "labelme_shapes" / "shapes.png"))
@@ -356,7 +355,7 @@ def test_labelme_finds_the_image(tmp_path, json_name, image_path, images, name):
     assert image.file.samefile((images or tmp_path) / name)
 
 
-def test_labelmes_own_copy_of_an_image(folder):
+def test_labelmes_copy_of_an_image(folder):
     labelme(folder / "images/a.json", image_path="b.png", imageData="abcd")
     with pytest.raises(DataFaults, match="b.png not found.*docs/imports.md"):
         read("labelme", folder / "images")
@@ -384,7 +383,7 @@ def square(label: str = "car") -> dict:
     return region({"points": [[0, 0], [10, 0], [10, 8.3], [0, 8.3]]}, label=label)
 
 
-def test_label_studio_shapes_turn(folder):
+def test_label_studio_shapes_are_rotated(folder):
     box = {"x": 25, "y": 25, "width": 10, "height": 25}
     oval = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 12.5, "rotation": 90}
     (_, upright), (_, turned), (_, oval) = regions(
@@ -394,7 +393,7 @@ def test_label_studio_shapes_turn(folder):
         region(oval, "ellipselabels"),
     )
     assert upright[6:12, 10:14].all() and upright.sum() == 24
-    # About its upper left corner, (10, 6), clockwise.
+    # It is rotated about its upper left corner, (10, 6), clockwise.
     assert turned[6:10, 4:10].all() and turned.sum() == 24
     assert oval[3:21, 19:21].all() and not oval[:, 23:].any()
 
@@ -407,22 +406,22 @@ def test_label_studio_bitmasks_and_brushes(folder):
     found = regions(
         folder,
         region({"imageDataURL": url}, "bitmasklabels", "b"),
-        region(code, "brushlabels", "c", image_rotation=90),  # only of the view
+        region(code, "brushlabels", "c", image_rotation=90),  # only the view is rotated
     )
     assert [label for label, _ in found] == ["b", "c"]
     assert all(np.array_equal(mask, pixels) for _, mask in found)
 
 
-def test_label_studio_has_an_image_as_its_exif_data_turn_it(folder):
+def test_label_studio_sees_images_turned_by_exif_data(folder):
     exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = 6  # the file is of H x W, shown as W x H
+    exif[ExifTags.Base.Orientation] = 6  # the file has H x W, but is shown as W x H
     Image.new("RGB", (H, W)).save(folder / "images/a.png", exif=exif)
     ((_, pixels),) = regions(folder, square())
     assert pixels[:2, :4].all() and pixels.sum() == 8
 
 
-def test_label_studio_joins_what_several_controls_say_of_a_region(folder):
-    """<Brush> with <Labels>, and questions about single regions and the image."""
+def test_label_studio_joins_the_results_of_several_controls(folder):
+    """<Brush> with <Labels>, and questions about single regions and the image, are joined."""
     code = {"format": "rle", "rle": brush(np.ones(SIZE, bool))}
     shape, label = region(code, "brush", id="r1"), region(code, "labels", "cat", id="r1")
     del shape["value"]["brush"]
@@ -433,7 +432,7 @@ def test_label_studio_joins_what_several_controls_say_of_a_region(folder):
     assert label == "cat" and pixels.all()
 
 
-def test_label_studio_takes_the_ground_truth_or_the_last_annotation(folder, caplog):
+def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder, caplog):
     def annotation(number: int, updated: str, **others) -> dict:
         dates = {"created_at": "2024-01-01T00:00:00Z", "updated_at": updated}
         return {"id": number, **dates, "result": [square(f"of {number}")], **others}
@@ -451,7 +450,7 @@ def test_label_studio_takes_the_ground_truth_or_the_last_annotation(folder, capl
     assert label_of(annotation(10, "2024-05-01T00:00:00Z"), first) == "of 10"
 
 
-def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog):
+def test_label_studio_skips_tasks_without_annotation(folder, caplog):
     empty = task({"id": 1, "result": []})
     cancelled = task({"id": 2, "result": [square()], "was_cancelled": True}, image="none.png")
     predicted = task(image="none.png", predictions=[{"id": 3, "result": [square()]}])
@@ -466,7 +465,7 @@ def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog)
         ("/data/local-files/?d=city/a%20b.jpg", "city/a b.jpg"),
         ("http://localhost:8080/data/local-files/?d=city/a.jpg", "city/a.jpg"),
         ("/data/local-files/?d=x/y/a.png", "y/a.png"),
-        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
+        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # its name before the upload
         ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
         ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
         ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
@@ -494,6 +493,6 @@ def test_label_studio_finds_the_image(folder, reference, name):
         ({"images": ["a.png"]}, "expected data with one image, found .'images'."),
     ],
 )
-def test_label_studio_images_that_do_not_fit(folder, data, reason):
+def test_label_studio_tasks_with_unusable_images(folder, data, reason):
     with pytest.raises(DataFaults, match=f"export.json: task 5: .*{reason}"):
         label_studio(folder, {**task({"id": 1, "result": []}), "data": data})

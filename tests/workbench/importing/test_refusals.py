@@ -1,4 +1,4 @@
-"""Shapes that cannot be read: each is named with its file, and the others are read."""
+"""The message about unreadable shapes names each with its file; other shapes are read."""
 
 import json
 import math
@@ -20,7 +20,7 @@ GOOD = {"a.png": SCENES["a.png"][:1]}
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """The image ``images/a.png``; the annotations are yet to be written."""
+    """Return a folder with the image ``images/a.png``; tests write the annotations."""
     (tmp_path / "images").mkdir()
     Image.new("RGB", SIZE[::-1]).save(tmp_path / "images/a.png")
     return tmp_path
@@ -110,12 +110,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("labelme", {"shape_type": "cube"}, "shape 1", "unknown kind 'cube'"),
         ("labelme", {"points": [[1, "a"], [2, 2], [3, 1]]}, "shape 1", "each two numbers"),
         ("labelme", {"shape_type": "circle", "points": [[1, 1]] * 3}, "shape 1", "has two po"),
-        (
-            "labelme",
-            {"shape_type": "circle", "points": [[1, 1], [79, 1]]},
-            "sh",
-            "far out",
-        ),
+        ("labelme", {"shape_type": "circle", "points": [[1, 1], [79, 1]]}, "sh", "far out"),
         ("labelme", {"shape_type": "mask", "mask": None}, "shape 1", "cannot be read"),
         ("labelme", {"shape_type": "mask", "mask": "iVBOR"}, "shape 1", "cannot be read"),
         ("labelme", {"shape_type": "mask", "mask": TRUE}, "shape 1", "is fine"),
@@ -124,12 +119,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
             *("shape 1", "a PNG of 3x2 pixels, found 2x2"),
         ),
         ("label-studio", region({}, "cuboidlabels"), "region bad", "is a cuboidlabels"),
-        (
-            "label-studio",
-            region({}, "polygon"),
-            "region bad",
-            "one label, found none",
-        ),
+        ("label-studio", region({}, "polygon"), "region bad", "one label, found none"),
         ("label-studio", part(labels=["dog"]), "bad", r"found \['car', 'dog'\]"),
         ("label-studio", region({}, item_index=1), "bad", "second or a later image"),
         ("label-studio", part(points=[], closed=False), "bad", "is not closed"),
@@ -195,7 +185,7 @@ def test_a_shape_without_area(folder, format, shape, kind):
         ("via", {"name": "polygon", "all_points_x": [0, 1, 9000], "all_points_y": [0, 1, 1]}),
     ],
 )
-def test_kinds_are_asked_for_before_pixels_are_read(folder, format, wrong):
+def test_kinds_are_demanded_before_pixels_are_read(folder, format, wrong):
     source = {"train": AnnotationSource(*write(folder, format, wrong))}
     with pytest.raises(UserError, match="do not say which of their classes are things"):
         read_sources(source, ImportPlan(format), workers=1)
@@ -222,14 +212,6 @@ CORNERS = [[2, 2], [9, 2], [9, 8], [2, 8]]
 def test_a_box(folder, format, shape, is_box):
     (image,) = ANNOTATION_FORMATS[format].read(*write(folder, format, shape))
     assert image.segments[-1].is_box == is_box
-
-
-def changed(root: Path, **changes: object) -> tuple:
-    source, images = files.coco_polygons(root, GOOD)
-    content = json.loads(source.read_text())
-    for key, change in changes.items():
-        content[key] = [{**content[key][0], **change}] if isinstance(change, dict) else change
-    return files.save(source, content), images
 
 
 TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]

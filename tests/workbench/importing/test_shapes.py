@@ -1,4 +1,4 @@
-"""Masks and shapes, against pycocotools and by hand."""
+"""Masks and shapes, compared with pycocotools and with results by hand."""
 
 import json
 import math
@@ -17,13 +17,7 @@ from ocr_panoptic.workbench.importing.masks import (
     mask_of_rle,
     masks_of_map,
 )
-from ocr_panoptic.workbench.importing.shapes import (
-    ellipse,
-    join_parts,
-    placed,
-    polygon,
-    rectangle,
-)
+from ocr_panoptic.workbench.importing.shapes import ellipse, join_parts, placed, polygon, rectangle
 from support.annotation_files import brush, run_lengths
 from support.tool_exports import EXPORTS
 
@@ -40,7 +34,7 @@ def box(top: int, bottom: int, left: int, right: int) -> np.ndarray:
     return pixels
 
 
-def test_rles_are_read_as_pycocotools_writes_them():
+def test_rles_written_by_pycocotools_are_read():
     rng = np.random.default_rng(0)
     for _ in range(60):
         height, width = rng.integers(1, 70, 2).tolist()
@@ -56,13 +50,13 @@ def test_rles_are_read_as_pycocotools_writes_them():
 
 
 @pytest.mark.parametrize("counts", [[1, 2], [8, -2], [1, 9], "7N1", "PPPPPPPPP0", "", "100"])
-def test_rles_that_would_lead_pycocotools_astray(counts):
-    """pycocotools decodes a short RLE to uninitialised memory, and never ends merging it."""
+def test_short_rles_are_refused(counts):
+    """In pycocotools, a short RLE gives uninitialised memory, and merging it never ends."""
     with pytest.raises(ValueError, match="add up"):
         mask_of_rle({"size": [2, 3], "counts": counts}, 2, 3)
 
 
-def test_an_rle_of_another_size():
+def test_an_rle_with_another_size():
     with pytest.raises(ValueError, match=r"size \[3, 2\], the image \[2, 3\]"):
         mask_of_rle({"size": [3, 2], "counts": [6]}, 2, 3)
 
@@ -102,7 +96,7 @@ def test_a_rectangle_has_the_pixels_between_its_corners():
         assert np.array_equal(pixels_of(rectangle(corners, H, W)), box(4, 9, 3, 20))
 
 
-def test_a_rectangle_turns_clockwise_about_its_centre_or_another_point():
+def test_a_rectangle_rotates_clockwise_about_its_centre_or_a_pivot():
     turned = rectangle((5, 10, 19, 14), H, W, 90)  # 14 x 4 about (12, 12), by a quarter turn
     assert np.array_equal(pixels_of(turned), box(5, 19, 10, 14))
     turned = rectangle((20, 10, 34, 14), H, W, 90, pivot=(20, 10))  # about its first corner
@@ -141,7 +135,7 @@ def test_shapes_are_cut_at_the_border_of_the_image():
         lambda: placed(np.ones((2, 3), bool), 0, -1, H, W),
     ],
 )
-def test_shapes_that_would_lie_elsewhere(shape):
+def test_shapes_outside_the_image(shape):
     with pytest.raises(ValueError):
         shape()
 
@@ -152,8 +146,8 @@ def test_a_placed_mask_lies_where_it_is_put():
     assert np.array_equal(found[28:, 37:], part) and found.sum() == 3
 
 
-def test_runs_are_those_that_cvat_writes():
-    """As in CVAT's documentation: row after row, the first run is of pixels outside."""
+def test_runs_are_decoded_like_in_cvats_documentation():
+    """Runs go row after row, and the first run has pixels outside the mask."""
     assert decode_runs("1, 3, 2", 2, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
     assert decode_runs("0, 1, 3, 2", 2, 3).tolist() == [[1, 0, 0], [0, 1, 1]]
 
@@ -163,7 +157,7 @@ HEADER = [(8, 32), (7, 5), (0, 4), (1, 4), (2, 4), (3, 4)]
 
 
 def bits(*fields: tuple[int, int]) -> list[int]:
-    """Bytes of numbers, each (value, bits)."""
+    """Return the bytes of numbers, each given as (value, bits)."""
     text = "".join(f"{value:0{count}b}" for value, count in fields)
     text += "0" * (-len(text) % 8)
     return [int(text[place : place + 8], 2) for place in range(0, len(text), 8)]
@@ -174,12 +168,12 @@ def test_a_brush_of_runs_and_single_values():
     pieces = [(1, 1), (1, 2), (3, 2), (0, 8), (0, 1), (1, 2), (3, 2)]
     pieces += [(value, 8) for value in (9, 8, 7, 6)]
     assert decode_brush(bits(*HEADER, *pieces), 1, 2).tolist() == [[False, True]]
-    # Colours do not count, and neither does how opaque it is.
+    # Only whether a pixel is opaque counts; colours and the degree of opacity do not.
     pieces = [(0, 1), (2, 2), (7, 3), *[(v, 8) for v in (255, 255, 255, 0, 0, 0, 0, 1)]]
     assert decode_brush(bits(*HEADER, *pieces), 2, 1).tolist() == [[False], [True]]
 
 
-def test_a_brush_as_label_studios_sdk_writes_it():
+def test_a_brush_written_by_label_studios_sdk():
     tasks = json.loads((EXPORTS / "label_studio.json").read_text())
     results = [result for task in tasks for result in task["annotations"][0]["result"]]
     assert len(results) == 14
@@ -201,7 +195,7 @@ def test_a_brush_as_label_studios_sdk_writes_it():
         (bits(*HEADER, (0, 1), (2, 2), (7, 3), (1, 8), (1, 8)), "ends too early"),
     ],
 )
-def test_a_brush_that_is_none(code, reason):
+def test_faulty_brushes(code, reason):
     with pytest.raises(ValueError, match=reason):
         decode_brush(code, 1, 2)
 
@@ -212,7 +206,7 @@ def segment(label: str, *columns: int) -> Segment:
     return Segment(label, mask_of_pixels(pixels))
 
 
-def test_joins_the_parts_of_an_object():
+def test_parts_of_an_object_are_joined():
     parts = [
         ("g", segment("cat", 0, 1, 2)),
         (None, segment("dog", 2, 3)),
@@ -222,7 +216,7 @@ def test_joins_the_parts_of_an_object():
         (None, segment("mat", 0)),
     ]
     found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in join_parts(parts)]
-    # The cat is painted at its second part's place, without what the dog covers of its first part.
+    # The cat is painted at its second part's place, without pixels of its first part under the dog.
     cat = ("cat", [0, 1, 3, 4])
     assert found == [("dog", [2, 3]), ("dog", [7]), cat, ("tail", [5]), ("mat", [0])]
     assert join_parts([]) == []

@@ -1,9 +1,9 @@
-"""A page of made-up results."""
+"""A page of invented results."""
 
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture, Relation
 from ocr_panoptic.workbench.looking.report import render_report
 
@@ -22,7 +22,7 @@ def log(*keys: str) -> list[dict[str, float]]:
 
 @pytest.fixture(scope="session")
 def render():
-    """Factory: the page with a text in all places, and with changes; each is made once."""
+    """Return a function that renders the page with a text in all places, and with changes."""
     pages = {}
 
     def make(evil: str = "ball", **changes) -> str:

@@ -1,4 +1,4 @@
-"""The page about a data set: counts against loops over the files, faults, pictures."""
+"""The page about a data set: counts compared with loops over the files, faults, pictures."""
 
 import base64
 import io
@@ -32,7 +32,7 @@ def look(name: str) -> tuple[list, list]:
     return seen, class_rows(classes, seen)
 
 
-def test_counts_against_the_files(registered):
+def test_counts_equal_the_files(registered):
     seen, rows = look("tiny_train")
     raw = registered / "tiny/raw/train"
     content = json.loads((raw / "panoptic.json").read_text())
@@ -60,7 +60,7 @@ def test_counts_against_the_files(registered):
         assert row.color == "rgb({},{},{})".format(*category["color"])
 
 
-def test_labels_against_the_files(registered):
+def test_labels_equal_the_files(registered):
     _, rows = look("tiny_sem_val")
     files = [r["sem_seg_file_name"] for r in DatasetCatalog.get("tiny_sem_val")]
     labels = [np.asarray(Image.open(file)) for file in files]
@@ -71,7 +71,7 @@ def test_labels_against_the_files(registered):
 
 
 def test_the_truth_is_drawn(registered):
-    """The label that covers most of an image has its colour, under which the image is grey."""
+    """The label that covers most of an image has its colour over the grey image."""
     record = DatasetCatalog.get("tiny_sem_val")[0]
     metadata = MetadataCatalog.get("tiny_sem_val")
     seen = view_image(record, data_classes(metadata), None)
@@ -88,7 +88,7 @@ def test_the_truth_is_drawn(registered):
 
 
 def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
-    """Broken files are listed, and names are escaped on the page."""
+    """The page lists them with escaped names."""
     folder = tmp_path / "<b> & 100%"
     shutil.copytree(tiny_root / "tiny/raw/val", folder)
     images = sorted((folder / "images").iterdir())
@@ -112,7 +112,7 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
 
 
 def test_the_command(registered, tmp_path, capsys):
-    """A sample is spread evenly; the page loads nothing."""
+    """The shown images are spread evenly; the page loads no other file."""
     page = tmp_path / "out/page.html"
     words = ["--dataset", "tiny_train", "--output", str(page), "--num-images", "3"]
     call("view", [*words, "--workers", "1"])

@@ -11,7 +11,12 @@ from PIL import Image
 
 from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
 from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
-from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, panoptic_truth
+from ocr_panoptic.workbench.looking.scene import (
+    Inspection,
+    PanopticMap,
+    SeenRegions,
+    panoptic_truth,
+)
 
 METADATA = Metadata(
     name="figures",
@@ -33,14 +38,14 @@ def decode(src: str) -> np.ndarray:
 
 @pytest.fixture
 def truth() -> PanopticMap:
-    """40 x 20: sky on the left half, a ball on the next quarter, void on the last."""
+    """Return a map of 40 x 20: sky on the left half, a ball on the next quarter, then void."""
     ids = np.repeat([12, 300, 0], [20, 10, 10])[None].repeat(20, axis=0)
     return PanopticMap(ids, [SKY, BALL])
 
 
 @pytest.fixture
 def inspection(truth) -> Inspection:
-    """The refined prediction is sky everywhere; the coarse has sand in the right half."""
+    """Return an inspection: refined, all is sky; coarse, the right half is sand."""
     regions = np.full((3, 5, 10), 1 / 50, dtype=np.float32)
     regions[1] = 0.4 / 49
     regions[1, 0, 0] = 0.6
@@ -49,15 +54,16 @@ def inspection(truth) -> Inspection:
         panoptic=PanopticMap(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
         refined=np.full((20, 40), 1),
         coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
-        regions=regions,
-        relation=np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
-        cells=(np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
+        regions=SeenRegions(
+            regions,
+            np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
+            (np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
+        ),
     )
 
 
 def test_the_pictures_show_the_classes(inspection, truth):
-    """Captions and legend name the classes in the pictures. The truth may have a data set's own
-    labels."""
+    """Captions and legend name the shown classes; the truth may have a data set's own labels."""
     segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
     assert panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA).info == truth.info
     assert truth.sem_seg(void=255)[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
@@ -68,7 +74,7 @@ def test_the_pictures_show_the_classes(inspection, truth):
         "Input": "40 × 20 pixels",
         "Truth": "1 thing and 1 stuff segments",
         "Panoptic prediction": "0 thing and 1 stuff segments",
-        # of 30 labelled columns, 20 are sky; void does not count
+        # 20 of 30 labelled columns are sky; void does not count
         "Coarse semantics": "66.7 % of the pixels correct",
         "Refined semantics": "66.7 % of the pixels correct",
     }
@@ -78,7 +84,7 @@ def test_the_pictures_show_the_classes(inspection, truth):
     plain = image_figures("a.jpg", plain, truth, METADATA)
     assert [v.title for v in plain.views][3:] == ["Semantics"] and plain.regions == []
     pictures = {view.title: decode(view.src) for view in figures.views}
-    assert {p.shape for p in pictures.values()} == {(320, 640, 3)}  # 16-fold
+    assert {p.shape for p in pictures.values()} == {(320, 640, 3)}  # enlarged 16 times
     grey = 0.28 * 100
 
     def at(title: str, column: int) -> np.ndarray:
@@ -96,7 +102,7 @@ def test_the_pictures_show_the_classes(inspection, truth):
         np.testing.assert_allclose(at(title, column), expected, atol=4, err_msg=title)
 
 
-def test_regions_are_those_of_the_classes_present(inspection, truth):
+def test_only_regions_of_present_classes_are_shown(inspection, truth):
     figures = image_figures("a.jpg", inspection, truth, METADATA)
     captions = {region.title: region.caption for region in figures.regions}
     assert captions == {"things": "max 0.02 (1×)", "sky": "max 0.6 (30×)"}
@@ -107,7 +113,7 @@ def test_regions_are_those_of_the_classes_present(inspection, truth):
 
 
 def test_the_relation_of_a_pixel_of_the_rarest_class(inspection, truth):
-    """The ball, of the class of things, is rarer than the sky; the mark is on it."""
+    """The ball is rarer than the sky, and the mark lies on it."""
     found = image_figures("a.jpg", inspection, truth, METADATA).relation
     assert found.true_class == "things"
     names, colors, shares = zip(*found.shares, strict=True)
@@ -115,19 +121,19 @@ def test_the_relation_of_a_pixel_of_the_rarest_class(inspection, truth):
     assert colors[1] == "rgb(230,200,140)"
     picture = decode(found.src).astype(int)
     changed = np.argwhere(np.abs(picture - 100).max(axis=2) > 60)
-    row, column = changed.mean(axis=0) / 16  # pixels of the image
+    row, column = changed.mean(axis=0) / 16  # in pixels of the image
     assert 20 <= column < 30 and 0 <= row < 20
-    assert picture.max() > 240 and picture.min() < 15  # seen on any ground
+    assert picture.max() > 240 and picture.min() < 15  # visible on any background
 
 
 def test_the_mark_is_in_its_class(inspection):
-    """The median of a ring is outside it."""
+    """The median of a ring lies outside it."""
     labels = np.zeros((9, 9), int)
     labels[2:7, 2:7] = 1
     labels[3:6, 3:6] = 0
     one_hot = np.stack([labels == 0, labels == 1]).astype(float)
     cells = np.arange(10.0), np.arange(10.0)
-    seen = replace(inspection, relation=one_hot, cells=cells)
+    seen = inspection.regions._replace(relation=one_hot, cells=cells)
     classes, image = (
         [("sky", "rgb(1,2,3)"), ("ring", "rgb(4,5,6)")],
         np.zeros((90, 90, 3), np.uint8),

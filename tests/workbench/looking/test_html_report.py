@@ -1,4 +1,4 @@
-"""The page shows its data, loads nothing, and is not broken by data."""
+"""The page shows its data, loads no other file, and is safe from its data."""
 
 import re
 from html.parser import HTMLParser
@@ -6,15 +6,14 @@ from html.parser import HTMLParser
 import pytest
 
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
-from ocr_panoptic.workbench.looking.ranking import RankedImage
-from ocr_panoptic.workbench.looking.report import metric_cards
+from ocr_panoptic.workbench.looking.report import RankedImage, metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}
 
 
 class Parsed(HTMLParser):
-    """Tags, links and text of a page; badly nested tags are an error."""
+    """Tags, links and text of a page; badly nested tags raise an error."""
 
     def __init__(self, page: str):
         super().__init__()
@@ -41,13 +40,13 @@ class Parsed(HTMLParser):
         self.text.append(data.strip())
 
 
-def test_the_page_says_what_the_files_say(render):
+def test_the_page_equals_the_files(render):
     text = Parsed(render()).text
     assert list(metric_cards({"sem_seg": {"mIoU": 1.0}})) == ["Semantic segmentation"]
     for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
         assert value in text
     assert text[text.index("Mask AP") + 2] == "–"  # null
-    # the class table: things first, counts without decimals
+    # The class table has things first, and counts without decimals.
     table = text[text.index("Kind") :]
     assert table.index("ball") < table.index("sky") < table.index("things")
     for value in ("47.1", "12", "3", "93.2"):
@@ -91,7 +90,7 @@ def test_a_run_without_a_training_log_or_soft_regions(render):
 
 
 @pytest.mark.slow
-def test_images_that_are_gone_are_ranked_without_pictures(render):
+def test_missing_images_are_ranked_without_pictures(render):
     ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
     parsed = Parsed(render(ranking=ranking))
     assert "gone.jpg" in parsed.text and "60.0" in parsed.text

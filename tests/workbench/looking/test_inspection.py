@@ -1,4 +1,4 @@
-"""The report's pictures equal results that are computed independently from a model's logits."""
+"""The report's pictures equal results computed independently from a model's logits."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from support.tiny_runs import (
     make_labels_vary,
 )
 
-# 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
+# The FPN pads scenes of 64 pixels, resized to 72, to 96: 24 x 24 logits, 18 x 18 inside.
 SIZE, PADDED, INSIDE = 72, 96, 18
 
 
@@ -32,7 +32,7 @@ def build(make_args, config, *opts):
     captured = {}
     head = model.sem_seg_head
     image = read_picture(DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]["file_name"])
-    if cfg.MODEL.CONTEXT.NAME != "GT-OCR":  # which needs the truth
+    if cfg.MODEL.CONTEXT.NAME != "GT-OCR":  # GT-OCR needs the truth
         make_labels_vary(model, model_input(cfg, image))
     names = ("predictor", "refined_predictor", "regions")
     parts = {name: getattr(head, name, None) for name in names}
@@ -41,7 +41,7 @@ def build(make_args, config, *opts):
     parts["coarse"] = getattr(head, "coarse_predictor", None)
 
     def keep(name: str, output: torch.Tensor) -> None:
-        captured.setdefault(name, output[0])  # of the first pass, the network's own
+        captured.setdefault(name, output[0])  # only the first pass, by the network itself
 
     for name, part in parts.items():
         if part is not None:
@@ -55,13 +55,13 @@ def softmax(logits: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
 
 
 def relation_of(captured: dict) -> np.ndarray:
-    """[K,h,w], float64: softmax_k(phi(x)^T psi(f) / sqrt(D))."""
+    """Return softmax_k(phi(x)^T psi(f) / sqrt(D)), float64 [K,h,w]."""
     phi, psi = captured["phi"].double().numpy(), captured["psi"].double().numpy()[..., 0]
     return softmax(np.einsum("dhw,dk->khw", phi, psi) / len(phi) ** 0.5, axis=0)
 
 
 def bilinear(size: int, new_size: int) -> np.ndarray:
-    """[new_size, size]: the weights of bilinear resizing, pixel centres at halves."""
+    """Return weights of bilinear resizing [new_size, size], with pixel centres at halves."""
     weights = np.zeros((new_size, size))
     for i in range(new_size):
         x = max((i + 0.5) * size / new_size - 0.5, 0.0)
@@ -72,14 +72,14 @@ def bilinear(size: int, new_size: int) -> np.ndarray:
 
 
 def logits_of_the_image(logits: torch.Tensor) -> np.ndarray:
-    """[K,64,64], float64: to the padded input's size, without the padding, to the image's size."""
+    """Resize logits to the padded input, remove the padding, and resize to [K,64,64]."""
     up, down = bilinear(24, PADDED), bilinear(SIZE, 64)
     inside = (up @ logits.double().numpy() @ up.T)[:, :SIZE, :SIZE]
     return down @ inside @ down.T
 
 
 def assert_labels(labels: np.ndarray, logits: np.ndarray) -> None:
-    """The labels are the argmax, up to ties within float32's precision."""
+    """Check that labels are the argmax, up to ties within float32's precision."""
     assert len(np.unique(labels)) > 1
     chosen = np.take_along_axis(logits, labels[None], axis=0)[0]
     np.testing.assert_allclose(chosen, logits.max(axis=0), atol=1e-5)
@@ -107,14 +107,14 @@ def test_inspection_of_an_image(tiny_data, make_args, config):
     coarse = captured["predictor"]
     assert_labels(found.coarse, logits_of_the_image(coarse))
     weights = softmax(coarse[:, :INSIDE, :INSIDE].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
-    np.testing.assert_allclose(found.regions.sum(axis=(1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.weights.sum(axis=(1, 2)), 1, rtol=1e-5)
     relation = relation_of(captured)[:, :INSIDE, :INSIDE]
-    np.testing.assert_allclose(found.relation, relation, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.regions.relation, relation, rtol=1e-4, atol=1e-6)
 
 
 def semantic(make_args, *opts):
-    """Scenes of 64 pixels, logits of 8 x 8."""
+    """Return a semantic model for scenes of 64 pixels, with logits of 8 x 8."""
     options = [*TINY_SEMANTIC, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 16, *opts]
     return build(make_args, SEMANTIC_CONFIG, *options)
 
@@ -132,9 +132,11 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     for labels, name in ((found.refined, "refined_predictor"), (found.coarse, "coarse")):
         assert_labels(labels, up @ captured[name].double().numpy() @ up.T)
     weights = softmax(captured["coarse"].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
-    np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
-    assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+    assert (
+        found.regions.relation.std(axis=(1, 2)).max() > 1e-4
+    )  # the relation differs between pixels
 
 
 def test_the_input_of_a_fixed_size(tiny_data, make_args):
@@ -142,41 +144,42 @@ def test_the_input_of_a_fixed_size(tiny_data, make_args):
     assert model_input(cfg, np.zeros((50, 100, 3), np.uint8))["image"].shape == (3, 40, 24)
 
 
-def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
+def test_regions_without_supervision_come_from_the_second_branch(tiny_data, make_args):
     cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
     weights = softmax(captured["regions"].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
     assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scheme, has_regions, has_relation",
+    "scheme, has_regions",
     [
-        ("none", False, False),
-        ("PPM", False, False),
-        ("Double-Attention", False, False),  # its regions are not classes
-        ("Segmentation-Transformer", False, False),
-        ("GT-OCR", False, False),
-        ("DA-OCR", True, True),
-        ("ACF-OCR", True, True),
-        ("ASP-OCR", True, True),
+        ("none", False),
+        ("PPM", False),
+        ("Double-Attention", False),  # its regions are not classes
+        ("Segmentation-Transformer", False),
+        ("GT-OCR", False),
+        ("DA-OCR", True),
+        ("ACF-OCR", True),
+        ("ASP-OCR", True),
     ],
 )
-def test_what_other_schemes_have(tiny_data, make_args, scheme, has_regions, has_relation):
+def test_regions_and_relations_of_other_schemes(tiny_data, make_args, scheme, has_regions):
     cfg, model, captured = semantic(make_args, "MODEL.CONTEXT.NAME", scheme)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
     assert (found.regions is not None) == has_regions
-    assert (found.relation is not None) == has_relation
     if scheme == "ACF-OCR":
         expected = softmax(captured["coarse"].double().numpy(), axis=0)
-        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found.regions.relation, expected, rtol=1e-4, atol=1e-6)
     if scheme == "ASP-OCR":
-        np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            found.regions.relation, relation_of(captured), rtol=1e-4, atol=1e-6
+        )
     if scheme == "DA-OCR":
         expected = softmax(captured["relation_predictor"].double().numpy(), axis=0)
-        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found.regions.relation, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
-from ocr_panoptic.workbench.looking.ranking import RankedImage
+from ocr_panoptic.workbench.looking.report import RankedImage
 from support.browser import Browser, find_chromium
 
 pytestmark = [
@@ -13,7 +13,7 @@ pytestmark = [
 ]
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-# name: group, PQ, masks, confusions, false positives, misses
+# Name: group, PQ, masks, confusions, false positives, misses.
 IMAGES = {
     "b.jpg": ("worst", 9.0, 11.0, 40.0, 30.0, 10.0),
     "c.jpg": ("best", 80.0, 20.0, 0.0, 0.0, 0.0),
@@ -51,7 +51,7 @@ def test_the_page_in_a_browser(page, tmp_path):
         assert list(by)[2:5] == ["PQ", "Masks", "Confusions"]
         assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
 
-        # By mouse: numbers as numbers, the largest first, then the other way round.
+        # By mouse: numbers are sorted as numbers, the largest first, then in reverse order.
         for column, order, expected in (
             ("PQ", "descending", ["a.jpg", "c.jpg", "b.jpg"]),
             ("PQ", "ascending", ["b.jpg", "c.jpg", "a.jpg"]),
@@ -63,7 +63,7 @@ def test_the_page_in_a_browser(page, tmp_path):
             sorted_by += ".map((e) => e.getAttribute('aria-sort'))"
             assert browser.evaluate(sorted_by) == [order]
 
-        # By keyboard: names from A.
+        # By keyboard: names are sorted from A.
         browser.evaluate(f"{by['PQ']}.focus()")
         browser.press("Enter")
         assert browser.evaluate(NAMES) == ["a.jpg", "c.jpg", "b.jpg"]
@@ -75,11 +75,11 @@ def test_the_page_in_a_browser(page, tmp_path):
         browser.click(by["Image"])
         assert browser.evaluate(NAMES) == ["a.jpg", "b.jpg", "c.jpg"]
 
-        # A row leads to its pictures, whatever the order.
+        # A row leads to its pictures in any order.
         browser.click("document.querySelector('#ranking tbody tr:nth-child(2) a')")
         assert browser.evaluate("document.querySelector(':target h3').textContent") == "b.jpg"
 
-        # A class without a value is below all numbers.
+        # A class without a value comes after all numbers.
         heading = "document.querySelectorAll('#classes thead button')[2]"
         names = "[...document.querySelectorAll('#classes tbody th')].map((e) => e.textContent)"
         browser.click(heading)

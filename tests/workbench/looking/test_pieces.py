@@ -1,4 +1,4 @@
-"""Colours over images, against pixels worked out by hand; curves; the worst and best images."""
+"""Colours over images, compared with pixels by hand; curves; the worst and best images."""
 
 import colorsys
 
@@ -15,8 +15,7 @@ from ocr_panoptic.visualization.overlays import (
     outlines,
     segment_colors,
 )
-from ocr_panoptic.workbench.looking.charts import loss_curves, loss_figure
-from ocr_panoptic.workbench.looking.ranking import ranked_images
+from ocr_panoptic.workbench.looking.report import loss_curves, loss_figure, ranked_images
 
 
 def test_outlines_lie_on_one_side_of_a_border():
@@ -27,7 +26,7 @@ def test_outlines_lie_on_one_side_of_a_border():
 
 def test_segments_cover_a_grey_image():
     image = np.zeros((2, 4, 3), dtype=np.uint8)
-    image[..., 0] = 90  # mean 30
+    image[..., 0] = 90  # the mean of the channels is 30
     ids = np.array([[7, 7, 0, 0], [7, 7, 0, 0]])
     drawn = draw_segments(image, ids, {7: (200, 100, 0)}, opacity=0.5)
     assert drawn[0, 0].tolist() == [115, 65, 15]  # (color + 30) / 2

@@ -1,4 +1,4 @@
-"""The measure of soft object regions: by hand, pixel by pixel, and of tiny runs by the model."""
+"""The quality of soft object regions: by hand, pixel by pixel, and of tiny runs."""
 
 import json
 
@@ -21,8 +21,7 @@ def edges(*lists: list[float]) -> tuple[np.ndarray, ...]:
 
 
 def test_by_hand():
-    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the fourth column is
-    ignored."""
+    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the fourth is ignored."""
     truth = np.tile(np.array([0, 0, 1, 255], np.uint8), (4, 1))
     refined = np.where(truth == 0, 0, 1)
     coarse = np.zeros_like(refined)
@@ -41,7 +40,7 @@ def test_by_hand():
     assert np.isnan(list(rows["c"].values())).all()
     assert rows["(mean)"]["own relation"] == pytest.approx((60 + 65) / 2)
 
-    # This image counts twice for a, by its pixels. b fills a quarter of a cell.
+    # By its pixels, this image counts twice for a. b fills a quarter of a cell.
     large = np.zeros((4, 4), np.uint8)
     large[3, 3] = 1
     half = np.full((3, 2, 2), 0.25)
@@ -52,8 +51,8 @@ def test_by_hand():
     assert rows["b"]["attainable"] == pytest.approx((4 * 100 + 1 * 25) / 5)
 
 
-def test_cells_that_divide_no_pixels():
-    """Against a picture so fine that cells and pixels are whole numbers of its points."""
+def test_cells_that_are_not_whole_pixels():
+    """The reference is so fine that cells and pixels are whole numbers of its points."""
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 3, (5, 7)).astype(np.uint8)
     truth[1, 2] = 255
@@ -85,7 +84,7 @@ def test_cells_that_divide_no_pixels():
 
 
 def own_relation_of_acf(args, weights: list[str]) -> list[float]:
-    """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
+    """Compute the own relation of ACF-OCR, a softmax of the coarse logits, at stride 8."""
     cfg = load_config(args.config_file, [*args.opts, *weights])
     complete_config(cfg)
     network = build_trained_model(cfg).network
@@ -116,7 +115,7 @@ def test_a_run(trained, tmp_path, capsys, config, opts, data):
     args = trained(*opts, config=config)
     run = tmp_path / "run"
     weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
-    flip = ["TEST.FLIP", "True"] if config == SEMANTIC_CONFIG else []  # is not to matter
+    flip = ["TEST.FLIP", "True"] if config == SEMANTIC_CONFIG else []  # it must not matter
     half = [*args.opts, *weights, "TEST.PRECISION", "bfloat16"]
     half += ["OUTPUT_DIR", str(tmp_path / "half")]
     call("regions", ["--config-file", args.config_file, *half])
@@ -154,9 +153,9 @@ def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, opts)
     [
         (3, 3, 24, 24, 24, False, [0, 8, 16, 24]),
         (3, 3, 24, 20, 40, False, [0, 16, 32, 40]),  # the last cell is half in the padding
-        (3, 3, 25, 25, 25, True, [0, 6.5, 18.5, 25]),  # at pixels 0, 12 and 24
+        (3, 3, 25, 25, 25, True, [0, 6.5, 18.5, 25]),  # centres at pixels 0, 12 and 24
         (1, 1, 8, 8, 8, True, [0, 8]),
-        (2, 30, 240, 16, 16, True, [0, 239 / 58 + 0.5, 16]),  # up to the padding in any case
+        (2, 30, 240, 16, 16, True, [0, 239 / 58 + 0.5, 16]),  # the padding is the last edge
     ],
 )
 def test_cells(inside, features, padded, side, pixels, align_corners, expected):

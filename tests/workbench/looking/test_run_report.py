@@ -1,4 +1,4 @@
-"""The report of a tiny run: trained, evaluated, shown."""
+"""The report of a tiny run that was trained and evaluated."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ocr_panoptic.cli import call
-from ocr_panoptic.formats.run_folder import read_table
+from ocr_panoptic.evaluation.stored import read_table
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ def test_the_report_of_a_run(trained, tmp_path, config):
     assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
 
     names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
-    assert names[:2] == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
+    assert names[:2] == ["val_00000.jpg", "val_00003.jpg"]  # evenly spread over the data set
     scores = read_table(run / "inference/tiny_val/panoptic_seg_per_image.csv")
     assert names[2:] == [Path(scores[i]["file_name"]).name for i in (0, -1)]  # worst, best
     assert [float(s["PQ"]) for s in scores] == sorted(float(s["PQ"]) for s in scores)
@@ -53,7 +53,7 @@ def test_the_report_of_a_run(trained, tmp_path, config):
 
 @pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
 def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
-    """test_inspection.py goes over the other schemes."""
+    """test_inspection.py covers the other schemes."""
     opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)
     args = trained(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG)
     run = tmp_path / "run"
@@ -78,7 +78,7 @@ def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     assert "pictures with other settings" not in page
 
 
-def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
+def test_metrics_and_pictures_are_of_the_same_model(trained, tmp_path):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
     make_report([*arguments(args, run, "--num-images", "1"), "INPUT.MIN_SIZE_TEST", "32"])
@@ -96,7 +96,7 @@ def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
     assert not (run / "index.html").exists()
 
 
-def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path):
+def test_refused_requests(tiny_data, make_args, tmp_path):
     with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
         make_report(arguments(make_args(), tmp_path / "run"))
     with pytest.raises(SystemExit):

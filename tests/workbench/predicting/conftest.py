@@ -33,8 +33,11 @@ def known_weights() -> dict:
 
 @pytest.fixture
 def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
-    """Factory: --config-file, --weights and overrides of a tiny model of a kind whose labels vary
-    and which finds instances."""
+    """
+    Return a function that gives --config-file, --weights and overrides of a tiny model.
+
+    Its labels vary, and it finds instances.
+    """
 
     def make(kind: str, *opts: object) -> list[str]:
         config, own = KINDS[kind]
@@ -61,7 +64,7 @@ def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
 
 @pytest.fixture
 def call(tmp_path):
-    """Factory: the exit status of ``ocr-panoptic predict`` with results in tmp_path/out."""
+    """Return a function that predicts into tmp_path/out and returns the exit status."""
 
     def run(model: list[str], source: object, *flags: object, output: str = "out") -> int:
         named = ["--input", source, "--output", tmp_path / output, *flags]

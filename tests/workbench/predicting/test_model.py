@@ -1,4 +1,4 @@
-"""``ocr_panoptic.load`` and its predictions, against the files of ``ocr-panoptic predict``."""
+"""``ocr_panoptic.load`` and its predictions equal the files of ``ocr-panoptic predict``."""
 
 import io
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
-    """The model of a command line of ``ocr-panoptic predict``."""
+    """Return the model that a command line of ``ocr-panoptic predict`` names."""
     values = map(CfgNode._decode_cfg_value, command[5::2])
     own = dict(zip(command[4::2], values, strict=True))
     return ocr_panoptic.load(command[1], command[3], **own, **keys)
@@ -35,7 +35,7 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
     assert call(command, images, "--overlays") == 0
     model = loaded(command)
     results = model.predict(images)
-    assert iter(results) is results  # one after the other
+    assert iter(results) is results  # an iterator, which predicts one after the other
     content = json.loads((out / "panoptic.json").read_text()) if kind == "panoptic" else None
     labels = None if content else json.loads((out / "labels.json").read_text())
     for number, result in enumerate(results, 1):
@@ -70,10 +70,10 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
     assert number == 4
 
 
-def test_predictions_are_in_bfloat16_where_the_processor_has_it(
+def test_predictions_are_in_bfloat16_if_the_processor_has_it(
     model_of, call, images, tmp_path, monkeypatch, caplog
 ):
-    """Evaluations are not, and a key on the command line decides."""
+    """Evaluations are not in bfloat16, and a key on the command line decides."""
     caplog.set_level("INFO", "ocr_panoptic")
     command, path = model_of("semantic"), sorted(images.iterdir())[0]
     exact = loaded(command).predict(path)
@@ -92,13 +92,16 @@ def test_predictions_are_in_bfloat16_where_the_processor_has_it(
     assert run_info(cfg, torch.nn.Linear(1, 1))["precision"] == "float32"
 
 
-def test_one_image_from_anywhere(model_of, images, tmp_path):
-    """Path, array, Pillow's image and list give the same; EXIF data count for a file and for
-    Pillow's image."""
+def test_one_image_from_any_source(model_of, images, tmp_path):
+    """
+    A path, an array, Pillow's image and a list give equal results.
+
+    EXIF data count for a file and for Pillow's image.
+    """
     model = loaded(model_of("panoptic"))
     path = sorted(images.iterdir())[0]
     expected = model.predict(path)
-    # PNG, so that turning it is exact; its first row is to become its last column.
+    # A PNG is turned exactly; its first row becomes its last column.
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = 6
     turned = tmp_path / "turned.png"
@@ -151,22 +154,25 @@ def windows(size: int, stride: int) -> list[object]:
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_one_window_is_the_whole_image(model_of, images, kind):
+def test_one_window_equals_the_whole_image(model_of, images, kind):
     whole = loaded(model_of(kind, "INPUT.MIN_SIZE_TEST", 0))
     model = loaded(model_of(kind, *windows(128, 64)))
     for path in sorted(images.iterdir()):
         expected, found = whole.predict(path), model.predict(path)
         for name in ("labels", "ids", "image"):
             assert np.array_equal(getattr(found, name), getattr(expected, name)), name
-        # The scores of a window are enlarged at once, and class by class of a whole image.
+        # A window's scores are enlarged at once, a whole image's class by class.
         np.testing.assert_allclose(found.confidence, expected.confidence, rtol=0, atol=1e-6)
         assert kind == "semantic" or found.to_coco() == expected.to_coco()
         assert len(found.segments) > 1
 
 
 def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
-    """Equal to the network's own, which sums all of the image and is not asked; an array and a file
-    are the same."""
+    """
+    Labels equal the network's own, which sums the whole image and is not called.
+
+    An array and a file give equal labels.
+    """
     command = model_of("semantic", *windows(40, 24), "TEST.FLIP", True)
     model, path = loaded(command), sorted(images.iterdir())[0]
     found = model.predict(pixels(path))
@@ -180,8 +186,11 @@ def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
 
 
 def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
-    """With overlapping tiles, a file, an array and a Pillow image give consistent files and the
-    tiles' instances."""
+    """
+    Overlapping tiles give consistent files, with the tiles' instances.
+
+    A file, an array and a Pillow image give equal results.
+    """
     model, path = loaded(model_of("panoptic", *windows(40, 24))), sorted(images.iterdir())[0]
     for source in (path, pixels(path), Image.open(path)):
         result = model.predict(source)
@@ -201,7 +210,7 @@ def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
     assert "lie in no tile of TEST.SLIDING_WINDOW as a whole" in caplog.text
 
 
-def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_path):
+def test_unreadable_images_are_named_after_the_others(model_of, images, tmp_path):
     model = loaded(model_of("semantic"))
     shutil.copytree(images, tmp_path / "images")
     broken, *good = sorted((tmp_path / "images").iterdir())
@@ -222,21 +231,24 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
 @pytest.mark.parametrize(
     "array, message",
     [
-        (torch.zeros(4, 5, 3, dtype=torch.uint8), r"is torch.uint8 \[4, 5, 3\]; expected an array"),
+        (
+            torch.zeros(4, 5, 3, dtype=torch.uint8),
+            r"is torch.uint8 \[4, 5, 3\]; expected a uint8 array",
+        ),
         (torch.zeros(2, 3, dtype=torch.bfloat16), r"is torch.bfloat16 \[2, 3\]; expected"),
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
-        (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
+        (np.zeros((4, 5, 3)), "is float64 .* a uint8 array"),
         (np.zeros((1, 5000, 3), np.uint8), "the image of 5000x1 pixels .* too thin"),
     ],
 )
-def test_arrays_that_are_no_images(model_of, array, message):
+def test_arrays_that_are_not_images(model_of, array, message):
     model = loaded(model_of("panoptic"))
     with pytest.raises(ValueError, match=f"image: {message}"):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
         next(model.predict([array]))
-    with pytest.raises(ValueError, match="000000: is int .*expected an array"):
+    with pytest.raises(ValueError, match="000000: is int .*expected a uint8 array"):
         next(model.predict([3]))
     refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
     for source, said in refused.items():
@@ -257,14 +269,17 @@ def test_tensors_and_grey_arrays(model_of, images):
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
-    """Config and last checkpoint come from the folder, wherever it lies; random generators are not
-    changed."""
+    """
+    Config and last checkpoint come from the folder, wherever it lies.
+
+    Random generators are not changed.
+    """
     trained()
     moved = tmp_path / "moved"
     shutil.move(tmp_path / "run", moved)
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    capsys.readouterr()  # of the training
+    capsys.readouterr()  # discard the training's output
     model = ocr_panoptic.load(moved)
     assert torch.equal(torch.get_rng_state(), before) and torch.initial_seed() == 7
     assert capsys.readouterr().err.splitlines() == [

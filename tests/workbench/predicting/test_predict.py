@@ -51,7 +51,7 @@ def read(path: Path):
 
 
 def test_panoptic_results(model_of, call, images, tmp_path):
-    """Those of the model itself; the data check and pycocotools are content with the files."""
+    """Results equal the model's; the data check and pycocotools accept the files."""
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
     output_of = outputs_of(model)
@@ -73,7 +73,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
         assert [s["id"] for s in annotation["segments_info"]] == [s["id"] for s in segments]
         labels = expected["sem_seg"].argmax(0)
         assert np.array_equal(pixels(out / f"labels/{stem}.png"), labels.numpy())
-        # Confidence: of stuff the softmax at the label, of things the score.
+        # The confidence of stuff is the softmax at the label, of things the score.
         probability = expected["sem_seg"].softmax(0).amax(0)
         for segment in segments:
             if segment["isthing"]:
@@ -92,7 +92,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
         assert pixels(out / f"overlays/{stem}.jpg").shape == (*ids.shape, 3)
         count += len(own)
     kinds = {c["isthing"] for c in content["categories"]}
-    assert kinds == {0, 1} and count > 4  # the test sees both
+    assert kinds == {0, 1} and count > 4  # the test covers both
 
 
 def test_semantic_results(model_of, call, images, tmp_path, caplog):
@@ -121,8 +121,12 @@ def test_semantic_results(model_of, call, images, tmp_path, caplog):
 
 @pytest.mark.parametrize("kind, labels", [("panoptic", "dataset"), ("semantic", "dataset")])
 def test_coco_json(kind, labels, model_of, call, images, tmp_path):
-    """pycocotools reads all images from a file, with the PNGs' masks. No category is 0, which CVAT
-    treats as no label. Labels of the data set are ids of its stuff, 0 for things."""
+    """
+    One file for pycocotools has all images, with the PNGs' masks.
+
+    No category is 0, which CVAT treats as no label. Labels of the data set are ids of its stuff,
+    and 0 for things.
+    """
     out = tmp_path / "out"
     assert call(model_of(kind), images, "--labels", labels) == 0
     if kind == "panoptic":
@@ -159,7 +163,7 @@ def test_coco_json(kind, labels, model_of, call, images, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_a_repeated_call_does_what_is_not_there_and_whole(
+def test_a_repeated_call_adds_missing_and_damaged_files(
     kind, model_of, call, images, tmp_path, monkeypatch
 ):
     """The JSON files equal the files of a single call for all images."""
@@ -191,7 +195,7 @@ def test_a_repeated_call_does_what_is_not_there_and_whole(
     again(a, b, c, d)
     (out / f"overlays/{b}.jpg").write_bytes(b"\xff\xd8")
     again(b)
-    # An image that has changed, and other weights.
+    # An image has changed, and the weights are different.
     os.utime(folder / f"{c}.jpg", (2**33, 2**33))
     saved.clear()
     assert call(model, folder, "--overlays") == 0 and saved == [c]
@@ -204,7 +208,7 @@ def test_a_repeated_call_does_what_is_not_there_and_whole(
 
 
 def test_a_full_disk_leaves_whole_files(model_of, call, images, tmp_path, monkeypatch):
-    """A repetition goes on."""
+    """A repeated call goes on."""
     write, calls = results_module.write_label_png, []
 
     def failing(path, labels):
@@ -223,15 +227,15 @@ def test_a_full_disk_leaves_whole_files(model_of, call, images, tmp_path, monkey
     assert len(read(tmp_path / "out/labels.json")["images"]) == 4
 
 
-def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
-    """The others are predicted; faults are listed at the end."""
+def test_unreadable_images_and_repeated_names(model_of, call, images, tmp_path, caplog):
+    """The other images are predicted; faults are listed at the end."""
     folder, out = tmp_path / "images", tmp_path / "out"
     first, second, *_ = sorted(images.iterdir())
     for place in ("a/x.jpg", "b/x.jpg", "b/x.jpeg"):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(first, folder / place)
     Image.open(second).convert("L").save(folder / "b/grey.png")
-    Image.new("RGB", (5000, 1)).save(folder / "b/thin.png")  # nothing is left of its height
+    Image.new("RGB", (5000, 1)).save(folder / "b/thin.png")  # its height shrinks to 0
     Image.new("RGB", (1, 2666)).save(folder / "b/narrow.png")  # its width shrinks to 1 pixel
     (folder / "a/broken.jpg").write_bytes(first.read_bytes()[:300])
     (folder / "a/photos.zip").touch()
@@ -248,17 +252,17 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
         "1 files are left out: 1 x not an image, by its name (.zip)",
     ):
         assert text in caplog.text
-    # Once they are mended, the rest follows.
+    # After they are mended, the rest follows.
     shutil.copy(first, folder / "a/broken.jpg")
     (folder / "a/text.png").unlink(), (folder / "b/thin.png").unlink()
     assert call(model_of("panoptic"), folder) == 0
     assert len(read(out / "panoptic.json")["images"]) == 6
 
 
-def test_a_name_too_long_is_the_fault_of_its_image(model_of, call, images, tmp_path, caplog):
+def test_a_too_long_name_is_a_fault_of_its_image(model_of, call, images, tmp_path, caplog):
     shutil.copytree(images, tmp_path / "long")
     first = sorted((tmp_path / "long").iterdir())[0]
-    for name in ("a" * 247 + ".jpg", "b" * 252 + ".bw"):  # its .png has 256 bytes
+    for name in ("a" * 247 + ".jpg", "b" * 252 + ".bw"):  # the name of its .png has 256 bytes
         shutil.copy(first, first.with_name(name))
     assert call(model_of("semantic"), first.parent) == 1
     assert (tmp_path / "out/labels" / f"{'a' * 247}.png").exists()
@@ -267,7 +271,7 @@ def test_a_name_too_long_is_the_fault_of_its_image(model_of, call, images, tmp_p
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path, caplog):
-    """The image has no results if only scores overflow."""
+    """The image has no results, even if only scores overflow."""
     model = model_of(kind)
     content = torch.load(model[3])
     name = next(n for n in content["model"] if n.endswith("refined_predictor.weight"))
@@ -279,7 +283,7 @@ def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path, capl
 
 
 def test_a_video(model_of, call, images, tmp_path):
-    """The same pixels as images give the same files; the drawn frames are a video, too."""
+    """Frames and images with equal pixels give equal files; the drawn frames are also a video."""
     video, out, frames = tmp_path / "v.avi", tmp_path / "out", tmp_path / "frames"
     write_video(video, sorted(images.iterdir()))
     capture = cv2.VideoCapture(str(video))
@@ -304,14 +308,14 @@ def test_a_video(model_of, call, images, tmp_path):
 
     kept = pixels(out / "panoptic/000003.png")
     (out / "panoptic/000003.png").unlink()
-    assert call(model, video) == 0  # a frame in the middle, not the first frame
+    assert call(model, video) == 0  # this predicts a frame in the middle, not the first
     assert np.array_equal(pixels(out / "panoptic/000003.png"), kept)
     assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
 
 
 @pytest.mark.parametrize("codec", ["MJPG", "mp4v"])
 def test_a_video_that_is_cut_off(model_of, call, tmp_path, caplog, codec):
-    """The frames that are left are done, and the program does not end as if they were all."""
+    """Frames before the cut are predicted, but the program does not end as if they were all."""
     video, out = tmp_path / "v.avi", tmp_path / "out"
     writer = cv2.VideoWriter(str(video), cv2.VideoWriter_fourcc(*codec), 10, (64, 64))
     for frame in np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), np.uint8):
@@ -337,7 +341,7 @@ def test_the_demo(model_of, images, tmp_path):
     colors = np.asarray(MetadataCatalog.get("tiny_sem_val").stuff_colors)[labels]
     expected = 0.72 * colors + 0.28 * pixels(first).mean(axis=2, keepdims=True)
     assert len(np.unique(labels)) > 1
-    assert (np.abs(drawn - expected).max(axis=2) < 40).mean() > 0.6  # the rest are outlines
+    assert (np.abs(drawn - expected).max(axis=2) < 40).mean() > 0.6  # the other pixels are outlines
 
 
 WINDOWS = ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE")
@@ -360,7 +364,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize("kind, source, opts, message", REFUSALS)
 def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path):
-    """One line that names the file or key, before anything is written."""
+    """A line names the file or key, before anything is written."""
     for name in ("none", "out"):
         (tmp_path / name).mkdir()
     shutil.copytree(images, tmp_path / "images")
@@ -374,7 +378,7 @@ def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path)
     assert len([*(tmp_path / "out").rglob("*")]) == 1
 
 
-def test_a_defect_is_raised_as_it_is(model_of, call, images, monkeypatch):
+def test_a_defect_is_raised_unchanged(model_of, call, images, monkeypatch):
     """An error that does not concern the image is not recorded as its fault."""
 
     def failing(*args):

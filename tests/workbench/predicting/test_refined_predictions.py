@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.refining.offset_sources import predicted_offsets
+from ocr_panoptic.workbench.refining.refine import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of
 from train_net import argument_parser
 from train_net import main as train_net
@@ -29,7 +29,7 @@ READ = {"labels": read_label_image, "confidence": read_label_image, "panoptic": 
 
 @pytest.fixture(scope="session")
 def segfix(tmp_path_factory) -> Path:
-    """Weights of a SegFix whose offsets vary, with its config beside them."""
+    """Return weights of a SegFix whose offsets vary, with its config beside them."""
     folder = tmp_path_factory.mktemp("segfix")
     cfg = load_segfix_config(CONFIG, ["MODEL.DEVICE", "cpu", "MODEL.SEGFIX.CHANNELS", "16"])
     torch.manual_seed(0)
@@ -43,7 +43,7 @@ def segfix(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
-    """Factory: a map refined by SegFix, from an image's name, the map and a scale."""
+    """Return a function (image name, map, scale) -> map refined by SegFix."""
     opts = ["MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", str(segfix)]
     cfg = load_segfix_config(str(segfix.with_name("config.yaml")), opts)
     offsets = predicted_offsets(cfg, {path.stem: path for path in images_of(tiny_data)})
@@ -98,8 +98,8 @@ def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
         np.testing.assert_array_equal(read(after), expected(file.stem, read(file), 2))
 
 
-def test_single_images_of_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
-    """SegFix sees the image as it was, whatever the model sees, as in a report."""
+def test_single_images_with_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
+    """SegFix sees the original image, whatever the model sees, as in a report."""
     keys = ("TEST.SEGFIX.WEIGHTS", segfix, "INPUT.FORMAT", "BGR", "INPUT.MIN_SIZE_TEST", 48)
     _, config, _, weights, *opts = model_of("semantic", *keys)
     cfg = load_config(config, [*opts, "MODEL.WEIGHTS", weights])
@@ -113,7 +113,7 @@ def test_single_images_of_another_channel_order_and_size(model_of, segfix, expec
     assert (found != plain).any()
 
 
-def test_what_is_refused_before_work_starts(model_of, call, segfix, tiny_data, tmp_path):
+def test_refusals_before_the_prediction(model_of, call, segfix, tiny_data, tmp_path):
     images, folder = tiny_data / "tiny/raw/val/images", tmp_path / "alone"
     folder.mkdir()
     (folder / "model.pth").write_bytes(segfix.read_bytes())

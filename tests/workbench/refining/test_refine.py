@@ -1,4 +1,4 @@
-"""``ocr-panoptic refine``: label PNGs, against pixels moved by hand."""
+"""``ocr-panoptic refine``: label PNGs, compared with pixels moved by hand."""
 
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ io = pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB
 
 @pytest.fixture
 def offsets(tmp_path) -> np.ndarray:
-    """Offsets of the image city/a, whose file is written."""
+    """Return the offsets of the image city/a, whose file is written."""
     rng = np.random.default_rng(0)
     offsets = rng.integers(-1, 2, (12, 17, 2))
     (tmp_path / "offsets/city").mkdir(parents=True)
@@ -39,7 +39,7 @@ def stored(tmp_path: Path, predictions: str, output: str, *more: object) -> None
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("scale", [1, 2])
-@pytest.mark.parametrize("name", ["a", "city/a"])  # without the folder of the offsets, and with it
+@pytest.mark.parametrize("name", ["a", "city/a"])  # without and with the folder of the offsets
 def test_label_pngs(dtype, scale, name, offsets, tmp_path):
     labels = np.random.default_rng(1).integers(0, np.iinfo(dtype).max, (12, 17)).astype(dtype)
     write_label_png(tmp_path / f"labels/{name}.png", labels)
@@ -49,9 +49,8 @@ def test_label_pngs(dtype, scale, name, offsets, tmp_path):
     np.testing.assert_array_equal(found, by_hand(labels, offsets, scale))
 
 
-def test_the_oracle_mends_predictions(tiny_data, clean_catalog, tmp_path):
-    """The predictions are the truth shifted by a pixel to the right; the offsets correct most
-    pixels."""
+def test_the_oracle_corrects_predictions(tiny_data, clean_catalog, tmp_path):
+    """The predictions are the truth shifted by a pixel; the offsets correct most pixels."""
     truths = {f.name: read_label_image(f) for f in (tiny_data / "tiny/raw/val/semantic").glob("*")}
     for name, truth in truths.items():
         write_label_png(tmp_path / "wrong" / name, np.concatenate([truth[:, :1], truth[:, :-1]], 1))
@@ -93,12 +92,12 @@ def test_refusals(predictions, output, message, offsets, tmp_path):
     "words",
     ["--weights c", "--offsets c --images d", "--offsets c MODEL.DEVICE cpu", "", "--scale 0"],
 )
-def test_flags_that_do_not_go_together(words, capsys):
+def test_contradicting_flags(words, capsys):
     with pytest.raises(SystemExit):
         refine(["--predictions", "a", "--output", "b", *words.split()])
 
 
-def test_a_colour_picture_is_no_label_png(offsets, tmp_path):
+def test_a_colour_picture_is_refused(offsets, tmp_path):
     (tmp_path / "labels").mkdir()
     Image.new("RGB", (17, 12), (1, 2, 3)).save(tmp_path / "labels/a.png")
     with pytest.raises(ValueError, match="a.png: has the colours .1, 2, 3., and the classes"):

@@ -1,17 +1,16 @@
-"""Writes the files beside it, each with the tool's own library, from ``panoptic.json``: two drawn
-scenes of the size 64x48 and their truth. In an environment of its own:
+"""
+Write the files beside this file, each with the tool's own library, from ``panoptic.json``.
 
+These are two drawn scenes of 64x48 pixels with their truth. Use a separate environment:
     pip install datumaro==1.13.12 label-studio-sdk==2.1.2 labelme==6.3.1
-    export LABEL_STUDIO_TOKEN=...    # of label-studio 1.23.2, started with --user-token ... and
+    export LABEL_STUDIO_TOKEN=...    # for label-studio 1.23.2, started with --user-token ... and
                                      # --enable-legacy-api-token
     QT_QPA_PLATFORM=offscreen python tests/workbench/importing/exports/make.py
 
 ``cvat.xml``        Datumaro's writer of CVAT's XML: masks
-``cvat_coco.json``  Datumaro's of COCO instances, with which CVAT exports "COCO 1.0"
-``cvat_masks/``     Datumaro's of VOC, with which CVAT exports "Segmentation mask 1.1"
 ``labelme/``        LabelMe's writer: masks; ``shapes.json`` has other shapes, ``shapes.png`` the
-                    objects that LabelMe draws of them
-``label_studio.json``  Label Studio's export of what it imported, with run lengths of its SDK
+                    objects that LabelMe draws from them
+``label_studio.json``  Label Studio's export of its imports, with its SDK's run lengths
 """
 
 import json
@@ -35,7 +34,7 @@ NAMES = {category["id"]: category["name"] for category in TRUTH["categories"]}
 
 
 def segments():
-    """(image's entry, [(name of the class, bool [H, W]), ...]) of each image."""
+    """Yield each image's entry, and [(class name, bool [H, W]), ...]."""
     for image, annotation in zip(TRUTH["images"], TRUTH["annotations"], strict=True):
         rgb = np.asarray(Image.open(HERE / "panoptic" / annotation["file_name"])).astype(int)
         ids = rgb[..., 0] + 256 * rgb[..., 1] + 256**2 * rgb[..., 2]
@@ -57,24 +56,9 @@ def write_with_datumaro():
     ]
     dataset = dm.Dataset.from_iterable(items, categories=LABELS)
     with TemporaryDirectory() as folder:
-        colors = {"background": [(0, 0, 0), [], []]}  # as CVAT names them
-        colors |= {c["name"]: [tuple(c["color"]), [], []] for c in TRUTH["categories"]}
-        for kind in ("cvat", "coco_instances", "voc_segmentation"):
-            options = {"apply_colormap": True, "label_map": colors} if "voc" in kind else {}
-            dataset.export(f"{folder}/{kind}", kind, save_media=False, **options)
-        (xml,) = Path(folder, "cvat").rglob("*.xml")
-        (coco,) = Path(folder, "coco_instances").rglob("*.json")
+        dataset.export(folder, "cvat", save_media=False)
+        (xml,) = Path(folder).rglob("*.xml")
         shutil.copy(xml, HERE / "cvat.xml")
-        shutil.copy(coco, HERE / "cvat_coco.json")
-        shutil.rmtree(HERE / "cvat_masks", ignore_errors=True)
-        for name in ("labelmap.txt", "SegmentationClass", "SegmentationObject"):
-            path = Path(folder, "voc_segmentation", name)
-            target = HERE / "cvat_masks" / name
-            if path.is_dir():
-                shutil.copytree(path, target)
-            else:
-                target.parent.mkdir()
-                shutil.copy(path, target)
 
 
 def write_with_labelme():
@@ -152,7 +136,7 @@ def write_label_studio():
 
 
 def ask(method, path, content=None):
-    """Label Studio on this machine."""
+    """Ask Label Studio on this machine."""
     request = Request(
         f"http://localhost:{os.environ.get('LABEL_STUDIO_PORT', 8080)}{path}",
         method=method,

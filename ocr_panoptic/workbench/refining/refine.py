@@ -1,9 +1,11 @@
-"""Sources of an image's offsets: its truth, stored files, or a trained SegFix.
+"""
+Refines label PNGs by offsets of the truth, of stored files, or of a trained SegFix.
 
 An image's *name* is the path of its file below its folder, without suffix; the last part of the
 path is enough if it is unique.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -13,13 +15,21 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.register import register_in_use, registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.labels import has_labels
-from ocr_panoptic.formats.offsets import offsets_of, read_offsets, split_offset_labels
+from ocr_panoptic.formats.labels import has_labels, read_label_image, write_label_png
+from ocr_panoptic.formats.offsets import (
+    moved,
+    offsets_of,
+    read_offsets,
+    source_pixels,
+    split_offset_labels,
+)
 from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.progress import with_progress
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 
@@ -87,3 +97,50 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
         return offsets_of(found["near_boundary"].cpu().numpy(), found["direction"].cpu().numpy())
 
     return Offsets(images, of)
+
+
+def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
+    """
+    Refine every label PNG in or below a folder: each pixel takes the label at its offset.
+
+    Args:
+        output: folder of the refined PNGs.
+        scale: factor on the offsets.
+
+    Returns:
+        number of images
+    """
+    if folder.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UserError(
+            f"--output {output} is {folder} or lies in it; choose another folder, so that the "
+            "predictions are kept"
+        )
+    files = sorted(folder.rglob("*.png"))
+    if not files:
+        raise MissingFileError(f"--predictions {folder}: not a folder with label PNGs")
+    by_last = defaultdict(list)
+    for name in offsets.entries:
+        by_last[PurePath(name).name].append(name)
+    own: dict[Path, str] = {}
+    missing = []
+    for file in files:
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        known = [name] if name in offsets.entries else by_last[file.stem]
+        if len(known) == 1:
+            own[file] = known[0]
+        else:
+            missing.append(name)
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(files)} predictions do not match exactly one image "
+            f"with offsets by name: {first_few(missing)}. These images are {len(offsets.entries)}: "
+            f"{first_few(sorted(offsets.entries)) or 'none'}."
+        )
+    for file, name in with_progress(own.items(), "refine"):
+        try:
+            found = offsets.of(offsets.entries[name])
+            refined = moved(read_label_image(file), source_pixels(found, scale))
+        except ValueError as error:
+            raise UserError(f"{file}: {error}") from error
+        write_label_png(output / file.relative_to(folder), refined)
+    return len(files)
