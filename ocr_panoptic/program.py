@@ -125,7 +125,7 @@ def _is_no_end(record: logging.LogRecord) -> bool:
     """
     Return whether to show a record in the terminal.
 
-    Detectron2's traceback at the end of a training is hidden, because :func:`run_program` reports
+    Detectron2's traceback at the end of training is hidden, because :func:`run_program` reports
     the error.
     """
     return not (record.exc_info and record.name == "detectron2.engine.train_loop")

@@ -57,7 +57,7 @@ def export_onnx(
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
-        path: file to write, whole or not at all.
+        path: file to write atomically.
         semantic_logits: see :func:`.check_parity`.
         precision: "float32" or "int8", which has wider limits (:func:`.parity_faults`).
 
