@@ -230,8 +230,8 @@ def test_refused_arguments(arguments, message):
 
 @pytest.mark.parametrize("copies", [0.5, 1.2, 1.8, 2.2, 6])
 def test_too_little_memory_for_the_file_is_an_error(tmp_path, copies):
-    """With room for 1 to 2 copies of the weights, protobuf alone ends the process by SIGSEGV, or
-    says that the file cannot be serialised."""
+    # Without the check, protobuf ends the process by SIGSEGV with room for 1 to 2 copies of the
+    # weights, and says that it cannot serialize with room for 2.2.
     weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(2**25, np.float32), name="w"))
     graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 18}, name="g")
     model, size = ir.Model(graph, ir_version=10), weight.const_value.nbytes
