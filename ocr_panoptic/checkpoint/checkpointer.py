@@ -55,7 +55,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         average: module whose weights are saved instead of the model's; None saves the model.
 
     Attributes:
-        fit: how the last loaded file fits the model; None before.
+        fit: how the last loaded file fits the model; None before loading.
         record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
             They come from ocr-panoptic convert or from a known layout; None for other files. They
             are also written into saved files.

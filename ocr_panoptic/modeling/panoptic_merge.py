@@ -20,8 +20,8 @@ class MergeRules:
 
     Attributes:
         overlap: largest share of an instance that earlier instances may have taken.
-        scores: least score of an instance, for each thing class.
-        stuff_areas: least number of free pixels, for each semantic class. Class 0, things, is not
+        scores: lowest score of an instance, for each thing class.
+        stuff_areas: fewest free pixels, for each semantic class. Class 0, things, is not
             read.
     """
 
