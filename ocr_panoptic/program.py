@@ -71,7 +71,7 @@ def explained(error: BaseException) -> str:
         return str(error)
     if lacks_memory(error):
         lines = [line for line in str(error).splitlines() if line.strip()]
-        what = next((line for line in lines if any(t in line for t in NO_MEMORY)), "MemoryError")
+        what = next((line for line in lines if NO_MEMORY.search(line)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
