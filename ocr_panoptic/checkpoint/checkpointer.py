@@ -114,7 +114,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         Args:
             name: name of the file, without its suffix.
             tag: whether the next ``--resume`` takes this file.
-            keep: number of newest numbered files to keep, this one included; 0 keeps all.
+            keep: how many numbered files stay, this one and those before it; 0 keeps all.
             kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:

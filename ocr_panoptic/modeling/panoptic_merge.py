@@ -21,8 +21,8 @@ class MergeRules:
     Attributes:
         overlap: largest share of an instance that earlier instances may have taken.
         scores: lowest score of an instance, for each thing class.
-        stuff_areas: fewest free pixels, for each semantic class. Class 0, things, is not
-            read.
+        stuff_areas: fewest free pixels of a segment, for each semantic class. Class 0, things, is
+            not read.
     """
 
     overlap: float
