@@ -115,7 +115,7 @@ def imagenet_to_backbone(
 
 
 def detectron2_resnet_name(name: str) -> str:
-    """Return Detectron2's name of a tensor of torchvision's ResNet; other names stay."""
+    """Return Detectron2's name of a tensor of torchvision's ResNet; keep other names."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:

@@ -39,7 +39,7 @@ class Averaging(HookBase):
         decay: MODEL.EMA.DECAY.
 
     Attributes:
-        module: averaged model in training mode, so that PreciseBN can renew its batch norms.
+        module: averaged model in training mode, so that PreciseBN can update its batch norms.
     """
 
     def __init__(self, model: nn.Module, decay: float):

@@ -204,8 +204,8 @@ class OCR(RegionContext):
 
     Args:
         in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
-        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
-            1, the published code has 2.
+        transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
+            says 1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D), as the published code does. The paper's
             equation has no scale.
     """

@@ -90,7 +90,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images are padded with 0 to its multiples.
+            divisor: images are padded with 0 to multiples of this.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (

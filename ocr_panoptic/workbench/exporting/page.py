@@ -90,7 +90,7 @@ def registry() -> str:
     """
     Return the address of npm's registry.
 
-    The environment names it, or the user's ``.npmrc``; otherwise it is the public registry.
+    It comes from the environment or the user's ``.npmrc``; by default, it is the public registry.
     """
     settings = {name.lower(): value for name, value in os.environ.items()}
     if address := settings.get("npm_config_registry"):
