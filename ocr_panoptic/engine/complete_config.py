@@ -129,8 +129,8 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
         by_epochs = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
         if by_epochs > 10**9:
             raise UserError(
-                f"SOLVER.EPOCHS is {solver.EPOCHS:g}, which are {by_epochs} iterations; the most "
-                "are 1,000,000,000."
+                f"SOLVER.EPOCHS is {solver.EPOCHS:g}, which are {by_epochs} iterations; at most "
+                "1,000,000,000 are allowed."
             )
     if given == 0:
         solver.MAX_ITER = by_epochs

@@ -128,9 +128,7 @@ def locked_folder(folder: str) -> Iterator[None]:
             try:
                 stack.enter_context(lock.acquire(blocking=False))
             except Timeout as e:
-                raise UserError(
-                    f"OUTPUT_DIR {folder} belongs to another run: set another."
-                ) from e
+                raise UserError(f"OUTPUT_DIR {folder} belongs to another run: set another.") from e
         yield
 
 

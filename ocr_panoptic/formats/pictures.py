@@ -136,7 +136,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Swap red and blue in [H, W, C], unless it has fewer than three channels."""
+    """Swap red and blue in [H, W, C] if ``format`` is "BGR" and C at least 3."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
