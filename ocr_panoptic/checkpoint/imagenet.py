@@ -131,7 +131,7 @@ def adapt_published(
 
     Args:
         renames: give the weights the model's names, see :func:`imagenet_to_backbone`.
-        widens: adapt them to the images' channels, see :func:`.adapt_input_channels`.
+        widens: adapt the weights to the images' channels, see :func:`.adapt_input_channels`.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)

@@ -55,7 +55,7 @@ class Averaging(HookBase):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Start the average at the model's present weights: the first update copies."""
+        """Start the average at the model's present weights: the first update copies them."""
         self._average.update_parameters(self._model)
 
     @torch.no_grad()

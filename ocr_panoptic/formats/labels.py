@@ -108,7 +108,7 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
     """
-    Yield raw labels that values near to them may stand for, and the noise of the values.
+    Yield raw labels that nearby values may stand for, and the noise level of such values.
 
     The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """

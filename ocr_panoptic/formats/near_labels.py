@@ -36,7 +36,7 @@ def nearest_labels(
         image: decoded file.
         values: the intended values, K greys (C 1) or colours (C 3).
         noise: LOSSY, NOISY or SMOOTHED.
-        numbers: if a JPEG file has no higher value, it may hold numbers such as 0, 1, 2.
+        numbers: a JPEG file whose values do not exceed this may hold numbers such as 0, 1, 2.
 
     Returns:
         unsigned integers [H, W], 0..K-1.

@@ -98,10 +98,11 @@ class RegionContext(ContextScheme):
     """
     A scheme with region representations f and a pixel-region relation w.
 
-    y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, z_i = g([x_i; y_i])
-    the augmented ones. An identity makes y cheap, in training too: rho's convolution is linear and
-    a pixel's relation sums to 1, so conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k), bias included. The
-    convolution is applied to K values instead of P pixels; rho's norm and ReLU come after the sum.
+    y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, and
+    z_i = g([x_i; y_i]) the augmented representations. An identity makes y cheap, in training too:
+    rho's convolution is linear and a pixel's relation sums to 1, so conv(sum_k w_ik v_k) =
+    sum_k w_ik conv(v_k), bias included. The convolution is applied to K values instead of P pixels;
+    rho's norm and ReLU come after the sum.
 
     Args:
         in_channels: number of input channels C. The paper uses 512.

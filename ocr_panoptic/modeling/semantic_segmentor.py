@@ -122,7 +122,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
-        """Return an image [3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:

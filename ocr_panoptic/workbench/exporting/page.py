@@ -78,7 +78,7 @@ def _read_runtime(given: Path | None) -> dict[str, bytes]:
         files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
         found = {name: file.read() for name, file in files.items() if file}
     if len(found) < len(files):
-        raise tarfile.ReadError("package/dist holds folders in the place of files")
+        raise tarfile.ReadError("package/dist holds folders instead of files")
     return found
 
 
