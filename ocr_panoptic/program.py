@@ -24,7 +24,7 @@ STATES = {
 }
 MEMORY = (
     "There is too little memory{on} ({what}). Give the program more (`ulimit -v` and `docker run "
-    "--memory` limit it). A training needs less with a lower SOLVER.IMS_PER_BATCH, "
+    "--memory` limit it). Training needs less with a lower SOLVER.IMS_PER_BATCH, "
     "INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, a prediction with TEST.SLIDING_WINDOW.SIZE; "
     "docs/memory.md lists more."
 )
@@ -63,15 +63,15 @@ def _thread_ended(end: threading.ExceptHookArgs) -> None:
 
 def explained(error: BaseException) -> str:
     """
-    Return the message for a user error, lack of memory, a machine's state or a missing package.
+    Return the message for an error that is not a bug, or "" for a bug.
 
-    It is "" for any other error, which is a bug.
+    Not bugs are user errors, lack of memory, system errors (full disk) and missing packages.
     """
     if isinstance(error, USER_ERRORS):
         return str(error)
     if lacks_memory(error):
         lines = [line for line in str(error).splitlines() if line.strip()]
-        what = next((line for line in lines if any(t in line for t in NO_MEMORY)), "MemoryError")
+        what = next((line for line in lines if NO_MEMORY.search(line)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
@@ -92,8 +92,8 @@ def log_run(folder: str, rank: int) -> None:
     """
     Log this package and Detectron2 to ``log.txt`` in a folder.
 
-    In the main process, messages from INFO on also go to the terminal. Handlers of an earlier run
-    of this process are removed.
+    In the main process, messages of INFO and above also go to the terminal. Handlers of an earlier
+    run of this process are removed.
 
     Args:
         rank: number of this process; if above 0, the file is named after it: ``log.txt.rank1``.
@@ -125,7 +125,7 @@ def _is_no_end(record: logging.LogRecord) -> bool:
     """
     Return whether to show a record in the terminal.
 
-    Detectron2's traceback at the end of a training is hidden, because :func:`run_program` reports
+    Detectron2's traceback at the end of training is hidden, because :func:`run_program` reports
     the error.
     """
     return not (record.exc_info and record.name == "detectron2.engine.train_loop")

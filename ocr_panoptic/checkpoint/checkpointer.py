@@ -55,7 +55,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         average: module whose weights are saved instead of the model's; None saves the model.
 
     Attributes:
-        fit: how the last loaded file fits the model; None before.
+        fit: how the last loaded file fits the model; None before loading.
         record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
             They come from ocr-panoptic convert or from a known layout; None for other files. They
             are also written into saved files.
@@ -109,12 +109,12 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
-        Write the model (or its average), checkpointables and :attr:`record`, whole or not at all.
+        Write the model (or its average), checkpointables and :attr:`record` atomically.
 
         Args:
             name: name of the file, without its suffix.
-            tag: resume from this file next.
-            keep: number of numbered files up to this one that stay; 0 for all.
+            tag: whether the next ``--resume`` takes this file.
+            keep: number of numbered files to keep, including the new file; 0 keeps all.
             kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:
@@ -143,7 +143,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Resume next from a file of the folder."""
+        """Make the next ``--resume`` take a file of the folder."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
@@ -223,7 +223,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """Return a text about the last loaded file, with a table if it does not fill the model."""
+        """Describe how the last loaded file fits, with a table if it does not fill the model."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -240,7 +240,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Return in words which tensors of a model have NaN or infinite values; "" for none."""
+    """Describe the tensors of a model that have NaN or infinite values; "" for none."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:
@@ -254,7 +254,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     Return the checkpoint named in the folder's ``last_checkpoint``, or the newest whole one.
 
-    The latter comes with a warning. "" means that there is no checkpoint, or that a new training
+    The latter comes with a warning. "" means that there is no checkpoint, or that a new run
     has begun and has not written any.
     """
     folder = Path(folder)
@@ -274,7 +274,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the newest whole checkpoint of a folder, from any run; "" without any."""
+    """Return the newest whole checkpoint of a folder, from any run; "" if there is none."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")

@@ -37,7 +37,7 @@ CLASSES = (
     "class_categories",
     "channels",
 )
-# Keys of MODEL that have no effect on a trained model's output, or that may be chosen anew.
+# Keys of MODEL that have no effect on a trained model's output, or that may change.
 CHANGEABLE = (
     *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
     *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
@@ -68,7 +68,7 @@ class Identity:
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
     """
-    Return the identity that :class:`.SafeCheckpointer` writes into a training's checkpoints.
+    Return the identity that :class:`.SafeCheckpointer` writes into a run's checkpoints.
 
     Args:
         cfg: completed config.
@@ -113,7 +113,7 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
 
     Args:
         cfg: completed config.
-        strict: whether to raise instead of warn; a training may start with other settings.
+        strict: whether to raise instead of warn; training may start with other settings.
     """
     if identity is None:
         return

@@ -2,8 +2,8 @@
 LOGGERS: Detectron2's event writer for Weights & Biases and MLflow.
 
 A service's package is imported only if LOGGERS names it. The service's own variables
-(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose the place of
-the run.
+(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose where the
+run is kept.
 """
 
 import importlib
@@ -60,12 +60,12 @@ class RunLogger(EventWriter):
     """
     Sends the scalars of metrics.json to a service.
 
-    A resumed training continues the same run there. If the service fails during the training,
-    this only warns, because metrics.json has the values.
+    A resumed run continues there. If the service fails during training, this only warns, because
+    metrics.json has the values.
 
     Args:
         name: name of the service.
-        cfg: config of the training.
+        cfg: config of the training run.
     """
 
     def __init__(self, name: str, cfg: CfgNode):
@@ -104,7 +104,7 @@ class RunLogger(EventWriter):
             self._attempt(f"log iteration {iteration}", self._log, found[iteration], step=iteration)
 
     def close(self) -> None:
-        # Detectron2 closes its writers when a training fails, too.
+        # Detectron2 closes its writers when training fails, too.
         self._attempt("end its run", self._end, isinstance(sys.exc_info()[1], Exception))
 
     def _attempt(self, what: str, call: Callable[..., Any], *args: Any, **keys: Any) -> None:

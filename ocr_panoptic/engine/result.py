@@ -138,7 +138,7 @@ class Result:
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
-        """Return the segments in their colours over the image in grey, RGB of W x H pixels."""
+        """Return the greyscale image with coloured segments over it, RGB of W x H pixels."""
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
@@ -212,15 +212,15 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the files of ``ocr-panoptic predict``, each file whole or not at all.
+        Write the files of ``ocr-panoptic predict``, each file atomically.
 
         Args:
-            folder: folder of results, which is made if needed and may hold other images' results.
+            folder: folder of results, created if needed; it may hold other images' results.
             overlays: whether to also draw the segments over the image.
 
         Returns:
-            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" holds
-            :meth:`to_coco`.
+            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" is
+            the file of :meth:`to_coco`.
 
         Raises:
             OSError: a file cannot be written.

@@ -81,7 +81,7 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif not (args.resume or args.overwrite) and (former := newest_whole(cfg.OUTPUT_DIR)):
         raise UserError(
-            f"OUTPUT_DIR {cfg.OUTPUT_DIR} has the checkpoints of another training, {former} the "
+            f"OUTPUT_DIR {cfg.OUTPUT_DIR} has the checkpoints of another run, {former} the "
             "last. Go on with it (--resume), set another OUTPUT_DIR, or write over it "
             "(--overwrite)."
         )
@@ -121,16 +121,14 @@ def sole_run() -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Refuse other trainings in this OUTPUT_DIR until the end of the block."""
+    """Refuse other training runs in this OUTPUT_DIR until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")
             try:
                 stack.enter_context(lock.acquire(blocking=False))
             except Timeout as e:
-                raise UserError(
-                    f"OUTPUT_DIR {folder} belongs to another training: set another."
-                ) from e
+                raise UserError(f"OUTPUT_DIR {folder} belongs to another run: set another.") from e
         yield
 
 

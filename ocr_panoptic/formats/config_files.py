@@ -25,7 +25,7 @@ WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
-    """A config that reads a file and its ``_BASE_`` as Detectron2, but refuses repeated keys."""
+    """A config that reads files with ``_BASE_`` as Detectron2 does, but refuses repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -97,7 +97,7 @@ def check_weights_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
-            f"The weights {path} {what}. Name a checkpoint file; a training with MODEL.WEIGHTS "
+            f"The weights {path} {what}. Name a checkpoint file; training with MODEL.WEIGHTS "
             '"" starts from random ones.'
         )
 
@@ -175,7 +175,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return KEY VALUE ... for a command line; a text that looks like a number stays a text."""
+    """Return KEY VALUE ... for a command line; a string that looks like a number stays a string."""
     plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
     # Numbers and arrays of NumPy and PyTorch become plain numbers and lists.
     plain = {key: v.tolist() if hasattr(v, "tolist") else v for key, v in plain.items()}
@@ -184,7 +184,7 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
-    Return the values of a config or its file by the full names of the keys, tuples as lists.
+    Return a config's (or its file's) values under the keys' full names, tuples as lists.
 
     Args:
         prefix: beginning of all names, such as "SOLVER." for this section.

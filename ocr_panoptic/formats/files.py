@@ -1,4 +1,4 @@
-"""Reading and writing files; a file is written whole or not at all."""
+"""Reading and writing files. Writing is atomic: a file is whole or unchanged."""
 
 import gc
 import json
@@ -25,7 +25,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
-    Folders are made as needed. After an error no file stays behind.
+    Folders are created as needed. After an error no file stays behind.
 
     Args:
         durable: wait until the disk has the content, then the name, so that the file is whole or
@@ -49,7 +49,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors of writing, because a full disk's error lacks it."""
+    """Add the file's name to write errors, because a full disk's error lacks it."""
     try:
         yield
     except OSError as error:
@@ -96,13 +96,13 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file in UTF-8, whole or not at all; see :func:`replacing` for ``durable``."""
+    """Write a text file in UTF-8 atomically; see :func:`replacing` for ``durable``."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: object, indent: int | None = None) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=indent))
 
 

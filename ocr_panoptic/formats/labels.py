@@ -62,9 +62,9 @@ def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
     """
-    Return the raw labels of a decoded file, and whether they are only the nearest labels.
+    Return the raw labels of a decoded file, as :func:`read_label_image` does.
 
-    See :func:`read_label_image`.
+    The bool is True if pixels without a known label got the nearest one.
     """
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
@@ -98,7 +98,7 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return possible raw labels of a lossless file, the likeliest first, and why if none exist."""
+    """Return possible raw labels of a lossless file, the likeliest first, or why there are none."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -125,7 +125,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return a label image's colours, the most frequent first; [] for numbers or above 256."""
+    """Return a label image's colours, the most frequent first; [] for numbers or over 256."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
@@ -171,7 +171,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
     """
-    Write a label PNG, whole or not at all, and its folders if needed.
+    Write a label PNG atomically, and create its folders if needed.
 
     Args:
         labels: uint8 or uint16 [H, W].
@@ -237,7 +237,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
 
 
 def label_areas(raw: np.ndarray) -> dict[int, int]:
-    """Return the number of pixels of each raw label that occurs in [H, W]."""
+    """Return the number of pixels of each raw label that occurs in a map [H, W]."""
     if raw.dtype == np.uint32:
         flat = raw.ravel()
         starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] ^ 1))
@@ -257,7 +257,7 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return the count of each value in [H, W]: [256] for bytes, else up to the largest value."""
+    """Return how often each label occurs in a map: [256] for bytes, else [largest label + 1]."""
     if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))

@@ -53,7 +53,7 @@ class TooThin(UserError):
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
-    Return the fault of an image that is too thin for ``ResizeShortestEdge``, else None.
+    Return the fault of an image that is too thin for ``ResizeShortestEdge``, or None.
 
     When the long side has ``longest`` pixels, its short side would have less than half a pixel,
     which Detectron2 rounds to 0.
@@ -74,8 +74,8 @@ class PictureSize(NamedTuple):
     The size of a picture and facts about its file.
 
     Attributes:
-        note: how the image was turned, for messages; mostly "".
-        bits: bits of a channel in the file, 8 or more.
+        note: how the image was turned, for messages; usually "".
+        bits: bits per channel in the file, 8 or more.
         brightness: the highest value as a share of white; None if it was not read.
         is_turned: the EXIF data turn the image, but width and height stay the same.
     """
@@ -95,13 +95,13 @@ def read_picture(
     Return the pixels of an image file, turned by its EXIF orientation.
 
     With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
-    the file is. Of 16 bits the upper 8 are taken, as Pillow does for colours; its conversion of
+    the file is. Only the upper 8 of 16 bits are kept, as Pillow does for colours; its conversion of
     grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
     truncated file, or values without a known white, are errors.
 
     Args:
-        format: "BGR", "RGB", "L", or another of Detectron2's; with 4 channels, "BGR" reverses the
-            first three.
+        format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
+            the first three.
         channels: C, one of CHANNELS.
 
     Returns:
@@ -136,7 +136,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Swap RGB [H, W, C] to "BGR" or back in the first three channels; fewer channels stay."""
+    """Swap red and blue in [H, W, C] if ``format`` is "BGR" and C at least 3."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
@@ -156,8 +156,8 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
     Return an RGB picture of a network's input image.
 
-    It shows the first three channels, or a single channel in grey. Values that are not uint8 are
-    spread from the smallest to the largest.
+    It shows the first three channels, or a single channel in grey. Other values than uint8 are
+    scaled from the smallest to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -210,7 +210,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """
     Return the size of a fully decoded image, turned by its EXIF data.
 
-    A file that :func:`read_picture` would not read raises an error with only the reason.
+    If :func:`read_picture` could not read the file, the error holds only the reason.
     """
     image = _open(path)
     _check(image, channels)
@@ -306,7 +306,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, without the name, if an image cannot be read with so many channels."""
+    """Raise UserError, without the name, if an image cannot be read with this many channels."""
     bits = _bits(image)
     if channels != COLOURS:
         if image.mode not in ("L", "RGB", "RGBA", "LA") and bits == 8:
@@ -316,7 +316,7 @@ def _check(image: Image.Image, channels: int) -> None:
 
 
 def _bits(image: Image.Image) -> int:
-    """Return the bits of a channel of an image of any format, 8 or more."""
+    """Return the bits per channel of an image in any format, 8 or more."""
     if image.mode.startswith("I;16"):
         tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
         return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]

@@ -23,8 +23,8 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
 
     This is the paper's Eq. "object region representations" with its spatial softmax.
 
-    Computed in float32 or better, outside autocast: a softmax over P pixels has weights around
-    1 / P, which leave the normal numbers of float16 once P exceeds 16,384.
+    They are computed in float32 or better, outside autocast: a softmax over P pixels has weights
+    around 1 / P, which are subnormal in float16 if P exceeds 16,384.
 
     Args:
         x: pixel representations [N, C, h, w]
@@ -160,7 +160,7 @@ class RegionContext(ContextScheme):
         return self._augment(x, m, f, self.extra_term(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
-        """Yield z in bands of rows; see :meth:`.ContextScheme.in_bands`."""
+        """Yield z of :meth:`forward` in bands of rows; see :meth:`.ContextScheme.in_bands`."""
         if type(self).forward is not RegionContext.forward or not self._by_bands():
             return super().in_bands(x, m)
         return self.augment(x, m, gather_regions(x, m))
@@ -204,8 +204,8 @@ class OCR(RegionContext):
 
     Args:
         in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
-        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
-            1, the published code has 2.
+        transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
+            says 1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D), as the published code does. The paper's
             equation has no scale.
     """

@@ -31,7 +31,7 @@ class HierarchicalScales:
     """
     Several scales of an image, blended from the largest to the smallest (:func:`.blend_scales`).
 
-    Training has two scales; a test has any number, including 1.0. The attention of the largest
+    Training has two scales; inference has any number, including 1.0. The attention of the largest
     scale is not used. As in the published code, logits are blended at the sizes of the images, and
     the coarse logits with the same attention.
     """
@@ -90,7 +90,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images are padded with 0 to its multiples.
+            divisor: images are padded with 0 to multiples of this.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (

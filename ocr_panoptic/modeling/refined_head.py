@@ -49,8 +49,8 @@ class RefinedHead(nn.Module):
         residual: the refined prediction is the coarse prediction plus a correction, whose
             classifier starts at 0, so that its loss also trains the coarse prediction from the
             start.
-        coarse_start: first weights of the coarse classifier. "pytorch": U(-b, b) with
-            b = 1 / sqrt(C), as in the published codes. "he": N(0, 2 / C), sqrt(6) times as large.
+        coarse_start: initial weights of the coarse classifier. "pytorch": U(-b, b) with
+            b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), sqrt(6) times as large.
             "detectron2": N(0, 2 / K), as in its ``SemSegFPNHead``; these logits are so large that
             each region's spatial softmax begins as a few random pixels.
         recompute: compute the head again in the backward pass, see :func:`.run_part`.
@@ -60,8 +60,8 @@ class RefinedHead(nn.Module):
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
             the features directly.
         refined_predictor: classifier of the augmented representations.
-        scale_attention: from augmented representations to how far a prediction is trusted more than
-            the predictions at larger scales; None in a head for one scale.
+        scale_attention: module that computes, from augmented representations, how far to trust this
+            scale's prediction more than larger scales; None in a head for one scale.
     """
 
     coarse_predictor: Conv2d

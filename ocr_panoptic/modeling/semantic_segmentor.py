@@ -32,7 +32,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     Args:
         inference: options and computation of inference, from an image to scores.
         hierarchy: blends the scales of an image; None for a network that sees one scale at a time.
-        pad_to_multiple: pad images to its multiples. 0 uses the head's stride, so that a logit
+        pad_to_multiple: pad images to multiples of this. 0 uses the head's stride, so that a logit
             lies in the middle of its pixels. 1 does not pad.
         kwargs: arguments of ``SemanticSegmentor``.
     """

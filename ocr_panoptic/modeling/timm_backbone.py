@@ -44,18 +44,18 @@ class TimmBackbone(Backbone):
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: kind of its batch norms, see :func:`.convert_norms`.
+        norm: kind of the batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature: the network's last
             norm in a plain ViT, new norms elsewhere. "" for no norm.
         patch_size: see :func:`.network_options`.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
         frozen: do not train: no gradients, and batch norms use running statistics.
-        drop_path: chance in training that an image skips the last residual block (stochastic
-            depth); earlier blocks have less, linearly from 0.
+        drop_path: probability in training that an image skips the last residual block (stochastic
+            depth); it rises linearly from 0 at the first block.
         in_channels: number of channels of the images.
 
     Attributes:
-        known: shapes of all features of the network, by timm's names of the modules.
+        known: shapes of all features of the network, under timm's module names.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class TimmBackbone(Backbone):
 
     @property
     def size_divisibility(self) -> int:
-        """Number whose multiples the images' sides must be; 0 for images of any size."""
+        """Number that must divide the images' sides; 0 for images of any size."""
         return self._multiple
 
     def train(self, mode: bool = True) -> "TimmBackbone":
@@ -133,7 +133,7 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return the feature maps [N, C, H / stride, W / stride], rounded up, by timm's module names.
+        Return feature maps [N, C, H / stride, W / stride], rounded up, under timm's module names.
 
         Images are [N, in_channels, H, W], with sides that are multiples of
         :attr:`size_divisibility`. In training, a frozen network computes in the precision of its

@@ -42,7 +42,7 @@ class RefinedModel(nn.Module):
         ]
 
     def sources(self, inputs: dict) -> Tensor:
-        """Return :func:`.source_pixels` for an input, int64 [H, W] on SegFix's device."""
+        """Return the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
         (found,) = self.segfix([inputs["segfix"]])
         near_boundary, direction = (
             found[key].cpu().numpy() for key in ("near_boundary", "direction")
@@ -55,8 +55,8 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     """
     Move labels with their scores, segments, and masks of instances.
 
-    Segments that lose all their pixels are removed, and the areas of the others are counted anew.
-    Boxes and scores of instances stay.
+    Segments that lose all their pixels are removed, and the areas of the others are recomputed.
+    Boxes and scores of instances do not change.
 
     Args:
         output: output of a model for an image, see :class:`.InferenceOutput`.
@@ -85,7 +85,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
 
 
 def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
-    """Return the segments that have pixels in a map [H, W]; an existing "area" is counted anew."""
+    """Return the segments that have pixels in a map [H, W]; an existing "area" is recomputed."""
     numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
     area_of = dict(zip(numbers, areas, strict=True))
     return [

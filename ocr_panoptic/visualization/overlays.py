@@ -13,6 +13,8 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import Color
 
+Colors = Sequence[Color] | Mapping[int, Color]  # by the class
+
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
 # Shown range of a heat map, in powers of ten.
@@ -22,7 +24,7 @@ INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """Return the colour of the ``index``-th instance of a class: its hue at another lightness."""
+    """Return the colour of the ``index``-th instance: the class's hue at another lightness."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
@@ -70,7 +72,7 @@ def draw_segments(
 
 
 def segment_colors(
-    info: Sequence[Mapping], thing_colors: Sequence[Color], stuff_colors: Sequence[Color]
+    info: Sequence[Mapping], thing_colors: Colors, stuff_colors: Colors
 ) -> dict[int, Color]:
     """
     Return a colour for each segment id; instances of the same class differ in lightness.
@@ -93,7 +95,7 @@ def segment_colors(
 
 def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
     """
-    Draw weights in matplotlib's "inferno" over a trace of the image, by default logarithmically.
+    Draw weights in matplotlib's "inferno" over the faint image, by default logarithmically.
 
     A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
 

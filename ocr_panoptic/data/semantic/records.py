@@ -147,9 +147,9 @@ class LabelledFolder:
 
 def _patterns(*sides: Sequence[Path]) -> list[Path]:
     """
-    Return a folder, or a pattern, for the files of each side.
+    Return the folder or pattern of the images, and of the labels.
 
-    The part of the names that differs within a side is the stem that both sides share.
+    The part that differs among the names of images, or of labels, is the stem that both share.
     """
     folders = [Path(os.path.commonpath([file.parent for file in files])) for files in sides]
     ends = [files[0].suffix if len({f.suffix for f in files}) == 1 else "" for files in sides]
@@ -201,15 +201,15 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return key -> file, for files with one of the suffixes.
+    Find the files with one of the suffixes, as key -> file.
 
     The key is the path below the folder without suffix. For a pattern it is the text at ``{stem}``,
     with its folder.
 
     Args:
-        other_place: folder or pattern of other files; if it lies inside this folder, its files are
-            skipped.
-        taken: files that belong to the other side.
+        other_place: folder or pattern of the other kind (images or labels); if it lies inside this
+            folder, its files are skipped.
+        taken: label files, if images are sought in the same folder.
     """
     found: dict[str, Path] = {}
     folder, pattern, suffixes = _search_of(place, suffixes)

@@ -53,7 +53,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Predict DATASETS.TEST[0] by a completed config's model with its trained MODEL.WEIGHTS."""
+    """Run a completed config's model, with its trained MODEL.WEIGHTS, on DATASETS.TEST[0]."""
     name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
@@ -217,8 +217,8 @@ class _Search:
         """
         Return rules that improve on ``start``.
 
-        Each sweep tries every constant of every class separately. It takes the best values together
-        if that raises PQ.
+        Each sweep tries every constant of every class separately. It adopts the best values if
+        together they raise PQ.
         """
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]

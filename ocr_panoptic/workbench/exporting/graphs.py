@@ -30,7 +30,7 @@ class SemanticGraph(nn.Module):
 
     Args:
         model: model in evaluation mode, on the CPU.
-        channel_order: INPUT.FORMAT of the training.
+        channel_order: INPUT.FORMAT used in training.
 
     Attributes:
         outputs: names of the results of :meth:`forward`.
@@ -39,8 +39,9 @@ class SemanticGraph(nn.Module):
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
     stride = 32
+    model: OCRSemanticSegmentor | PanopticFPN
 
-    def __init__(self, model: nn.Module, channel_order: str):
+    def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
         super().__init__()
         if channel_order not in CHANNEL_ORDERS:
             raise UserError(
@@ -79,7 +80,7 @@ class SemanticGraph(nn.Module):
 
     @property
     def divisor(self) -> int:
-        """Return the number to whose multiples images are padded."""
+        """Return the number that the sides of padded images are multiples of."""
         return self.model.divisor
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:

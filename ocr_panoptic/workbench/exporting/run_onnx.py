@@ -295,7 +295,7 @@ class Results:
         self._annotations: list[dict[str, Any]] = []
 
     def add(self, source: Input, image: np.ndarray, prediction: Prediction) -> None:
-        """Write the files of an image, each whole or not at all."""
+        """Write the files of an image, each atomically."""
         labels, name = prediction["labels"], source.name
         few = len(self._model.classes) <= 256
         self._save(f"labels/{name}.png", labels.astype(np.uint8 if few else np.uint16))
@@ -319,7 +319,7 @@ class Results:
             self._save(f"overlays/{name}.jpg", overlay(image, prediction, self._model))
 
     def finish(self) -> None:
-        """Write ``panoptic.json``, which panopticapi reads, or ``labels.json``."""
+        """Write panopticapi's ``panoptic.json``, or ``labels.json`` for a semantic model."""
         if self._model.is_panoptic:
             name, content = (
                 "panoptic.json",
@@ -385,9 +385,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
     """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
-    ids = prediction.get("ids", prediction["labels"])
+    ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
-        colors = np.full((ids.max() + 1, 3), 128)
+        colors: np.ndarray = np.full((ids.max() + 1, 3), 128)
         for segment in prediction["segments"]:
             classes = model.description["things"] if segment["isthing"] else model.classes
             if segment["id"] < len(colors):

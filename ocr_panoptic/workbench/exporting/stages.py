@@ -100,7 +100,7 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
     return first
 
 
-def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
+def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
     """Return the model of a function with constants for some inputs."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
@@ -110,7 +110,7 @@ def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
     return _with_constants(model, **constants)
 
 
-def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
+def _with_constants(model: ir.Model, **constants: np.ndarray | np.generic) -> ir.Model:
     for value in list(model.graph.inputs):
         if value.name in constants:
             model.graph.inputs.remove(value)
@@ -244,7 +244,7 @@ def merged(
     least_scores: BY_THING,
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
-    """Merge as :func:`.merge_panoptic` does; scores are in descending order, masks in boxes."""
+    """Merge as :func:`.merge_panoptic` does; scores descend, and masks cover only the boxes."""
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0

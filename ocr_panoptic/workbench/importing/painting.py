@@ -1,5 +1,5 @@
 """
-Painting of segments that may overlap as a panoptic map, with a single segment at each pixel.
+Paints segments that may overlap into a panoptic map, which has one segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -56,9 +56,9 @@ def paint(
     a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
-        smaller_on_top: whether to paint objects above crowds and regions of things, these above
-            stuff, and smaller segments above larger segments; otherwise later segments are on top.
-        rest: stuff class for pixels without segment; None for void.
+        smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
+            each from the largest to the smallest; otherwise later segments are on top.
+        rest: stuff class for pixels without a segment; None for void.
     """
 
     def is_object(segment: Segment) -> bool:

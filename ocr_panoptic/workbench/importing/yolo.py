@@ -67,7 +67,7 @@ def read_yolo(
     polygons: str | None = None,
 ) -> Annotations:
     """
-    Find the images that ``data.yaml`` lists. As in YOLO, an image without text file has no objects.
+    Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
 
     Args:
         source: ``data.yaml``.
@@ -100,7 +100,7 @@ def _read(source: Path) -> tuple[Path, dict]:
     """
     Return the path of ``data.yaml`` and its content.
 
-    If it names no images (supervision's does not), the usual folders that exist are added.
+    If it names no images (as from the supervision package), the usual folders that exist are added.
     """
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]

@@ -41,7 +41,7 @@ class DataClass(NamedTuple):
 
 class ViewedImage(NamedTuple):
     """
-    An image of the page with its truth.
+    An image on the page, with its truth.
 
     Attributes:
         size: width and height.
@@ -61,7 +61,7 @@ class ViewedImage(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median pixels per segment, None if there are 0."""
+    """A row of the class table; ``area`` is the median area of a segment, None if there is none."""
 
     name: str
     kind: str
@@ -79,7 +79,7 @@ def write_data_page(
     Write a self-contained page about a registered data set.
 
     Args:
-        num_images: number of images to show and count at most, evenly spread over the data set.
+        num_images: maximum number of images to show and count, evenly spread over the data set.
         workers: number of processes, see :func:`.imap_with_progress`.
 
     Returns:
@@ -152,11 +152,13 @@ def view_image(
     found = ViewedImage(name, (width, height), jpeg_source(picture))
     if ids is None:
         return found
-    colors = [{c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)]
+    things, stuff = (
+        {c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)
+    )
     drawn = draw_segments(
         picture,
         resize_picture(ids.astype(np.int32), *small, smooth=False),
-        segment_colors(segments, *colors),
+        segment_colors(segments, things, stuff),
         opacity=0.6,
     )
     listed = {s["id"]: (bool(s["isthing"]), s["category_id"]) for s in segments}

@@ -28,7 +28,7 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the regions over the images of a data set, for each class and in percent.
+    Measures the quality of the object regions of each class over a data set, in percent.
 
     Pixels without a class do not count.
 
@@ -41,7 +41,7 @@ class RegionQuality:
       that the class covers.
     - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
       smaller than the cells.
-    - "own relation": relation w_ik of the class's pixels to its own region (100 over all regions).
+    - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
 
     Means over the images are weighted by the number of the class's pixels.
     """
@@ -147,5 +147,6 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
-        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
+        assert seen.coarse is not None and seen.regions is not None  # of these schemes and heads
+        quality.process(truth, seen.coarse, seen.refined, *seen.regions)
     return quality.results(), run_info(cfg, model)
