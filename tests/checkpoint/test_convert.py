@@ -266,7 +266,7 @@ NVIDIA, W18_COARSE = "nvidia_cityscapes", conversions.W18
 @pytest.fixture
 def network():
     """Return random weights, an image and its logits at a single scale."""
-    weights, x = published.Weights(), image(64, 128)
+    weights, x = published.Weights(seed=2), image(64, 128)
     with torch.no_grad():
         logits = published.nvidia_hmsa(weights, network_input(load(NVIDIA, *W18_COARSE), x))
     return weights, x, logits
@@ -300,7 +300,7 @@ def test_logits_equal_the_published_network_and_scales(network, tmp_path, capsys
             blended = published.nvidia_scales(weights, x, scales)
             found, most = model.logits(x), blended.abs().max().item()
             torch.testing.assert_close(found, blended, rtol=0, atol=5e-6 * most)
-            assert blended.std(dim=(2, 3)).mean() > 0.5
+            assert blended.std(dim=(2, 3)).mean() > 1
     assert "2 biases folded" in capsys.readouterr().out
 
 
