@@ -30,7 +30,7 @@ def with_progress(
         description: text before the bar.
         total: number of items, if ``items`` has no length.
     """
-    if sys.stderr.isatty():
+    if sys.stderr and sys.stderr.isatty():  # None if the caller has closed it
         yield from tqdm(items, description, total=total, unit="image")
         return
     # A log would keep a bar as one long line, to which the next line is glued.

@@ -1,8 +1,19 @@
 """Files are written whole or not at all, faults name their file, YAML and terminals are safe."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from ocr_panoptic.formats.files import check_output_folder, printable, read_yaml, replacing
+from ocr_panoptic.formats.files import (
+    check_output_folder,
+    printable,
+    read_json,
+    read_yaml,
+    replacing,
+)
+from ocr_panoptic.workbench.importing import cvat
+from ocr_panoptic.workbench.importing.reading import read_lines
 
 
 def test_two_temporary_names_differ(tmp_path):
@@ -12,15 +23,42 @@ def test_two_temporary_names_differ(tmp_path):
         other.touch()
 
 
-@pytest.mark.parametrize("name", ["/proc/x", "file", "file/below"])
-def test_a_folder_that_cannot_be_written(tmp_path, name):
+@pytest.mark.parametrize(
+    "name, fault",
+    [
+        ("/proc/x", r"cannot be written \(.*\)"),
+        ("file/below", r"cannot be written \(.*\)"),
+        ("file", "is a file"),
+        ("link", "is a link that leads to no folder"),
+    ],
+)
+def test_a_folder_that_cannot_be_written(tmp_path, name, fault):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"^Output .* cannot be written \(.*\)\. Take another\.$"):
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(ValueError, match=rf"^Output .* {fault}\. Take another\.$"):
         check_output_folder(tmp_path / name, "Output", "Take another.")
 
 
 def test_printable():
     assert printable("a\x1b\n\t\udc80é\\") == r"a\x1b\n\t\udc80é" + "\\"
+
+
+def test_errors_name_the_file_and_not_its_temporary_name(tmp_path):
+    (tmp_path / "a").mkdir()
+    with pytest.raises(IsADirectoryError) as error, replacing(tmp_path / "a") as temporary:
+        temporary.touch()
+    assert str(error.value) == f"[Errno 21] Is a directory: '{tmp_path}/a'"
+    with pytest.raises(FileNotFoundError) as error, replacing(tmp_path / "b") as temporary:
+        open(temporary)
+    assert error.value.filename == f"{tmp_path}/b"
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml, read_lines, cvat._image_elements])
+def test_pipes_are_not_read(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(ValueError, match=f"^{path}: is a pipe or a device, not a file"):
+            read(path)
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):

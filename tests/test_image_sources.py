@@ -1,5 +1,6 @@
 """The images that a command line names."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.formats.image_sources import ahead, find_inputs, images_below, read_items
+from ocr_panoptic.workbench.importing.reading import files_below
 
 
 @pytest.fixture
@@ -52,6 +55,23 @@ def test_files_left_out_are_reported(folder):
         "pipe.png": "a pipe or device",
         "notes.txt": "not an image, by its name (.txt)",
     }
+
+
+def test_folders_that_cannot_be_read_are_reported(folder, monkeypatch):
+    def scan(path):
+        if str(path).endswith("deep"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", scan)
+    found = find_inputs("a")
+    assert [item.name for item in found.items] == ["1", "2"]
+    assert found.left_out[folder / "a/deep"] == "a folder that cannot be read"
+    with pytest.raises(PermissionError):
+        LabelledFolder(folder / "a", None).unlabelled()
+    with pytest.raises(PermissionError):
+        files_below(folder / "a")
 
 
 def test_every_file_is_an_image_or_left_out(folder):

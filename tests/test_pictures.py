@@ -1,5 +1,6 @@
 """The common reader of image files, compared with Detectron2 and with numbers by hand."""
 
+import errno
 import os
 import re
 import struct
@@ -150,6 +151,8 @@ FAULTY_FILES = (
     *(("a.png", content, "broken or truncated") for content in (b"no image", b"")),
     ("a.png", "60000 x 60000", "more than 178.957 megapixels.*MAX_MEGA"),  # a file of few bytes
     ("a\x1b[2J\n.png", b"no image", "broken"),
+    ("a.png", os.mkfifo, "is not a file"),  # reading a pipe would not end
+    ("a.png", os.mkdir, "is not a file"),
     ("a.png", POSTSCRIPT, "unknown format"),  # Pillow would let Ghostscript run this program
 )
 
@@ -160,6 +163,8 @@ def test_faulty_files(tmp_path, read, name, content, fault):
     path = tmp_path / name
     if isinstance(content, bytes):
         path.write_bytes(content)
+    elif callable(content):
+        content(path)
     elif isinstance(content, str):
         write_png(path, 60000, 60000, 8, 2, b"")
     else:
@@ -172,6 +177,16 @@ def test_faulty_files(tmp_path, read, name, content, fault):
     for absent in ("none.png", "a\0b.png"):
         with pytest.raises(FileNotFoundError, match="not found"):
             read(str(tmp_path / absent))
+
+
+def test_files_without_permission_are_not_called_broken(tmp_path, monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    (tmp_path / "a.png").touch()
+    monkeypatch.setattr("ocr_panoptic.formats.pictures.open", refuse, raising=False)
+    with pytest.raises(ValueError, match=r"a.png: image cannot be read \(Permission denied\)"):
+        read_picture(tmp_path / "a.png")
 
 
 def test_another_limit(tmp_path):

@@ -178,6 +178,8 @@ PQ, MIOU = {"panoptic_seg/PQ": 50.0}, {"sem_seg/mIoU": 10.0}
         ),
         # Losses may be gathered after learning rates are written, without a resumed run.
         ([{"iteration": 8, "lr": 0.1}, loss(6, 3.0)], [loss(6, 3.0), {"iteration": 8, "lr": 0.1}]),
+        # Other programs, or a damaged disk, have written into the file.
+        ([loss(0, 2.0), "\udcff\udcfe\n", "5\n", "[]\n", '{"a": 1}\n'], [loss(0, 2.0)]),
         # A kill has cut a line, which the next run's first line joins.
         (
             [loss(0, 2.0), '{"iteration": 1, "tot', loss(1, 1.0), loss(2, 0.5)],
@@ -187,6 +189,6 @@ PQ, MIOU = {"panoptic_seg/PQ": 50.0}, {"sem_seg/mIoU": 10.0}
 )
 def test_training_log(tmp_path, written, read):
     for row in written:
-        with open(tmp_path / "metrics.json", "a") as file:
+        with open(tmp_path / "metrics.json", "a", errors="surrogateescape") as file:
             file.write(row if isinstance(row, str) else json.dumps(row) + "\n")
     assert read_training_log(tmp_path) == read

@@ -259,7 +259,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"
-    named = tag.read_text() if tag.is_file() else ""
+    named = tag.read_text(errors="replace") if tag.is_file() else ""
     if named == NO_CHECKPOINT:
         return ""
     if RESUMABLE.fullmatch(named) and _is_whole(folder / named):

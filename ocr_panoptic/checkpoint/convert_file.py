@@ -110,6 +110,11 @@ def described_settings(
         for name, tensor in weights.items()
         if isinstance(tensor, Tensor) and tensor.dim() == 4
     }
+    if not any(name.startswith(HEAD) for name in shapes):
+        raise UserError(
+            f"These are not the weights of {source}: no tensor has a name of its head. Check --from"
+            " (docs/checkpoints.md has a recipe for each published file)."
+        )
     backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
     return {**found.expected_settings(), **backbone, **_head(shapes)}
 

@@ -121,7 +121,9 @@ def _export(
     from ocr_panoptic.engine.single_image import class_metadata
     from ocr_panoptic.engine.task import task_of
     from ocr_panoptic.engine.trained_model import trained_config
+    from ocr_panoptic.formats.files import check_output_folder
 
+    check_output_folder(output.parent, "The folder", f"Name another file than {output}.")
     # Export the unoptimized model in float32, since onnxruntime optimizes it again.
     plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
     cfg = trained_config(run, weights, [*opts, *plain])

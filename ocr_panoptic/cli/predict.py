@@ -41,9 +41,11 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> int:
     check_arguments(args)
+    from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.formats.image_sources import find_inputs
 
     args.inputs = find_inputs(args.input, args.output)
+    check_output_folder(args.output, "--output", "Name a folder that you can write.")
     from ocr_panoptic.engine import launch
 
     return launch(predict_here, args) or 0

@@ -22,7 +22,7 @@ from detectron2.utils.events import EventWriter, get_event_storage
 
 from ocr_panoptic.errors import MissingPackageError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
-from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.files import read_json, write_text
 
 RUNS = "loggers.json"  # in OUTPUT_DIR: name of a logger -> id of the run there
 WINDOW = 20  # number of values whose median is logged for a loss, as in metrics.json
@@ -81,7 +81,7 @@ class RunLogger(EventWriter):
     def open(self, *, resumed: bool) -> None:
         """Begin a run of the service, or continue the run that OUTPUT_DIR names."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
-        runs = json.loads(path.read_text()) if path.exists() else {}
+        runs = read_json(path) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)
         try:
             begun = SERVICES[self._name](self._service, run, path.parent, keys)

@@ -144,7 +144,7 @@ class Model:
             return _raise_faults_last(results)
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
-        if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
+        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
             raise UserError(
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."

@@ -18,7 +18,7 @@ from PIL import Image
 from pycocotools import mask as run_lengths
 
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.files import replacing, write_json
+from ocr_panoptic.formats.files import path_argument, replacing, write_json
 from ocr_panoptic.formats.image_sources import Item
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.pictures import as_colours
@@ -225,7 +225,8 @@ class Result:
         Raises:
             OSError: a file cannot be written.
         """
-        files = files_of(Path(folder), self.name, self.ids is not None, overlays)
+        folder = Path(path_argument("folder", folder))
+        files = files_of(folder, self.name, self.ids is not None, overlays)
         write_label_png(files["labels"], self._known.labels[self.labels])
         write_label_png(files["confidence"], (255 * self.confidence).round().astype(np.uint8))
         if self.ids is not None:

@@ -71,6 +71,8 @@ def setup(args: argparse.Namespace) -> Run:
                 f"{path} is a link to {os.readlink(path)}, into which this run would write. Remove "
                 "the link, or set another OUTPUT_DIR."
             )
+        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would wait for ever
+            raise UserError(f"{path} is not a file. Remove it, or set another OUTPUT_DIR.")
     if multiprocessing.current_process().daemon and cfg.DATALOADER.NUM_WORKERS:
         raise UserError(
             f"DATALOADER.NUM_WORKERS is {cfg.DATALOADER.NUM_WORKERS}, but this process is a worker "

@@ -171,7 +171,8 @@ def find_config(config: str) -> str:
         return str(known)
     hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
     fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
-    raise MissingFileError(f"The config {config} does not exist.{fix}")
+    what = "is not a file" if os.path.exists(config) else "does not exist"
+    raise MissingFileError(f"The config {config} {what}.{fix}")
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:

@@ -36,26 +36,18 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
     temporary = path.with_name(f".{start}.{secrets.token_hex(4)}.tmp")
     try:
-        with naming(path):
-            yield temporary
+        yield temporary
         if durable:
             _sync(temporary)
         os.replace(temporary, path)
         if durable:
             _sync(path.parent)
+    except OSError as error:  # a full disk's error has no name, others have the temporary one
+        if error.errno is not None and error.filename in (None, temporary, str(temporary)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to write errors, because a full disk's error lacks it."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
@@ -65,8 +57,15 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         os.listdir(folder)
         tempfile.TemporaryFile(dir=os.fsdecode(folder)).close()
     except OSError as error:
-        fault = "is a file" if os.path.isfile(folder) else f"cannot be written ({error.strerror})"
+        fault = f"cannot be written ({error.strerror})"
+        if isinstance(error, FileExistsError):
+            fault = "is a file" if os.path.isfile(folder) else "is a link that leads to no folder"
         raise UserError(f"{what} {printable(folder)} {fault}. {fix}") from error
+
+
+def raise_error(error: OSError) -> None:
+    """Raise an error of os.walk, which would otherwise leave out a folder that it cannot read."""
+    raise error
 
 
 def path_argument(name: str, value: Any) -> str:
@@ -123,8 +122,15 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+def refuse_pipe(path: str | os.PathLike) -> None:
+    """Refuse a pipe or a device, of which reading may never end."""
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise UserError(f"{path}: is a pipe or a device, not a file.")
+
+
 def read_json(path: Path) -> Any:
     """Return the value of a JSON file."""
+    refuse_pipe(path)
     try:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:
@@ -148,6 +154,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 def read_yaml(path: str | os.PathLike) -> Any:
     """Return the content of a YAML file."""
+    refuse_pipe(path)
     with open(path, encoding="utf-8") as file:
         try:
             return yaml.load(file, _UniqueKeys)

@@ -209,7 +209,9 @@ def images_below(
     images, others = [], {}
     for path in _files_below(folder, results):
         suffix = path.suffix.lower()
-        if not path.is_file():
+        if path.is_dir():
+            others[path] = "a folder that cannot be read"
+        elif not path.is_file():
             others[path] = "a pipe or device" if path.exists() else "a link to nothing"
         elif suffix not in image_suffixes():
             others[path] = f"not an image, by its name ({suffix or 'no suffix'})"
@@ -231,7 +233,8 @@ def summary(left_out: Mapping[Path, str]) -> str:
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
     seen = {results}  # real paths: a link may lead back
-    for root, folders, names in os.walk(folder, followlinks=True):
+    unread: list[OSError] = []
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=unread.append):
         real = os.path.realpath(root)
         if real in seen:
             folders.clear()
@@ -240,3 +243,4 @@ def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # links last
         yield from (Path(root, name) for name in names if name[0] != ".")
+    yield from (Path(error.filename) for error in unread)

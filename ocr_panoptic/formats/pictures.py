@@ -252,6 +252,8 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
     if not os.path.exists(path):
         raise UserError("was not found") from FileNotFoundError(path)
+    if not os.path.isfile(path):  # a pipe would wait for ever
+        raise UserError("is not a file")
     suffix = os.path.splitext(path)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
         raise UserError(f"has a format that cannot be read ({suffix}); {_conversion(suffix)}")
@@ -271,6 +273,8 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         if unknown and _is_heif(path):
             text = "is an HEIC file, whatever its name is; let it end in .heic, and"
             raise UserError(f"{text} {_conversion('.heic')}") from error
+        if isinstance(error, OSError) and error.errno:  # of the system, such as permissions
+            raise UserError(f"cannot be read ({error.strerror})") from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
 

@@ -33,7 +33,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
             ``config.<number>.yaml``.
     """
     path = Path(output_dir) / CONFIG
-    if keep_former and path.is_file() and path.read_text(encoding="utf-8") != text:
+    if keep_former and path.is_file() and path.read_bytes() != text.encode():
         free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
         former = next(other for other in free if not other.exists())
         path.rename(former)
@@ -52,17 +52,17 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
 
     Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
     the earlier lines from this iteration on. An evaluation's lines come after lines of later
-    iterations. A last line that was cut off by a kill is left out.
+    iterations. Damaged lines, as a kill leaves at the end, are left out.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}
     last = -1  # iteration with losses; other lines need not be in order
-    for line in path.read_text().splitlines() if path.is_file() else ():
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+            iteration = row["iteration"]
+        except (ValueError, LookupError, TypeError):
             continue
-        iteration = row["iteration"]
         if "total_loss" in row:
             if iteration <= last:
                 rows = {known: rows[known] for known in rows if known <= iteration}

@@ -102,6 +102,14 @@ def test_a_recipe_of_another_network(published_file, tmp_path, config, message):
     assert not any(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize("source", ["hrnet", "openseg"])
+def test_weights_of_this_project_are_not_published_ones(source, tmp_path):
+    save_file({"sem_seg_head.context.g.weight": torch.zeros(1)}, tmp_path / "own.safetensors")
+    config = f"{source}_cityscapes"
+    with pytest.raises(ValueError, match=f"weights of {source}: no tensor has a name of its head"):
+        convert(config, tmp_path / "own.safetensors", tmp_path / "out.pth")
+
+
 def test_counters_that_are_missing_are_named(w18):
     tensors, shapes = w18
     tensors = {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}

@@ -20,6 +20,7 @@ from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES
 from support.tiny_runs import ROOT
 
+PHOTO = ROOT / "tests/workbench/importing/exports/images/a.jpg"
 HEAVY = ("torch", "detectron2", "numpy")
 SCRIPT = """
 import sys, resource, ocr_panoptic.config
@@ -112,6 +113,8 @@ MISTAKES = [  # words of a command, part of the message
     ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
     ("predict --input . --output o", "name a trained model"),
+    (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
+    ("train --config-file /dev/null", "The config /dev/null is not a file"),
     ("export --config-file nope --output a.onnx", "The config nope does not exist"),
     ("report", "name a trained model"),
     ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),

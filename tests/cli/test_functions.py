@@ -12,6 +12,7 @@ from detectron2.config import CfgNode
 import ocr_panoptic
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.result import Result
 from ocr_panoptic.formats.config_files import options_of
 from support.interrupted_runs import assert_same
 from support.tiny_runs import OCR_CONFIG
@@ -70,6 +71,7 @@ def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
         (ocr_panoptic.load, "run"),
         (ocr_panoptic.train, "config"),
         (lambda value: ocr_panoptic.export(tmp_path, output=value), "output"),
+        (lambda value: Result.save(None, value), "folder"),
     ]
     if value is not None:  # the default
         calls += [
@@ -93,6 +95,7 @@ def test_a_wrong_path_is_named_with_its_argument(value, tmp_path):
         ("load", {"MODEL.OCR": 5}, "MODEL.OCR is a section and needs one of its keys: CHANNELS, "),
         ("load", {"MODEL.DEVICES": "cpu"}, "Unknown config key MODEL.DEVICES. Did you mean "),
         ("train", {"SOLVER.EPOCHS": math.inf}, "SOLVER.EPOCHS is inf; it is a finite number"),
+        ("export", {"output": f"{__file__}/a.onnx"}, f"The folder {__file__} "),
         ("train", {"OUTPUT_DIR": __file__}, f"OUTPUT_DIR {__file__} is a file. Set"),
     ],
 )

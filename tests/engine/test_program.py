@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import subprocess
 import sys
 
@@ -44,6 +45,15 @@ def test_a_mistake_gives_a_message(capsys, function, arguments, status, said):
     assert end.value.code == status
     printed = capsys.readouterr().err
     assert said in printed and len(printed.splitlines()) == bool(said)
+
+
+def test_a_removed_current_folder(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(SystemExit):
+        run_program(os.path.abspath, "a")
+    assert "ERROR: The current folder was removed; change to another one." in capsys.readouterr().err
 
 
 def test_a_defect_raises_an_exception():

@@ -3,6 +3,7 @@
 import functools
 import math
 import multiprocessing
+import os
 import shlex
 
 import pytest
@@ -189,6 +190,15 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
         rest = rest.partition(part)[2]
     assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt", "linked"}
     assert not (tmp_path / "file").stat().st_size
+
+
+@pytest.mark.parametrize("name", ["log.txt", "metrics.json", "training.lock"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_pipes_and_folders_that_a_run_would_open(make_args, tmp_path, name, make):
+    (tmp_path / "run").mkdir(exist_ok=True)
+    make(tmp_path / "run" / name)
+    with pytest.raises(ValueError, match=f"run/{name} is not a file. Remove it, or set another"):
+        setup(make_args())
 
 
 def test_a_worker_of_a_pool_cannot_start_processes(tiny_data, make_args, monkeypatch):

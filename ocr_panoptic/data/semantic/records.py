@@ -13,7 +13,7 @@ from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.data_file import STEM, folder_of
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.files import printable, raise_error
 from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, unread_fault
 
 logger = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ def _files(
     found: dict[str, Path] = {}
     folder, pattern, suffixes = _search_of(place, suffixes)
     other, skipped = other_place and folder_of(other_place), {*taken}
-    for root, folders, names in os.walk(folder, followlinks=True):
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         for name in folders:
             if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
                 raise DataFaults([f"{Path(root, name)}: is a link to a folder that it lies in."])

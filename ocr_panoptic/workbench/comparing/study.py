@@ -1,7 +1,6 @@
 """Systems trained with several seeds under equal settings, and records of their runs."""
 
 import ctypes
-import json
 import os
 import shlex
 import signal
@@ -22,7 +21,7 @@ from filelock import FileLock, Timeout
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.stored import evaluation_folder, read_evaluation
-from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.formats.files import read_json, write_json
 from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
@@ -192,7 +191,7 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
         for seed in system.seeds:
             file = output / name / f"seed{seed}" / RECORD
             if file.is_file():
-                records.append(json.loads(file.read_text()))
+                records.append(read_json(file))
                 check_record(study, name, seed, records[-1], file)
     return records
 

@@ -16,6 +16,7 @@ import numpy as np
 from defusedxml.ElementTree import ParseError, parse
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import refuse_pipe
 
 from .annotated_image import AnnotatedImage, Segment
 from .reading import Annotations, check_size, image_file, read_each, require_images
@@ -60,6 +61,7 @@ def _xml_in(folder: Path) -> Path:
 
 
 def _image_elements(path: Path) -> list[Element]:
+    refuse_pipe(path)
     try:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding

@@ -251,6 +251,7 @@ def test_arrays_that_are_not_images(model_of, array, message):
     with pytest.raises(ValueError, match="000000: is int .*expected a uint8 array"):
         next(model.predict([3]))
     refused = {None: "was given None, a NoneType", 5: "given 5", "": "is empty", b"x": "a bytes"}
+    refused |= {memoryview(b"y"): "a memoryview"}
     for source, said in refused.items():
         with pytest.raises(ValueError, match=said):
             model.predict(source)
