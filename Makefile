@@ -17,7 +17,7 @@ help:  ## print this list
 
 env: $(ENV)  ## create .venv with pinned versions (done by the other targets when absent)
 
-$(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detectron2.txt tools/create_env.sh
+$(VENV)/.complete: $(wildcard requirements/*.txt) tools/create_env.sh tools/install_detectron2.sh
 	tools/create_env.sh $(VENV) $(BASE_PYTHON)
 	touch $@
 

@@ -1,9 +1,12 @@
-"""The Makefile's choice of Python, and the refusals of tools/create_env.sh."""
+"""The Makefile's choice of Python, and the scripts that install."""
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,40 @@ def test_a_disk_that_is_too_small(tmp_path, free_mb, accepted):
     done = create_env(tmp_path, '[ "$1" = -c ] || exit 42', free_mb)
     assert done.returncode == (42 if accepted else 1)
     assert accepted or "has 6 GB free" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_of_detectron2(tmp_path):
+    """From a wheel like the published one: no binary, no "tools", and what it truly requires."""
+    info = "sal_detectron2-0.7.2.dist-info"
+    files = {
+        "detectron2/__init__.py": "",
+        "detectron2/_C.cpython-310-x86_64-linux-gnu.so": "",
+        "tools/__init__.py": "",
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: sal-detectron2\nVersion: 0.7.2\n"
+        "Requires-Dist: numpy<2\nRequires-Dist: black\nRequires-Dist: yacs>=0.1.8\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp310-cp310-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    for folder in ("published", "tools", "requirements"):
+        (tmp_path / folder).mkdir()
+    wheel = tmp_path / "published/sal_detectron2-0.7.2-cp310-cp310-linux_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    pin = f"sal-detectron2==0.7.2 --hash=sha256:{digest}"
+    (tmp_path / "requirements/detectron2.txt").write_text(pin)
+    script = shutil.copy(ROOT / "tools/install_detectron2.sh", tmp_path / "tools")
+    pip = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheel.parent),
+        "PIP_NO_DEPS": "1",
+        "PIP_TARGET": str(tmp_path / "site"),
+    }
+    subprocess.run([script, sys.executable], env=os.environ | pip, check=True)
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {"detectron2", info}
+    assert not [*(tmp_path / "site/detectron2").glob("_C*")]
+    (installed,) = distributions(path=[str(tmp_path / "site")])
+    assert installed.requires == ["numpy", "setuptools<82", "yacs>=0.1.8"]
+    assert "tools/__init__.py" not in map(str, installed.files)

@@ -26,7 +26,7 @@ fi
 mkdir -p "$(dirname "$venv")"
 free_mb=$(df --output=avail --block-size=1M "$(dirname "$venv")" | tail -1)
 [ -e "$venv" ] && free_mb=$((free_mb + $(du -sm "$venv" | cut -f1)))
-case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.6 and 6.2 when complete
+case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.7 and 6.7 when complete
 if [ "$free_mb" -lt "${needed_gb}000" ]; then
     echo "$venv needs $needed_gb GB, and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
          "free some, or choose another disk with make VENV=/path/to/venv" >&2
@@ -39,17 +39,11 @@ python="$venv/bin/python"
 echo "2/4 Installing PyTorch and the other packages"
 "$python" -m pip install --disable-pip-version-check \
     ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r "$root/requirements/dev.txt"
+"$python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    -r "$root/requirements/references.txt"
 
 echo "3/4 Installing Detectron2"
-# The wheel is tagged for Python 3.10, its Python files run on any: --python-version takes it,
-# --target puts it where it belongs. pip verifies the sha256 of both packages.
-site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-"$python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --implementation cp --python-version 3.10 --require-hashes --target "$site" \
-    -r "$root/requirements/detectron2.txt"
-# What the wheel should not have carried: a binary for another PyTorch, and a top-level package
-# "tools" that would shadow everybody's own.
-rm -rf "$site/tools" "$site"/detectron2/_C*.so
+"$root/tools/install_detectron2.sh" "$python"
 
 echo "4/4 Installing this package"
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e "$root"

@@ -20,7 +20,7 @@ from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG
 
-from .loggers import build_loggers
+from .loggers import RunLogger
 from .resume import Resume
 from .run_info import portable, run_info, start_summary
 from .segfix import refined_by_segfix, segfix_config
@@ -43,7 +43,7 @@ class Trainer(ResumableTrainer):
     def __init__(self, cfg: CfgNode, written: str = ""):
         check_inference_keys(cfg)
         segfix_config(cfg)  # raises early; otherwise the first evaluation would fail
-        self.loggers = build_loggers(cfg) if comm.is_main_process() else []
+        self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         super().__init__(cfg, written)
 
     def build_writers(self) -> list[EventWriter]:
