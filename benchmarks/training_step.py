@@ -50,7 +50,7 @@ from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.accumulation import build_clipping
 from ocr_panoptic.engine.hooks import Averaging
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.layers import bands, pixel_losses
+from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference import confident_argmax, resized_classes
 
@@ -261,7 +261,7 @@ def operations_of_bands() -> list[tuple[str, int]]:
         logits = torch.empty(2, 54, 200, 336, requires_grad=True)
         labels = torch.zeros(2, 800, 1344, dtype=torch.long)
         with Counted("cpu") as counted:
-            pixel_losses.pixel_cross_entropy(logits, labels, 255).sum().backward()
+            bands.pixel_cross_entropy(logits, labels, 255).sum().backward()
     return [*found, ("the loss of two images, both passes", counted.counts["operations"])]
 
 

@@ -58,7 +58,15 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
+    try:
+        importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
+    except ModuleNotFoundError as error:
+        from .errors import MissingPackageError
+        from .program import explained
+
+        if how_to_install := explained(error):
+            raise MissingPackageError(how_to_install) from None
+        raise
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 

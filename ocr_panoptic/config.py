@@ -200,7 +200,7 @@ SECTIONS: dict[str, list[Key]] = {
         "1 trains all layers alike."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation does; otherwise directly to that size, as the other "
+        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as the other "
         "published codes do. Both are equal if sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [

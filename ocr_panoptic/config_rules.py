@@ -15,7 +15,7 @@ class Condition(NamedTuple):
     A setting of the config that a key needs to be read.
 
     Attributes:
-        text: words for messages, such as "MODEL.EMA.ENABLED True".
+        text: text for messages, such as "MODEL.EMA.ENABLED True".
         holds: function that returns whether a config has the setting.
         refuses: whether the key must keep its default if the setting is absent; otherwise a warning
             says that the key is not read.

@@ -1,4 +1,4 @@
-"""Errors of the user, with messages for people. Any other exception is a defect of the program."""
+"""User errors, whose messages are written for users. Any other exception is a bug."""
 
 import difflib
 from collections.abc import Iterable

@@ -35,9 +35,9 @@ class Metric:
     A metric and the way to show it.
 
     Attributes:
-        task: task in whose results the metric stands.
+        task: task whose results contain the metric.
         name: key of the value. The key for a class is ``<name>-<class>``.
-        label: name for people.
+        label: name in tables and pages.
         meaning: explanation in a few words.
         group: heading above the value over all classes, in percent; "" hides this value.
         column: heading of the values for each class; "" if the metric has no such values.

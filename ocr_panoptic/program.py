@@ -17,7 +17,7 @@ INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "detectron2": "make install PYTHON=python in the repository of ocr_panoptic, or pip install "
     "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
-# Error numbers that come from the state of a machine, not from a defect.
+# Error numbers that come from the state of a machine, not from a bug.
 STATES = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
     *(errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP),
@@ -35,7 +35,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     Run ``main(*args)`` as the program of this process.
 
     An error that :func:`explained` accepts ends it with status 1 and one line, Ctrl-C with 130. Any
-    other exception is a defect and shows its traceback. The package's messages go to stderr, unless
+    other exception is a bug and shows its traceback. The package's messages go to stderr, unless
     a run logs them (:func:`log_run`).
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
@@ -56,7 +56,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def _thread_ended(end: threading.ExceptHookArgs) -> None:
-    """Print a thread's traceback only for a defect; other errors also reach the main thread."""
+    """Print a thread's traceback only for a bug; other errors also reach the main thread."""
     if end.exc_value is None or not explained(end.exc_value):
         threading.__excepthook__(end)
 
@@ -65,7 +65,7 @@ def explained(error: BaseException) -> str:
     """
     Return the message for a user error, lack of memory, a machine's state or a missing package.
 
-    It is "" for any other error, which is a defect.
+    It is "" for any other error, which is a bug.
     """
     if isinstance(error, USER_ERRORS):
         return str(error)

@@ -1,4 +1,4 @@
-"""Long loops: on several cores, with a bar on a terminal or a line each minute in a log."""
+"""Long loops on several cores, with a bar in a terminal or a line each minute in a log."""
 
 import logging
 import os

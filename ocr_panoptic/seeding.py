@@ -1,4 +1,4 @@
-"""Random generators whose state depends only on a training's position, not on interruptions."""
+"""Seeds random generators by a training's position only, so that interruptions do not matter."""
 
 import functools
 import random

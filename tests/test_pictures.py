@@ -210,6 +210,12 @@ def test_refused_raw_photos(tmp_path, pixels, suffix):
         read_picture(tmp_path / f"a{suffix}")
 
 
+def test_heic_by_its_content(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
+    with pytest.raises(ValueError, match="is an HEIC file, .* convert such photos to JPEG"):
+        read_picture(tmp_path / "a.jpg")
+
+
 def test_one_and_four_channels(tmp_path):
     """Opacity is a channel; 16-bit grey stays unchanged."""
     values = np.random.default_rng(0).integers(0, 256, (5, 7, 4), np.uint8)

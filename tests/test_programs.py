@@ -41,3 +41,32 @@ def test_a_program_runs_the_package_of_its_checkout(path, tmp_path):
     done = subprocess.run(program, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert not done.returncode and "usage: " in done.stdout, done.stderr
     assert "Warning" not in done.stderr
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import ocr_panoptic
+try:
+    ocr_panoptic.load
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "package, fix",
+    [("torch", "pip install torch torchvision"), ("detectron2", "make install PYTHON=python")],
+)
+def test_a_missing_package_is_answered_with_its_installation(package, fix):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, package], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.startswith(f"{package} is not installed here: {fix}"), done.stderr

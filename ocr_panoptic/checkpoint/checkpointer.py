@@ -59,7 +59,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
             They come from ocr-panoptic convert or from a known layout; None for other files. They
             are also written into saved files.
-        rows: the rows of the last loaded file by class; None if the classes of either are unknown.
+        rows: rows of the last loaded file by class; None if its or the model's classes are unknown.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Make a file of the folder the next one to resume from."""
+        """Resume next from a file of the folder."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:

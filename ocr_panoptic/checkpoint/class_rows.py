@@ -24,7 +24,7 @@ CLASSIFIERS = {
 
 class Rows(NamedTuple):
     """
-    Weights with the model's classes, and what became of the classes.
+    Weights with the model's classes, and the origin of each class's rows.
 
     Attributes:
         weights: tensors; the classifiers have a row for each of the model's classes.

@@ -21,7 +21,7 @@ COUNTER = "num_batches_tracked"
 @dataclass
 class Conversion:
     """
-    Converted weights, and what became of each tensor of the file.
+    Converted weights, and the use of each tensor of the file.
 
     Attributes:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
@@ -46,7 +46,7 @@ class Conversion:
     absolute: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """Return a text about what became of the tensors; it names folded and dropped tensors."""
+        """Return a text about the use of the tensors; it names folded and dropped tensors."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             *(

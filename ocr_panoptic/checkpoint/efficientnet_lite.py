@@ -46,8 +46,8 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
 
     Args:
         names: names in a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
-        model_names: names in a timm network, which numbers blocks by stage: they tell the depth of
-            each stage.
+        model_names: names in a timm network, which numbers blocks by stage, so that they show each
+            stage's depth.
 
     Returns:
         name in the file -> timm's name, without blocks that the network lacks

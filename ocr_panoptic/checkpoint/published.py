@@ -27,8 +27,8 @@ class Layout:
         settings: config keys that shapes do not show, with the values that the weights expect, or a
             frozenset of values.
         hrnet_settings, resnet_settings: further settings for one kind of backbone.
-        has_inplace_abn: tells whether the norms of a state dict are InPlaceABN's; None if they
-            never are.
+        has_inplace_abn: function that returns whether a state dict's norms are InPlaceABN's; None
+            if they never are.
         leaks_with_inplace_abn: with InPlaceABN, the heads' ReLUs are leaky.
     """
 

@@ -2,7 +2,7 @@
 The program ``ocr-panoptic``, with a module for each command.
 
 A command's module has ``argument_parser()`` and ``run(args)``, which returns an exit status or
-None. Slow imports stand inside ``run``.
+None. Slow imports are inside ``run``.
 """
 
 import argparse

@@ -19,13 +19,6 @@ def argument_parser() -> CommandParser:
     return parser
 
 
-def _nearest_part(parts: list[str], names: list[str]) -> str:
-    """Return a hint with the word of a config's name that is most like the first unknown part."""
-    words = {word.lower() for name in names for word in re.split(r"[/_-]", name)}
-    unknown = [part for part in parts if not any(part in name.lower() for name in names)]
-    return did_you_mean((unknown or parts)[0], words)
-
-
 def run(args: argparse.Namespace) -> int:
     names = config_names()
     parts = [part.lower() for part in args.parts]
@@ -33,5 +26,8 @@ def run(args: argparse.Namespace) -> int:
     for name in found:
         print(f"{name}\n    {config_purpose(name)}")
     if not found:
-        print(f"No config's name contains {' '.join(args.parts)}.{_nearest_part(parts, names)}")
+        words = {word.lower() for name in names for word in re.split(r"[/_-]", name)}
+        unknown = [part for part in parts if not any(part in name.lower() for name in names)]
+        hint = did_you_mean((unknown or parts)[0], words)
+        print(f"No config's name contains {' '.join(args.parts)}.{hint}")
     return 0 if found else 1

@@ -7,7 +7,7 @@ docs/prediction.md describes the files.
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
 
-Repeat the command to go on after a stop. The exit status is 1 if an image has no results.
+Repeat the command to continue after a stop. The exit status is 1 if an image has no results.
 """
 
 import argparse

@@ -80,8 +80,8 @@ def train(
         config: file, or name of a config of the package.
         data: data files.
         output: folder of the run; by default the config's OUTPUT_DIR.
-        resume: whether to go on after the last checkpoint; with "auto", a training starts if there
-            is no checkpoint.
+        resume: whether to continue from the last checkpoint; with "auto", a training starts if
+            there is no checkpoint.
         overwrite: whether to start a new training in a folder with another training's checkpoints.
         num_gpus: processes on this machine. If there are several, new processes import the caller's
             program, which then needs ``if __name__ == "__main__":``.

@@ -13,7 +13,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -154,7 +154,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
-        return check_sources([split.source for split in found.values()], workers, wholly=True)
+        return check_sources([split.source for split in found.values()], workers, thorough=True)
 
 
 def check_data_sets(
@@ -181,15 +181,15 @@ def check_sources(
     sources: Iterable[object],
     workers: int | None,
     *,
-    wholly: bool = False,
+    thorough: bool = False,
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
     Check the sources that belong to this package.
 
     Args:
-        wholly: whether to also check sources of more than MANY images, and panoptic images for
-            Detectron2's sizes.
+        thorough: for the command ``check``: whether to check sources of more than MANY images, too,
+            and whether Detectron2's default sizes suit panoptic images.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
@@ -197,13 +197,16 @@ def check_sources(
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             # Semantic data are only scaled if a config says so.
-            sizes = DETECTRON2S_SIZES if wholly and isinstance(source, PanopticSource) else inputs
+            sizes = DETECTRON2S_SIZES if thorough and isinstance(source, PanopticSource) else inputs
             with gathering(faults):
                 images = source.images()
-                if wholly or len(images) <= MANY:
+                if thorough or len(images) <= MANY:
                     summary = _check_or_recall(source, images, workers)
                     found.append(summary)
-                    raise_if_any(list(_thin_faults(summary, sizes or {})))
+                    if sizes:
+                        split = min("TRAIN", "TEST", key=lambda split: _longest_side(sizes, split))
+                        thin = ((p, size_fault(h, w, sizes, split)) for p, h, w in summary.thinnest)
+                        raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -211,7 +214,7 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return a split's summary, either remembered or made by reading every image."""
+    """Return a split's summary from the cache, or else by reading every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]
@@ -316,11 +319,3 @@ def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     sizes = inputs[f"MIN_SIZE_{split}"]
     is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
     return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
-
-
-def _thin_faults(summary: SplitSummary, inputs: Mapping[str, Any]) -> Iterator[str]:
-    if inputs:
-        split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-        for path, height, width in summary.thinnest:
-            if fault := size_fault(height, width, inputs, split):
-                yield f"{path}: {fault}."

@@ -219,22 +219,17 @@ def write_data_file(
         classes: CLASS_KEYS of semantic data.
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
-    content = {
-        "name": name,
-        kind: {
-            split: {key: _portable(place, path.parent) for key, place in vars(paths).items()}
-            for split, paths in splits.items()
-        },
-        **classes,
-    }
+    root = os.path.abspath(path.parent)
+    described = {}
+    for split, paths in splits.items():
+        places = {key: Path(os.path.abspath(place)) for key, place in vars(paths).items()}
+        described[split] = {
+            key: str(place.relative_to(root) if place.is_relative_to(root) else place)
+            for key, place in places.items()
+        }
+    content = {"name": name, kind: described, **classes}
     text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=200)
     write_text(path, text)
-
-
-def _portable(path: Path, folder: Path) -> str:
-    """Return the path relative to the folder if it is inside, else absolute; links stay links."""
-    path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
-    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def data_options(files: DataFiles) -> list:

@@ -1,4 +1,4 @@
-"""Reading of the data that files describe, split by split, without PyTorch."""
+"""Reads the splits that data files describe, without PyTorch."""
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest

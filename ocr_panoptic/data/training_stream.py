@@ -54,7 +54,7 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    It follows only from the data, the seed and the number of processes. Unlike Detectron2's loader,
+    It depends only on the data, the seed and the number of processes. Unlike Detectron2's loader,
     it depends neither on the number of workers nor on the batches they have prefetched: the random
     generators are seeded for each image by its position in the sequence. So earlier images need not
     be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
@@ -65,7 +65,7 @@ class TrainingStream:
         sampler: endless indices of this process's images, the same in every iteration.
         mapper: function that makes the model's input from a record.
         batch_size: number of images in all processes.
-        group: whether to put wide images and other images into separate batches.
+        group: whether to separate batches of wide images from batches of other images.
         workers: number of processes that load images; 0 for none.
         seed: nonnegative.
         channels: channels of the images, INPUT.CHANNELS.
@@ -238,7 +238,8 @@ def explained_workers() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
-        if _lacks_room(error):  # a process cannot open a tensor
+        signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
+        if any(sign in str(error) for sign in signs):  # a process cannot open a tensor
             raise UserError(
                 f"A process that loads images has ended, or its images cannot be taken over "
                 f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
@@ -247,7 +248,7 @@ def explained_workers() -> Iterator[None]:
                 "DATALOADER.NUM_WORKERS 0 needs none of them."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # this process's error, or a defect whose traceback the message has
+            raise  # this process's error, or a bug whose traceback the message has
         text = _own_words(error)
         system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
         raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
@@ -256,11 +257,6 @@ def explained_workers() -> Iterator[None]:
 def _own_words(error: Exception) -> str:
     """Return the message of an error without PyTorch's traceback before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
-
-
-def _lacks_room(error: Exception) -> bool:
-    signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
-    return any(text in str(error) for text in signs)
 
 
 def begin_worker(worker: int) -> None:

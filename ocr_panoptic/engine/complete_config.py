@@ -1,4 +1,4 @@
-"""Completion of a config: check it, and fill in what depends on the data and the machine."""
+"""Completes a config: checks it, and fills in values that depend on the data and the machine."""
 
 import math
 from typing import NamedTuple

@@ -115,7 +115,7 @@ class Checkpoints(HookBase):
         """
         Refuse to go on if the run's folder was replaced since the start.
 
-        Otherwise log, metrics and config would not lie beside the checkpoint.
+        Otherwise the checkpoint would be in another folder than log, metrics and config.
         """
         folder = self._checkpointer.save_dir
         if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
@@ -254,7 +254,7 @@ class EndedEarly(BaseException):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's hook with the same images at each call, so that a resumed run is equal."""
+    """Detectron2's hook, but each call takes the same images, so that a resume changes nothing."""
 
     def update_stats(self) -> None:
         self._data_iter = None

@@ -98,21 +98,13 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
         found = {"settings": trainer["config"], "classes": None}
     try:
         settings = values_by_key(yaml.safe_load(found["settings"]))
-        if (classes := found["classes"]) is not None:
-            _check_lists(classes)
+        classes = found["classes"]
     except (AttributeError, KeyError, TypeError, yaml.YAMLError) as e:
         raise UserError(
             f"{file}: its settings or classes cannot be read ({type(e).__name__}: {e}). Take "
             "another copy of the checkpoint."
         ) from e
     return Identity(str(file), settings, classes)
-
-
-def _check_lists(classes: Mapping[str, Any]) -> None:
-    for kind in ("thing", "stuff") if "thing_classes" in classes else ("stuff",):
-        names, colors = classes[f"{kind}_classes"], classes[f"{kind}_colors"]
-        if len(names) != len(colors) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"{kind}_classes: names and colours do not fit")
 
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:

@@ -52,7 +52,7 @@ def begin_mlflow(mlflow: Any, run: str | None, folder: Path, keys: dict[str, Any
     return begun.info.run_id, log, lambda failed: mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
-# Each begins a run with the config ``keys``, or goes on with the run of the id ``run``.
+# Each function begins a run with the config ``keys``, or continues the run with the id ``run``.
 SERVICES = {"wandb": begin_wandb, "mlflow": begin_mlflow}
 
 
@@ -60,7 +60,7 @@ class RunLogger(EventWriter):
     """
     Sends the scalars of metrics.json to a service.
 
-    A resumed training goes on with the same run there. If the service fails during the training,
+    A resumed training continues the same run there. If the service fails during the training,
     this only warns, because metrics.json has the values.
 
     Args:
@@ -79,7 +79,7 @@ class RunLogger(EventWriter):
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run of the service, or go on with the run that OUTPUT_DIR names."""
+        """Begin a run of the service, or continue the run that OUTPUT_DIR names."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
         runs = json.loads(path.read_text()) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)

@@ -125,8 +125,7 @@ class Model:
             source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
                 the same values; Pillow image, which is turned by its EXIF data; or several
                 images: a folder with its subfolders, a list of files (``.txt``), a video, or an
-                iterable of
-                images.
+                iterable of images.
 
         Returns:
             a :class:`.Result`, or an iterator of results if there are several images; it reads

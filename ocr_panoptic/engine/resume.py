@@ -1,4 +1,4 @@
-"""Resuming a training: where it goes on, and the saved state that it takes over."""
+"""Resuming a training: the position at which it continues, and the state that it restores."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -83,7 +83,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     """
-    Return the position at which a run goes on.
+    Return the position at which a run continues.
 
     Args:
         cfg: present config, scaled to the number of processes.

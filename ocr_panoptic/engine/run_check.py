@@ -1,4 +1,4 @@
-"""Checks of a training: of its data before it starts, and of all without running it."""
+"""Checks of a training: the start of each run, and a full check that trains nothing."""
 
 import copy
 import logging

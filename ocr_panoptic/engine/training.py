@@ -106,8 +106,8 @@ class ResumableTrainer(DefaultTrainer):
         """
         Load the last checkpoint of OUTPUT_DIR, or the weights that the config names.
 
-        A checkpoint's training goes on after its iteration. Then the folder is prepared for this
-        run; if loading fails, it stays unchanged.
+        After a checkpoint, the training continues with the next iteration. If loading succeeds, the
+        folder is prepared for this run; otherwise it stays unchanged.
 
         Args:
             resume: True, False, or "auto" (resume if there is a checkpoint).

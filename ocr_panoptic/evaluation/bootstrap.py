@@ -26,7 +26,7 @@ def bootstrap_interval(
 
     Args:
         counts: counts of each image, [N, ...]. The metric is a function of their sum.
-        metric: from sums of counts [B, ...] to values [B]. Undefined values are NaN.
+        metric: function from sums of counts [B, ...] to values [B]. Undefined values are NaN.
     """
     images = len(counts)
     if not images:
@@ -48,10 +48,10 @@ def bootstrap_interval(
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
     """
-    Return mIoU in 0..1 over the classes that the truth holds; NaN for one class.
+    Return mIoU in 0..1 over the classes that the truth holds; NaN if it holds only one class.
 
     Args:
-        counts: [..., K, 3], for each class the pixels that are right, true and predicted.
+        counts: [..., K, 3], for each class the numbers of correct, true and predicted pixels.
     """
     right, true, predicted = np.moveaxis(counts, -1, 0)
     means = _mean_ratio(right, true + predicted - right, true > 0)

@@ -1,5 +1,5 @@
 """
-Boundary regions of label maps, and how good a prediction is inside them.
+Boundary regions of label maps, and the quality of predictions inside them.
 
 Distances are Chebyshev's: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart, as in erosion
 and dilation by 3 x 3 squares, which the published code uses.
@@ -8,9 +8,9 @@ and dilation by 3 x 3 squares, which the published code uses.
 Evaluation", CVPR 2021, arXiv:2103.16562, section 5;
 https://github.com/bowenc0221/boundary-iou-api): IoU of the inner boundary regions of the predicted
 and of the true mask. The inner boundary region of a mask is all its pixels at most d away from a
-pixel outside the mask. d is 2% of the image's diagonal, rounded, at least 1. Beyond the image's
-border is outside. Pixels without a true class are outside every true mask, and are left out of the
-predicted regions.
+pixel outside the mask. d is 2% of the image's diagonal, rounded, at least 1. The area beyond the
+image's border is outside. Pixels without a true class are outside every true mask, and are left out
+of the predicted regions.
 
 Pixels are counted by runs (:mod:`.runs`).
 
@@ -32,7 +32,7 @@ def boundary_distance(size: Sequence[int]) -> int:
 
 def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
     """
-    For each distance, find the pixels that have another label at most so far away.
+    Find the pixels within each distance from a pixel with another label.
 
     Args:
         labels: integers [H, W], classes or ids of segments.

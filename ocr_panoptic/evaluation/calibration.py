@@ -1,5 +1,5 @@
 """
-Do pixels of confidence c have the right label in a share c of the cases?
+Calibration: is a share c of the pixels with confidence c correct?
 
 Expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
 arXiv:1706.04599, equation 3): the pixels fall into M = 15 bins by confidence, bin m holding those
@@ -29,7 +29,7 @@ def count_calibration(
         ignore_label: true label of the pixels that are left out.
 
     Returns:
-        float64 [15, 3]: number of pixels, sum of their confidences, and how many are right.
+        float64 [15, 3]: number of pixels, sum of their confidences, and number of correct pixels.
     """
     bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is left out
     bins.clip(1, NUM_BINS, out=bins)

@@ -67,7 +67,7 @@ def confusion_matrix(
 
 def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
     """
-    Return the scores of a confusion matrix, equal to those that Detectron2's SemSegEvaluator gives.
+    Return the scores of a confusion matrix, which equal Detectron2's SemSegEvaluator's scores.
 
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
@@ -78,7 +78,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
       prediction holds, so that a class which is predicted but never true counts as 0. Other
       toolboxes report this metric. It equals "mIoU" if the truth holds every class.
-      A mean of a single class says nothing about telling classes apart: it is NaN.
+      A mean over a single class is NaN, since it does not measure how classes are distinguished.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     All are NaN for an empty matrix.
@@ -109,14 +109,14 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def count_several(classes: np.ndarray) -> np.ndarray:
-    """Return the number of True in bool [..., K] as float [...]; NaN for less than two."""
+    """Return the number of True in bool [..., K] as float [...]; NaN for fewer than two."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
     """
-    Return the IoU of groups of classes, equal to cityscapesscripts'.
+    Return the IoU of groups of classes, as cityscapesscripts computes it.
 
     "IoU_category" of a category is the IoU of its classes taken as one class. It is NaN if neither
     truth nor prediction holds the category. "mIoU_categories" is the mean over the other

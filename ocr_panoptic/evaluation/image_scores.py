@@ -23,8 +23,8 @@ kind of its error is the first that applies:
 
 - "boundaries": it is at most 5 pixels from a true and from a predicted boundary, as if a boundary
   were displaced;
-- "false positives": the truth of the image has no b, and some pixel of a is right;
-- "misses": no pixel of a is right, and the truth has b;
+- "false positives": the truth of the image has no b, and some pixel of a is correct;
+- "misses": no pixel of a is correct, and the truth has b;
 - "confusions": all other errors.
 
 PQ and mIoU are means over categories or classes, so each loss is divided by their number.

@@ -26,9 +26,9 @@ class PanopticEvaluator(DatasetEvaluator):
     """
     An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with the interval of PQ over images.
 
-    It covers all categories, things, stuff and every class; for the interval see :mod:`.bootstrap`.
-    They equal the values of Detectron2's COCOPanopticEvaluator, which calls panopticapi, except
-    that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`.
+    The metrics are for all categories, things, stuff and each class; see :mod:`.bootstrap` for the
+    interval. They equal the values of Detectron2's COCOPanopticEvaluator, which calls panopticapi,
+    except that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`.
     ``panoptic_json`` and ``panoptic_root`` of the metadata name the truth. Only processed images
     count; their PNGs are read at that moment.
 

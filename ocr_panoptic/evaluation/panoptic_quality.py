@@ -4,11 +4,11 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
     PQ = sum of IoU over TP / (|TP| + |FP| / 2 + |FN| / 2) = SQ * RQ,
     SQ = sum of IoU over TP / |TP|,    RQ = |TP| / (|TP| + |FP| / 2 + |FN| / 2),
 
-per category, then averaged over the categories that occur (equations 1 and 2). For which segments
-match, see :mod:`.segment_matching`.
+for each category, then averaged over the categories that occur (equations 1 and 2).
+:mod:`.segment_matching` defines which segments match.
 
-They equal ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added
-in the same order. One difference is deliberate: areas of true segments are counted in the PNG
+The results equal ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added in the
+same order. One difference is deliberate: areas of true segments are counted in the PNG
 instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
 
 Shape letters: C categories.
@@ -25,7 +25,7 @@ from .segment_matching import ImageMatches, SegmentOverlaps, some_ids
 
 class PanopticQuality:
     """
-    Counters of panoptic quality per category, and the metrics that they give.
+    Counters of panoptic quality for each category, and the metrics computed from them.
 
     Args:
         categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic
@@ -72,7 +72,7 @@ class PanopticQuality:
         return overlaps
 
     def add(self, matches: ImageMatches) -> None:
-        """Count the segments of an image, whose categories have to be known."""
+        """Count the segments of an image; their categories must be known."""
         for category, iou in matches.true_positives:
             # One at a time, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou

@@ -1,5 +1,5 @@
 """
-Which segments of an image match, by their masks, or by their masks and boundaries.
+Matching of an image's true and predicted segments, by masks or by masks and boundaries.
 
 A predicted and a true segment of a category match when their IoU is greater than 0.5, which makes
 the match unique. Void pixels of the truth do not count. A predicted segment does not count if void

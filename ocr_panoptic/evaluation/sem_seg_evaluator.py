@@ -141,7 +141,7 @@ class SemSegCounts(NamedTuple):
 
 
 def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
-    """Return the right, true and predicted pixels of each class, int64 [K, 3]."""
+    """Return the numbers of correct, true and predicted pixels of each class, int64 [K, 3]."""
     return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)
 
 

@@ -100,7 +100,7 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Return the number that the files have for each class, the lowest of several: unsigned [K].
+    Return each class's number in the files, the lowest if it has several: unsigned [K].
 
     If the files have only colours, these are the training labels.
 

@@ -25,7 +25,7 @@ WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
-    """Detectron2's reading of a file and its ``_BASE_``, which also refuses a key given twice."""
+    """A config that reads a file and its ``_BASE_`` as Detectron2, but refuses repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -187,7 +187,7 @@ def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     Return the values of a config or its file by the full names of the keys, tuples as lists.
 
     Args:
-        prefix: what the names begin with, such as "SOLVER." for that section.
+        prefix: beginning of all names, such as "SOLVER." for this section.
     """
     values: dict[str, Any] = {}
     for key, value in cfg.items():

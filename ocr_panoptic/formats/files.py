@@ -25,11 +25,11 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
-    Folders are made as needed. After an error nothing stays behind.
+    Folders are made as needed. After an error no file stays behind.
 
     Args:
         durable: wait until the disk has the content, then the name, so that the file is whole or
-            absent even after a power failure. Takes time.
+            absent even after a power failure. This takes time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the process id, which two containers may share.
@@ -49,7 +49,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors of writing: a full disk does not say which file it was."""
+    """Add the file's name to errors of writing, because a full disk's error lacks it."""
     try:
         yield
     except OSError as error:

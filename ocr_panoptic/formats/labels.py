@@ -45,8 +45,8 @@ def read_label_image(
 
     An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
     whose writer may reorder the indices. An image with several channels has colours, or numbers if
-    its channels are equal. If the data set does not know these labels, the image is read in the
-    other way, or else as the nearest labels, see :func:`.nearest_labels`.
+    its channels are equal. If the data set lacks these labels, the image is read the other way; if
+    it lacks those labels, too, the image gets the nearest labels (:func:`.nearest_labels`).
 
     Args:
         known: the raw labels of the data set; by default all numbers.
@@ -62,7 +62,7 @@ def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
     """
-    Return the raw labels of a decoded file, and whether they are only the nearest that fit.
+    Return the raw labels of a decoded file, and whether they are only the nearest labels.
 
     See :func:`read_label_image`.
     """
@@ -98,7 +98,7 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return the ways to read a lossless file, the most likely first, and why there is none."""
+    """Return possible raw labels of a lossless file, the likeliest first, and why if none exist."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -108,7 +108,7 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
     """
-    Yield possible raw labels of values that are only near to them, and how near they lie.
+    Yield raw labels that values near to them may stand for, and the noise of the values.
 
     The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """
@@ -274,7 +274,7 @@ def _ranges(labels: Iterable[int]) -> str:
 
 
 def has_labels(record: Mapping) -> bool:
-    """Return whether a record of Detectron2's names a label PNG or a panoptic PNG."""
+    """Return whether a Detectron2 record names a label PNG or a panoptic PNG."""
     return "sem_seg_file_name" in record or "pan_seg_file_name" in record
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from .pictures import color_codes
 
-CLOSEST = 32  # least distance at which two labels can be told apart
+CLOSEST = 32  # least distance at which two labels can be distinguished
 # Distances from a label that values may have inside an area: in JPEG files, in files converted from
 # JPEG, and in others, where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
@@ -87,12 +87,12 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Return the pairs of places between whose values a third one lies, for each such third place.
+    Return, for each place whose value lies between two others, the pairs of these other places.
 
     Args:
         meant: float32 [K, C].
         shown: places that the image shows.
-        reach: largest distance of the third from the line between the two.
+        reach: largest distance of the value from the line between the two.
     """
     thirds = defaultdict(list)
     for one, other in combinations(shown, 2):
@@ -187,7 +187,7 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median of those pixels whose grey is chosen, bool [N], as float32 [1]."""
+        """Return the median grey of the pixels with chosen greys, bool [N], as float32 [1]."""
         sums = self.counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 

@@ -59,8 +59,8 @@ def split_offset_labels(labels: Array) -> tuple[Array, Array]:
         labels: offset labels, integers [..., H, W]
 
     Returns:
-        (1 near a boundary, else 0; the direction, 0..7). Both are IGNORED at ignored labels; the
-        direction is IGNORED also where it is undefined.
+        (1 near a boundary, else 0; the direction, 0..7). Both are IGNORED at ignored labels; an
+        undefined direction is IGNORED, too.
     """
     near_boundary, direction = labels // (UNDEFINED + 1), labels % (UNDEFINED + 1)
     ignored = labels == IGNORED
@@ -86,7 +86,7 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return the source of each pixel's new value: ``scale`` offsets away, within the image.
+    Return the source of each pixel's new value: its offset times ``scale`` away, in the image.
 
     Args:
         offsets: integers [H, W, 2], (down, right)

@@ -8,7 +8,10 @@ Shape letters: H, W size of the image, C channels.
 
 import functools
 import os
+import re
 import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -151,7 +154,7 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Return an RGB picture of an image as a network gets it.
+    Return an RGB picture of a network's input image.
 
     It shows the first three channels, or a single channel in grey. Values that are not uint8 are
     spread from the smallest to the largest.
@@ -247,16 +250,17 @@ def local_path(path: str | os.PathLike) -> str:
 
 def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
-    if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
-        raise UserError(f"has a format that cannot be read ({suffix}); convert it to PNG or JPEG")
+    if not os.path.exists(path):
+        raise UserError("was not found") from FileNotFoundError(path)
+    suffix = os.path.splitext(path)[1]
+    if suffix.lower() in UNREAD_SUFFIXES:
+        raise UserError(f"has a format that cannot be read ({suffix}); {_conversion(suffix)}")
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
             image.info[_DEEP] = ";16" in str(image.tile)  # Pillow keeps the upper 8 bits of colours
             if decode:
                 image.load()
             return image
-    except FileNotFoundError as error:
-        raise UserError("was not found") from error
     except Image.DecompressionBombError as error:
         raise UserError(
             f"has more than {2 * (Image.MAX_IMAGE_PIXELS or 0) / 1e6:.6g} megapixels; to allow "
@@ -264,8 +268,26 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)
+        if unknown and _is_heif(path):
+            text = "is an HEIC file, whatever its name is; let it end in .heic, and"
+            raise UserError(f"{text} {_conversion('.heic')}") from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
+
+
+def unread_fault(files: Sequence[Path]) -> str:
+    """Return the message for photos that end in UNREAD_SUFFIXES, without their folder."""
+    example, number = files[0].name, len(files)
+    return f"{number} photos, such as {example}, cannot be read; {_conversion(files[0].suffix)}"
+
+
+def _conversion(suffix: str) -> str:
+    return f"convert such photos to JPEG, as ImageMagick does: magick mogrify -format jpg *{suffix}"
+
+
+def _is_heif(path: str | os.PathLike) -> bool:
+    with open(path, "rb") as file:
+        return re.match(b"....ftyp(hei|hev|mif1|msf1)", file.read(12), re.DOTALL) is not None
 
 
 def _orientation(image: Image.Image, decoded: bool = True) -> int | None:

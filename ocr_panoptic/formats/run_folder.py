@@ -51,8 +51,8 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     Return Detectron2's log, a dict for each iteration; empty for a run that only evaluates.
 
     Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
-    the earlier lines from there on. An evaluation's lines come after lines of later
-    iterations. A line that a kill has cut is left out.
+    the earlier lines from this iteration on. An evaluation's lines come after lines of later
+    iterations. A last line that was cut off by a kill is left out.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}

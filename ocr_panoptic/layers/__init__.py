@@ -1,7 +1,12 @@
 from .aspp import ASPOCR, ASPP
-from .bands import band_bytes
-from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
-from .context_scheme import ContextScheme, NoContext
+from .bands import band_bytes, pixel_cross_entropy
+from .class_losses import (
+    binary_cross_entropy,
+    dice_loss,
+    lovasz_softmax,
+    rarity_weighted_cross_entropy,
+)
+from .context_scheme import ContextScheme, NoContext, run_part
 from .conv import ConvNormReLU, CPUSyncBatchNorm
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
@@ -16,9 +21,7 @@ from .ocr import (
     gather_regions,
     pixel_region_relation,
 )
-from .pixel_losses import pixel_cross_entropy, rarity_weighted_cross_entropy
 from .ppm import PPM, PPMOCR
-from .recomputation import run_part
 from .resize import one_hot_labels, resize
 from .rmi import region_mutual_information
 from .scale_attention import ScaleAttention, blend_scales

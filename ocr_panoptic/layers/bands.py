@@ -145,3 +145,25 @@ def _enlarge(
 
 def _precision(logits: Tensor) -> torch.dtype:
     return torch.promote_types(logits.dtype, torch.float32)
+
+
+def pixel_cross_entropy(
+    logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool = False
+) -> Tensor:
+    """
+    Return the cross-entropy of each pixel after resizing the logits to the size of the labels.
+
+    Args:
+        logits: [N, K, h, w]
+        targets: int64 labels [N, H, W]
+        ignore_value: label of the pixels whose loss is 0
+        align_corners: see :func:`.resize`
+
+    Returns:
+        [N, H, W], float32 or better
+    """
+
+    def losses(full: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(full, labels, ignore_index=ignore_value, reduction="none")
+
+    return compute_in_bands(losses, logits, targets, align_corners)

@@ -1,5 +1,7 @@
 """
-Losses of each class against all others, on logits that are resized to the size of the labels.
+Losses of each class against all others, and a cross-entropy in which rare classes weigh more.
+
+Logits are resized to the size of the labels, except for the cross-entropy.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. Labels are
 int64 [N, H, W] in 0..K - 1 or the ignored value. The losses are computed in float32 or better,
@@ -128,3 +130,29 @@ def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | No
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)
+
+
+def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:
+    """
+    Return the mean cross-entropy, weighted by 1 - the class's share of the batch's pixels.
+
+    SegFix's published code uses these weights. If all pixels are ignored or have the same class,
+    the loss and its gradients are 0 (NaN in the published code).
+
+    Args:
+        logits: [N, K, H, W]
+        targets: int64 labels [N, H, W]
+        ignore_value: label of the pixels that do not count
+
+    Returns:
+        scalar, float32 or better
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    counts = torch.stack([(targets == k).sum() for k in range(logits.shape[1])])
+    total = counts.sum()
+    weights = 1 - counts / total.clamp(min=1).to(logits.dtype)
+    losses = F.cross_entropy(
+        logits, targets, weights, ignore_index=ignore_value, reduction="none"
+    ).sum()
+    weight = (weights * counts).sum()
+    return losses / torch.where(weight > 0, weight, 1)

@@ -3,8 +3,8 @@ Criss-cross attention (CCNet) by matrix products.
 
 CCNet is one of the relational schemes that :paper:`OCR` compares with.
 
-Shape shorthand: N images, h w feature size, I channels of the features, C of the attention and of
-the output, D of queries and keys.
+Shape shorthand: N images, h w feature size, I channels of the features, C channels of the attention
+and of the output, D channels of queries and keys.
 """
 
 from functools import partial

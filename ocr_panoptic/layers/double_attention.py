@@ -1,7 +1,8 @@
 """
 Double attention (A2-Net), one of the relational schemes that :paper:`OCR` compares with.
 
-Shape shorthand: as in :mod:`.ocr`, with R regions.
+Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C channels of x, D
+channels of A, O channels of the output.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """
 Dual attention (DANet), one of the relational schemes that :paper:`OCR` compares with.
 
-Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features, C of
-the attentions and of the output, D of queries and keys.
+Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features,
+C channels of the attentions and of the output, D channels of queries and keys.
 """
 
 from functools import partial

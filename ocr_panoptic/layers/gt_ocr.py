@@ -1,7 +1,8 @@
 """
 GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
 
-Shape shorthand: as in :mod:`.ocr`, with K classes.
+Shape shorthand: N images, K classes = object regions, h w feature size, P = h * w pixels,
+C channels of the pixel representations x.
 """
 
 from typing import Any

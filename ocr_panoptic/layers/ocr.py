@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 
-from .context_scheme import ContextScheme
+from .context_scheme import ContextScheme, run_part
 from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
-from .recomputation import run_part
 
 
 def gather_regions(x: Tensor, m: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
 """
-PSPNet's pyramid pooling module, and OCR beside it.
+PSPNet's pyramid pooling module, and OCR with pyramid pooling.
 
 PPM is one of the multi-scale schemes that :paper:`OCR` compares with.
 
 Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
-features, O of the output, s cells of a pooled map along each side. PPM: O of each pooled branch.
-PPM-OCR: C channels of the pixel representations, B of each pooled branch, S cells of all maps.
+features, O channels of the output (in PPM also of each pooled branch), s cells of a pooled map
+along each side. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch,
+S cells of all maps.
 """
 
 from collections.abc import Sequence
@@ -92,7 +93,7 @@ def upsampled_patterns(size: int, like: Tensor) -> Tensor:
 
 class PPMOCR(OCR):
     """
-    OCR with pyramid pooling beside it, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
+    OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
     The pixel representations are pooled to a few sizes, transformed by a 1x1 convolution each, and
     upsampled. Pyramid pooling brings the surroundings of a pixel, OCR its class. The paper has no

@@ -3,7 +3,8 @@ The segmentation transformer: OCR expressed as a Transformer.
 
 See "Segmentation Transformer: Rephrasing the OCR Method" in :paper:`OCR`.
 
-Shape shorthand: as in :mod:`.ocr`, with K categories.
+Shape shorthand: N images, K categories, h w feature size, P = h * w pixels, C channels of the pixel
+representations x, D key channels, O channels of the output.
 """
 
 from typing import Any

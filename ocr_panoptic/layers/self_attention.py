@@ -3,7 +3,8 @@ Self-attention among all pixels: the non-local block as OCNet uses it.
 
 It is one of the relational schemes that :paper:`OCR` compares with.
 
-Shape shorthand: as in :mod:`.ocr`.
+Shape shorthand: N images, h w feature size, C channels of the pixel representations x, D key
+channels, O channels of the output.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Builds the model of a config: Detectron2's, with exact mixed precision and own merge rules."""
+"""Builds a config's model: Detectron2's, with exact mixed precision and merge rules by class."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -111,7 +111,7 @@ class ExactROIPooler(ROIPooler):
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
-        """Pool maps [N, C, h, w] in N lists of boxes to [R, C, s, s], in the maps' type."""
+        """Pool the maps [N, C, h, w] inside N lists of boxes; return [R, C, s, s] in their type."""
         maps, pool = [_to_float32(map_) for map_ in x], super().forward
         threads = torch.get_num_threads()
         undivided = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1

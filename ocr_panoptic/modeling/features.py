@@ -22,7 +22,7 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
     """
-    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] at the first one's size.
+    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] at the finest size.
 
     For ``align_corners`` see :func:`.resize`.
     """

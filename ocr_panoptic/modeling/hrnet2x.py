@@ -5,7 +5,7 @@ from timm.models._features import FeatureInfo
 from timm.models.hrnet import HighResolutionNet, block_types_dict
 from torch import Tensor, nn
 
-# Of the four stages: number of modules, kind of block, and its channels in each branch.
+# For each of the four stages: number of modules, kind of block, its channels in each branch.
 STAGES = (
     (1, "BOTTLENECK", (32, 64)),
     (1, "BASIC", (20, 40, 80)),

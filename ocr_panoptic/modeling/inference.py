@@ -32,7 +32,7 @@ Size = tuple[int, int]
 
 class SemanticInference:
     """
-    The way from an image to its scores that the config describes.
+    Inference by the options of a config: from an image to the scores of its classes.
 
     Logits are averaged over flips and scales, like the sum in the authors' code (openseg.pytorch);
     HRNet-Semantic-Segmentation sums exp(logits) instead. Each scale resizes the image, and its
@@ -60,8 +60,7 @@ class SemanticInference:
         Args:
             scales: factors on the size of the image.
             flip: average with the logits of the image mirrored left to right.
-            flip_pairs: pairs of classes that change places in a mirrored image (left and right
-                arm).
+            flip_pairs: pairs of classes to swap in a mirrored image (left and right arm).
             window_size: height and width of the windows that the network sees; () for the whole
                 image. A window larger than the image is cut to it.
             window_stride: steps between windows, down and right, at most their size.
@@ -118,7 +117,7 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
     ) -> ClassMaps:
         """
-        Show the image to the network and return a function that yields the scores.
+        Run the network on the image, and return a function that yields the scores.
 
         Args:
             logits_fn: the network.
@@ -204,7 +203,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
     Return a network that averages the logits of an image and of its mirror image.
 
     Args:
-        flip_pairs: pairs of classes whose logits change places in the mirror image.
+        flip_pairs: pairs of classes whose logits are swapped for the mirror image.
     """
 
     def averaged(image: Tensor) -> Tensor:
@@ -369,22 +368,22 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
     done = 0
     for group in scores:
-        alone = group.shape[1] == 1
-        if alone and done:
+        is_single = group.shape[1] == 1
+        if is_single and done:
             found = group[:, 0]  # without a pass over the pixels
         else:
             found, best = group.max(dim=1)
-        share = found.new_ones(()) if alone else (group - found[:, None]).exp_().sum(dim=1)
+        share = found.new_ones(()) if is_single else (group - found[:, None]).exp_().sum(dim=1)
         if done == 0:
             highest, labels = found, best
-            total = torch.ones_like(highest) if alone else share  # sum of exp(score - highest)
+            total = torch.ones_like(highest) if is_single else share  # sum of exp(score - highest)
         else:
             # One of the two factors of a running softmax is always exp(0).
             ratio = (found - highest).abs_().neg_().exp_()
             higher = found > highest
-            smaller = ratio if alone else ratio * share
+            smaller = ratio if is_single else ratio * share
             total = torch.where(higher, total * ratio + share, total + smaller)
-            if alone:
+            if is_single:
                 labels.masked_fill_(higher, done)
             else:
                 labels = torch.where(higher, best + done, labels)

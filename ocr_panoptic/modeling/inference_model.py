@@ -61,7 +61,7 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Return an output for each input of the network; a ``SegFix`` has outputs of its own.
+        Return an output for each input of the network; outputs of a ``SegFix`` are dicts.
 
         Raises FloatingPointError with the image's name, see :func:`.check_decided`.
         """
@@ -79,7 +79,7 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image in windows, to the bit as the network does, but row by row of windows.
+        Label a large image, one row of windows at a time, with results equal to the bit.
 
         Args:
             image: [C, H, W], for a network with TEST.SLIDING_WINDOW and one scale in TEST.SCALES.
@@ -157,7 +157,7 @@ def deploy(
     """
     Return a copy of a trained model that is faster at inference.
 
-    The model is left unchanged and can be trained on. The copy shares the tensors that are not
+    The model is left unchanged and can be trained further. The copy shares the tensors that are not
     changed, so it is valid until the next optimizer step.
 
     - Affine norms (frozen, or batch norms) are folded into their convolutions.

@@ -51,9 +51,9 @@ class InferenceOutput(Mapping[str, Any]):
 
 def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], Tensor]]:
     """
-    Return the functions of "labels", "confidence" and "sem_seg" for the scores of an image.
+    Return functions that compute "labels", "confidence" and "sem_seg" from an image's scores.
 
-    "confidence" also stores the labels: ask for it first, and the scores are computed once.
+    "confidence" also stores the labels. If it is read first, the scores are computed only once.
     """
 
     def confidence(output: InferenceOutput) -> Tensor:

@@ -12,7 +12,7 @@ from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.pixel_losses import pixel_cross_entropy
+from ocr_panoptic.layers.bands import pixel_cross_entropy
 
 # Arguments: logits [N, K, h, w], labels [N, H, W], ignored label, class weights, align_corners.
 Loss = Callable[..., Tensor]

@@ -1,7 +1,7 @@
 """
 A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
 
-Two overlapping tiles share the overlap at its middle, the seam: each tile gives the pixels on its
+Two tiles divide their overlap at its middle, the seam: each tile gives the pixels on its
 own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
 :data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
 where no tile shows it. Stuff of a class is one segment everywhere.
@@ -158,7 +158,7 @@ class _Joiner:
         """
         Add a tile and return its ids: its things, and elsewhere the labels.
 
-        ``is_inside`` tells for the upper, lower, left and right border of the tile whether it lies
+        ``is_inside`` has, for the upper, lower, left and right border of the tile, whether it lies
         inside the image.
         """
         found = found.cpu().numpy()

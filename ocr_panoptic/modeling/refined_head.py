@@ -13,9 +13,8 @@ from detectron2.layers import Conv2d
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.context_scheme import ContextScheme, run_part
 from ocr_panoptic.layers.conv import ConvNormReLU
-from ocr_panoptic.layers.recomputation import run_part
 from ocr_panoptic.layers.resize import one_hot_labels, resize
 
 from .context import build_context, check_region_supervision

@@ -30,7 +30,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     schemes that see it.
 
     Args:
-        inference: the way from an image to labels.
+        inference: options and computation of inference, from an image to scores.
         hierarchy: blends the scales of an image; None for a network that sees one scale at a time.
         pad_to_multiple: pad images to its multiples. 0 uses the head's stride, so that a logit
             lies in the middle of its pixels. 1 does not pad.
@@ -108,7 +108,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
         """Return coarse and final logits [N, K, h, w] of the padded batch; see :meth:`forward`."""
-        return self.sem_seg_head.layers(*self._batch(batched_inputs))
+        features = self.backbone(self._images(batched_inputs))
+        return self.sem_seg_head.layers(features, self._targets(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
         """
@@ -169,10 +170,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
-
-    def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
-        """Return the features of images padded with 0, and labels padded with the ignored value."""
-        return self.backbone(self._images(batched_inputs)), self._targets(batched_inputs)
 
     def _images(self, batched_inputs: list[dict]) -> Tensor:
         images = [self.normalised(inputs["image"]) for inputs in batched_inputs]

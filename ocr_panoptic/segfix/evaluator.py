@@ -17,7 +17,7 @@ class OffsetEvaluator(DatasetEvaluator):
     """
     An evaluator of offsets: precision, recall and F1 of the pixels near a boundary, and directions.
 
-    "direction_ACC" is the share of right directions among pixels truly near a boundary. Pixels
+    "direction_ACC" is the share of correct directions among pixels truly near a boundary. Pixels
     without truth do not count.
 
     Args:
@@ -25,7 +25,7 @@ class OffsetEvaluator(DatasetEvaluator):
 
     Attributes:
         counts: int64 [5], counts of this process: pixels near a boundary by truth and prediction,
-            by the prediction only, by the truth only; right directions, all directions.
+            by the prediction only, by the truth only; correct directions, all directions.
     """
 
     def __init__(self, dataset_name: str):

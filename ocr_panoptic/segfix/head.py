@@ -8,8 +8,8 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
 from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, split_offset_labels
+from ocr_panoptic.layers.class_losses import rarity_weighted_cross_entropy
 from ocr_panoptic.layers.conv import ConvNormReLU
-from ocr_panoptic.layers.pixel_losses import rarity_weighted_cross_entropy
 from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.features import (
     check_features,

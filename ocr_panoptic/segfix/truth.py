@@ -5,8 +5,8 @@ A *segment map* is uint8 [H, W]: the number of each pixel's segment, or VOID_LAB
 the classes of a semantic data set, or the things and stuff of a panoptic data set. All other
 pixels, void too, are outside a segment. The image's border is not a boundary.
 
-The labels equal those that openseg.pytorch makes offline (its three ``dt_offset_generator.py``)
-except in three cases. Here a class too small to count is void, not a boundary that points anywhere;
+The labels equal openseg.pytorch's offline labels (its three ``dt_offset_generator.py``) except in
+three cases. Here a class too small to count is void, not a boundary that points anywhere;
 the direction in the middle of a region is undefined; the image's border does not push directions
 away. Shape letters: H, W size of the image.
 """

@@ -5,8 +5,12 @@ import pytest
 from detectron2.data import transforms as T
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop, ResizedCropTransform
-from ocr_panoptic.data.orientation import MirrorTransform
+from ocr_panoptic.data.image_input import (
+    ChannelInput,
+    MirrorTransform,
+    ResizedCrop,
+    ResizedCropTransform,
+)
 from ocr_panoptic.data.semantic.augmentation import (
     RandomBrightnessShift,
     RandomScaleAspect,

@@ -74,7 +74,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1. Panoptic-FPN needs at least one thing category "
-            "(no image has to show one). Regions alone are semantic labels, for the other "
+            "(no image has to show one). Regions without things are semantic labels, for the other "
             "architecture."
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
@@ -87,12 +87,6 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         )
         for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
     ]
-
-
-def category_ids(entries: list) -> set[int]:
-    """Return the ids of all categories, since segments may name a category with a faulty colour."""
-    ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
-    return {number for number in ids if is_id(number)}
 
 
 def _faults(entry: object) -> Iterator[str]:
@@ -177,7 +171,8 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults.append(f'annotation of image {number!r}: no such image in "images".')
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
-    known = category_ids(content["categories"])
+    listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # also of a faulty colour
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]

@@ -18,7 +18,7 @@ from .source import PanopticSource
 
 
 def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
-    """Yield one fault, instead of one for each image, if a folder has no image's file."""
+    """Yield a single fault, not a fault for each image, if a folder lacks all images' files."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):
@@ -37,7 +37,7 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
 
 
 def checker(source: PanopticSource) -> Callable[[PanopticImage], Look]:
-    """Return :func:`check_image` for a source, to be called in other processes."""
+    """Return :func:`check_image` with the source bound, for calls in other processes."""
     things = frozenset(c.id for c in source.categories() if c.isthing)
     return partial(check_image, replace(source), things)  # a copy without the JSON's content
 
@@ -72,7 +72,7 @@ def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
 
 def check_image(source: PanopticSource, things: frozenset[int], image: PanopticImage) -> Look:
     """
-    Check an image and its panoptic PNG against the JSON; both are decoded wholly.
+    Check an image and its panoptic PNG, both fully decoded, against the JSON.
 
     Faults are segment ids, areas or boxes that differ between JSON and PNG, sizes that differ, and
     missing, broken or truncated files.

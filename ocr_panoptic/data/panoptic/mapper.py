@@ -20,8 +20,10 @@ from ocr_panoptic.data.image_input import (
     ResizedCrop,
     check_image_size,
     check_label_size,
+    colours,
+    mirrors,
+    turns,
 )
-from ocr_panoptic.data.orientation import colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids, rgb2id
 from ocr_panoptic.formats.labels import look_up, pixel_counts, read_label_image
@@ -171,7 +173,7 @@ class PanopticDatasetMapper(DatasetMapper):
             annotation
             for annotation in annotations
             if not annotation["iscrowd"]
-            and annotation["segment_id"] in runs.statistics  # other segments may hide it wholly
+            and annotation["segment_id"] in runs.statistics  # other segments may hide it completely
         ]
         boxes = [
             utils.transform_instance_annotations(

@@ -140,7 +140,7 @@ class PanopticRelease:
         num_images: number in the release; another number gives a warning.
         image_suffix, png_suffix: ends of the file names; the rest is the image's id.
         categories: categories of the segments.
-        kind_of: segment id -> category and iscrowd.
+        kind_of: function: segment id -> category and iscrowd.
         read_segments: see :class:`.PanopticSource`.
         hint: advice if a folder is missing.
     """

@@ -17,8 +17,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ResizedCrop
-from ocr_panoptic.data.orientation import colours, mirrors, turns
+from ocr_panoptic.data.image_input import ResizedCrop, colours, mirrors, turns
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
@@ -35,7 +34,7 @@ def build_semantic_augmentation(
     colours. In tests, the image is only resized, if the config says so.
 
     Args:
-        flip_pairs: labels that change places in a mirrored image.
+        flip_pairs: pairs of labels to swap in a mirrored image.
     """
     _check(cfg.INPUT)
     if not is_train:

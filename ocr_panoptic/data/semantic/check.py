@@ -1,4 +1,4 @@
-"""The check of a semantic data set: images and labels must agree, and all labels be known."""
+"""The check of a semantic data set: image and label sizes must agree, labels must be known."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ FIRST, MOST = 20, 40  # label images that are searched for foreign labels; label
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-    """Yield one fault, instead of one for each image, if most have labels that no class has."""
+    """Yield a single fault, not a fault for each image, if most have labels that no class has."""
     foreign: Counter[int] = Counter()
     for _, label_file in pairs[:FIRST]:
         with suppress(FileNotFoundError, ValueError):  # reported with the image
@@ -39,7 +39,8 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
     yield (
         f"{source.split.labels}: has labels that no class has: {shown}. Write each class as "
         f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
-        "they other files: photos, panoptic PNGs, masks by their opacity?"
+        "their borders smoothed, or are they other files: photos, panoptic PNGs, masks by their "
+        "opacity?"
     )
 
 
@@ -51,7 +52,7 @@ def _foreign(known: Mapping[int, int], label_file: Path) -> set[int]:
 
 
 def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
-    """Return :func:`check_labelled_image` for a source, to be called in other processes."""
+    """Return :func:`check_labelled_image` with the source bound, for calls in other processes."""
     return partial(check_labelled_image, source)
 
 
@@ -78,8 +79,8 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
                 what += f"? Then write classes: [{', '.join(listed)}]"
             else:
                 what += "? Then give each class its labels, such as {name: a, labels: 255}"
-        alone = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
-        yield f"no pixel is {first_few(list(lost.values()))}{alone}{what}."
+        hint = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
+        yield f"no pixel is {first_few(list(lost.values()))}{hint}{what}."
     if near := sum(look.is_near for look in looks):
         yield (
             f"{near} label images hold other values than labels, as JPEG files and smoothed "
@@ -89,7 +90,7 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
 
 
 def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
-    """Check an image and its labels; both are decoded wholly."""
+    """Check an image and its labels, both fully decoded."""
     (image, label_file), known = pair, source.space.label_map
     faults, photo = [], None
     try:

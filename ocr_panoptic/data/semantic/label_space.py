@@ -38,7 +38,7 @@ class LabelSpace:
         label_map: raw label -> training label or 255. A raw label that is not in it is a fault.
         default_ignore: whether the file does not say which labels are ignored.
         colors: K colours, RGB 0..255.
-        flip_pairs: training labels that change places in a mirrored image (left and right arm).
+        flip_pairs: pairs of training labels to swap in a mirrored image (left and right arm).
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from ocr_panoptic.data.data_file import STEM, folder_of
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, unread_fault
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,10 @@ class LabelledFolder:
         labels = _files(self.labels, lossy, faults, self.images)
         labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
+        unread = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels)
+        if unpaired := sorted(unread.keys() & (labels.keys() - images.keys())):
+            fault = unread_fault([unread[key] for key in unpaired])
+            raise DataFaults([f"{self.images}: {fault}"])
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),
@@ -86,7 +92,7 @@ class LabelledFolder:
         if len(lost) == len(wanted) > 1:
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder_of(other_place))}, {_some(other_place, others)}."
+                f"{kind} in {printable(folder_of(other_place))}, {_examples(other_place, others)}."
                 f"{self._hint(images, self.labels)}"
             )
         else:
@@ -130,6 +136,9 @@ class LabelledFolder:
                     changed = [key for key in old if old[key] != new[key]]
                     shown = [f'{key}: "{new[key]}"' for key in changed]
                     return f" Name them by a pattern: {', '.join(shown)}"
+        if not labels:
+            ends = ", ".join(self.label_suffixes)
+            return f" Label images end in {ends}; see ocr-panoptic import for other annotations."
         return (
             f' Other names need a pattern, such as labels: "{folder.name}/{STEM}_mask.png"; '
             "several masks for an image are imported (ocr-panoptic import --from masks)."
@@ -148,7 +157,12 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
         [file.name.removesuffix(end or file.suffix) for file in files]
         for files, end in zip(sides, ends, strict=True)
     ]
-    starts = [re.sub(r"\d+$", "", os.path.commonprefix(listed)) for listed in names]
+    starts = [os.path.commonprefix(listed) for listed in names]
+    # If names are equal in different folders, their end is the part beside the stem.
+    starts = [
+        "" if start in listed else re.sub(r"\d+$", "", start)
+        for start, listed in zip(starts, names, strict=True)
+    ]
     tails = [os.path.commonprefix([n[::-1] for n in listed])[::-1] for listed in names]
     tails = [re.sub(r"^\d+", "", tail) for tail in tails]
     # A common part of both sides belongs to the shared name.
@@ -162,8 +176,8 @@ def _patterns(*sides: Sequence[Path]) -> list[Path]:
     ]
 
 
-def _some(place: Path, files: Mapping[str, Path]) -> str:
-    """Return a few files of a place, or the suffixes of its other files."""
+def _examples(place: Path, files: Mapping[str, Path]) -> str:
+    """Return as text a few files of a place or, without files, the suffixes of other files."""
     if files:
         return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
     ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
@@ -198,7 +212,7 @@ def _files(
         taken: files that belong to the other side.
     """
     found: dict[str, Path] = {}
-    folder, pattern, suffixes = _parsed(place, suffixes)
+    folder, pattern, suffixes = _search_of(place, suffixes)
     other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True):
         for name in folders:
@@ -212,7 +226,8 @@ def _files(
             stem = path.relative_to(folder).as_posix().removesuffix(name[-len(suffix) :])
             if not (match := pattern.fullmatch(stem)):
                 continue
-            key = match["folder"] + match["stem"]
+            # macOS decomposes letters with accents, other systems do not.
+            key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
             if has_controls(str(path)):
                 faults.append(
                     f"{path}: control characters, or bytes that are not UTF-8. Rename it."
@@ -225,8 +240,8 @@ def _files(
     return found
 
 
-def _parsed(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
-    """Return the folder, the pattern of paths below it without suffix, and the suffixes."""
+def _search_of(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
+    """Return the folder to search, the pattern of keys (paths without suffix), and the suffixes."""
     folder = folder_of(place)
     template = place.relative_to(folder).as_posix() if folder != place else STEM
     if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):

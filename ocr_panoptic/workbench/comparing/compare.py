@@ -1,4 +1,4 @@
-"""A comparison of heads on a data set: a config's head against standard heads, trained alike."""
+"""Compares heads on a data set: a config's head and standard heads, with equal trainings."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,8 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
         own += _features_of_both(cfg) if own else ()
-        own += _supervision(cfg) if name == "OCR" else ()
+        if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
+            own += ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
         other = load_config(str(config), [*opts, *own])
         if name == OURS or other != cfg:
             unread = () if name == OURS else defaults_of_unread(other)
@@ -66,11 +67,6 @@ def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
         return ()
     names = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])
     return ("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*names]))
-
-
-def _supervision(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the override that gives the regions of published OCR a loss if the config has none."""
-    return () if cfg.MODEL.OCR.COARSE_LOSS_WEIGHT else ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
 
 
 def comparison_report(study: Study, records: Records) -> str:

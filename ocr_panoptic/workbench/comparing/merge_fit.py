@@ -1,5 +1,5 @@
 """
-A fit of the panoptic merge's constants: which values give the highest PQ?
+Fits the constants of the panoptic merge: which values give the highest PQ?
 
 Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
 split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
@@ -146,13 +146,13 @@ def fit_merge(
     fold = np.arange(len(kept.images)) * folds // len(kept.images)
     now = search.per_image(search.present, range(len(kept.images)))
     # These candidates are the same in every fold, so they are replayed only once.
-    alike = search.alike()
-    by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
+    uniform = search.uniform_rules()
+    by_fold = [search.totals(uniform, np.flatnonzero(fold == f)) for f in range(folds)]
     every = np.sum(by_fold, axis=0)
 
     def best_of(totals: np.ndarray) -> Rules:
         i = int(np.argmax(_pq(totals)))
-        return alike.part(slice(i, i + 1))
+        return uniform.part(slice(i, i + 1))
 
     first = [best_of(every - part) for part in by_fold]
     outside = [np.flatnonzero(fold != f) for f in range(folds)]
@@ -202,7 +202,7 @@ class _Search:
         self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
-    def alike(self) -> Rules:
+    def uniform_rules(self) -> Rules:
         """Return the present rules, then all settings with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
@@ -259,7 +259,7 @@ class _Search:
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return each image's counts [N, C, 4] under a single setting."""
+        """Return each image's counts [N, C, 4] for a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
@@ -280,7 +280,7 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
         ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        if alike := len(set(values)) == 1:
+        if is_uniform := len(set(values)) == 1:
             keys[common_key] = values[0]
-        keys[class_key] = [] if alike else values
+        keys[class_key] = [] if is_uniform else values
     return keys

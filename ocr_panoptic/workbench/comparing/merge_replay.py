@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     S settings of the merge, see :class:`ocr_panoptic.modeling.panoptic_merge.MergeRules`.
 
     Attributes:
-        overlap: largest share of an instance that others may cover, float64 [S].
+        overlap: largest share of an instance that earlier instances may cover, float64 [S].
         score: least score of an instance, float64 [S, T].
         stuff_area: least number of free pixels for a segment of a stuff class, float64 [S, L].
     """
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    An image's instances by falling score, its semantic labels and its truth.
+    An image's instances in descending order of scores, its semantic labels and its truth.
 
     Attributes:
         scores: scores of the instances, float64 [n].
@@ -83,7 +83,7 @@ def keep_image(
     Return an image's atoms and everything else that a merge depends on.
 
     Args:
-        scores: falling scores [n].
+        scores: scores [n] in descending order.
         classes: contiguous thing classes [n].
         masks: masks of the instances, bool [n, H, W].
         labels: semantic labels [H, W], 0 for things.
@@ -162,7 +162,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the instance that owns each atom under each rule, int64 [S, A]; FREE if unowned."""
+    """Return the instance that owns each atom by each rule, int64 [S, A]; FREE for no instance."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -198,10 +198,10 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
         predicted: categories of the predicted segments, int64 [P].
     """
     iou = ious(joint)
-    alike, same, wrong, missed = match(
+    matching, same, wrong, missed = match(
         *(joint, iou, image.categories, image.is_crowd, image.crowds[predicted], predicted)
     )
-    setting, true, _ = found = np.nonzero(alike & same)
+    setting, true, _ = found = np.nonzero(matching & same)
     np.add.at(totals[..., 0], (setting, image.categories[true]), iou[found])
     np.add.at(totals[..., 1], (setting, image.categories[true]), 1)
     setting, segment = np.nonzero(wrong)

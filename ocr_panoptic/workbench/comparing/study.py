@@ -30,7 +30,7 @@ Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 @dataclass(frozen=True)
 class System:
     """
-    One way to train among those that a study compares.
+    A way to train that a study compares with others.
 
     Attributes:
         config: config file.
@@ -71,7 +71,7 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, seed by seed, so that an interrupted study has equal seeds everywhere.
+    Train all missing runs, seed by seed, so that an interrupted study has equal seeds of systems.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
     same time: each skips the runs that another process trains.

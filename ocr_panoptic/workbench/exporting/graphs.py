@@ -149,9 +149,9 @@ class PanopticGraph(SemanticGraph):
         """
         Return the results of :meth:`SemanticGraph.forward`, then the instances.
 
-        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of Ho x Wo; falling scores,
-        float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s], probabilities in the
-        boxes.
+        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of Ho x Wo; scores in
+        descending order, float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s],
+        probabilities in the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)

@@ -65,8 +65,8 @@ def find_instances(
     """
     Return boxes, scores, classes and masks of the image's instances.
 
-    Boxes [M, 4] are x0, y0, x1, y1 in pixels of the image. Scores [M] are falling, classes [M] are
-    int64, and masks [M, s, s] are probabilities in the boxes.
+    Boxes [M, 4] are x0, y0, x1, y1 in pixels of the image. Scores [M] are in descending order,
+    classes [M] are int64, and masks [M, s, s] are probabilities in the boxes.
 
     Args:
         model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
@@ -124,7 +124,7 @@ def _classify(
     scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
     boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
     boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
-    # Either each class has its set of boxes, or all classes share a set.
+    # Each class has its own boxes, or all classes share their boxes.
     scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
     kept = nms(
         boxes,

@@ -32,12 +32,12 @@ def nms(
     Args:
         boxes: x0, y0, x1, y1 of the boxes, [B, R, 4].
         scores: scores [B, G, R].
-        iou_threshold: if the IoU of two boxes is above this, the box of lower score is removed.
+        iou_threshold: if the IoU of two boxes is above this, the lower-scored box is removed.
         score_threshold: boxes take part if their score is above this.
         limit: number of boxes of highest score to keep; -1 for all.
 
     Returns:
-        set, group and box by falling score, int64 [M, 3]
+        set, group and box in descending order of scores, int64 [M, 3]
     """
     found = []
     for b, of_set in enumerate(scores):

@@ -17,7 +17,7 @@ class Segment:
         label: the tool's name of the class.
         mask: COCO's compressed RLE of the image's size, {"size": [height, width], "counts": bytes}.
         instance: True for a single object, False for a region with any number of objects (a
-            semantic label), None if the format does not tell and the class's kind decides.
+            semantic label), None if the format does not say it and the class's kind decides.
         is_crowd: whether this is a group of things without separate outlines.
         is_doubtful: whether the tool may have marked the mask as a crowd only because it is not a
             polygon.

@@ -120,6 +120,11 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
         )
     ids = {key: [entry["id"] for entry in content[key]] for key in ("images", "categories")}
     faults = [f"two {k} have the id {n!r:.100}." for k in ids for n, _ in repeated(ids[k])]
+    # VIA writes "1" for the id 1.
+    known = {key: {str(number): number for number in numbers} for key, numbers in ids.items()}
+    for annotation in annotations:
+        for key, name in (("images", "image_id"), ("categories", "category_id")):
+            annotation[name] = known[key].get(str(annotation[name]), annotation[name])
     strangers = 0
     own: dict[object, list[dict]] = defaultdict(list)
     images, categories = set(ids["images"]), set(ids["categories"])

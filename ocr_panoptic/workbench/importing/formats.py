@@ -29,8 +29,8 @@ class Format(NamedTuple):
         kinds: the format's own list of classes.
         splits: function: source -> its splits, as name -> (source, part); {} if it has no splits.
         void_class: name of a class that is always void.
-        rest_class: name of the class of all other pixels: ``--rest``'s class, else void.
-        has_polygons: whether tools disagree if polygons go through edges or centres of pixels (see
+        rest_class: name for all other pixels, which get ``--rest``'s class, or else are void.
+        has_polygons: whether polygons follow edges or centres of pixels, depending on the tool (see
             :data:`.masks.POLYGONS`).
     """
 

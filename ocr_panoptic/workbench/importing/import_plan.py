@@ -290,7 +290,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
     """
-    Return an image whose label PNG's classes are regions below its segments.
+    Return an image with the classes of its label PNG added as regions below its segments.
 
     Args:
         folder: folder of the label PNGs, named like the images except for the suffix.

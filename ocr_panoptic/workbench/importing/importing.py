@@ -176,7 +176,7 @@ def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) ->
     if counts["cut"]:
         logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
     for key, loss in (
-        ("hidden", "are wholly under others and left out"),
+        ("hidden", "are completely under others and left out"),
         ("empty", "have no pixel and are left out"),
         ("boxes", "are boxes, drawn as filled rectangles; objects seldom fill their box"),
         ("left out", "have no area and are left out"),

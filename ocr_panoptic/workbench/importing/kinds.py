@@ -99,7 +99,7 @@ class ClassCount:
         """
         Return "thing" if any segment is an object, "stuff" if all are regions.
 
-        None means that the format does not tell.
+        None means that the format does not say it.
         """
         if None in self.segments:
             return None

@@ -40,7 +40,7 @@ IGNORE, BACKGROUND = "__ignore__", "_background_"  # LabelMe's predefined classe
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
     """
-    Find the images that have LabelMe files. JSON files of other programs only give a warning.
+    Find the images that have LabelMe files, with a warning about JSON files of other programs.
 
     Args:
         source: folder with the JSON files, perhaps in folders below it.
@@ -147,7 +147,7 @@ def _image_names(source: Path, images: Path | None, path: Path, text: str) -> li
     """
     Return the names to try below the folder of images.
 
-    They are the path in the JSON, the place that corresponds to the JSON's own, and the top.
+    They are the path in the JSON, the path that corresponds to the JSON's own, and the file name.
 
     Args:
         text: path of the image relative to the JSON's folder, in Windows or POSIX notation.

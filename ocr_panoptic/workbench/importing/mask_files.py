@@ -2,7 +2,7 @@
 Several mask images for each image: one for each object or class, or one of numbered objects.
 
 A mask belongs to the image whose name (without suffix) is a folder above it, its own name, or the
-beginning of its own name:
+beginning or the end of its own name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
@@ -24,7 +24,7 @@ import numpy as np
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.semantic.records import LABEL_SUFFIXES, LOSSY_SUFFIXES
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.labels import read_label_image
+from ocr_panoptic.formats.labels import colours_of, read_label_image
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 UNNAMED = "object"
 # Parts of a path that are not classes.
 _COMMON = {
-    *("mask", "masks", "label", "labels", "annotation", "annotations", "gt", "seg", "instances"),
-    *("image", "images", "train", "val", "test", UNNAMED),
+    *("mask", "masks", "cp_masks", "label", "labels", "annotation", "annotations", "gt", "seg"),
+    *("instances", "image", "images", "train", "val", "test", UNNAMED),
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
 _NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; grade1 is a class
@@ -73,8 +73,8 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
     if not owned:
         raise UserError(
             f"{source}: none of {len(masks)} masks has the name of an image in {folder}: masks lie "
-            "in a folder with the name of their image, or begin with that name. If both have equal "
-            "names, give two folders: MASKS IMAGES."
+            "in a folder with the name of their image, or begin or end with that name. If both "
+            "have equal names, give two folders: MASKS IMAGES."
         )
     for what, names in (
         ("masks have no image", lost),
@@ -94,7 +94,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
 
 def _photos(folder: Path, source: Path) -> list[Path]:
     """
-    Return the images in a folder: its files that are no masks.
+    Return the images in a folder: its files except the masks.
 
     Args:
         source: folder of the masks.
@@ -138,8 +138,10 @@ def _owner(mask: Path, stems: Collection[str]) -> str | None:
     for part in (*mask.parts[-2::-1], mask.stem):
         if part in stems:
             return part
-    starts = [mask.stem[: end.start()] for end in re.finditer(r"[\W_]", mask.stem)]
-    return next((start for start in reversed(starts) if start in stems), None)
+    separators = [*re.finditer(r"[\W_]", mask.stem)]
+    starts = [mask.stem[: found.start()] for found in reversed(separators)]
+    ends = [mask.stem[found.end() :] for found in separators]
+    return next((part for part in starts + ends if part in stems), None)
 
 
 def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
@@ -151,6 +153,7 @@ def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
 def _label(mask: Path, stem: str) -> str:
     """Return the class in the path of an image's mask."""
     rest = mask.stem.removeprefix(stem)
+    rest = mask.stem.removesuffix(stem) if rest == mask.stem else rest
     rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
     for part in (rest, *mask.parts[-2::-1]):
         name = part.strip("_-. ")
@@ -168,6 +171,12 @@ def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
 def _numbers_or_mask(path: Path) -> np.ndarray:
     """Return numbers of objects [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
+        if colours := colours_of(path):
+            raise UserError(
+                f"has the colours {first_few([str([*colour]) for colour in colours])}. If they are "
+                "classes, no import is needed: a data file names the color of each class. If they "
+                "are objects, export their numbers, or a mask for each."
+            )
         numbers = read_label_image(path)
         if not (numbers == 255).any() or _are_numbers(numbers):
             return numbers
@@ -176,9 +185,9 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 def _are_numbers(values: np.ndarray) -> bool:
     """
-    Return whether the values beside 0 and 255 are numbers of objects, and no noise or borders.
+    Return whether the values other than 0 and 255 are object numbers, not noise or borders.
 
-    Each number has an area or two, and few of them touch the object 255.
+    Each object number has one or two areas, and few areas touch the object 255.
     """
     import cv2
 

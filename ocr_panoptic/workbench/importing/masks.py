@@ -20,7 +20,7 @@ POLYGONS = (EDGES, CENTRES)
 
 def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
     """
-    Yield each non-zero value of a map with its mask, by rising value.
+    Yield each non-zero value of a map with its mask, in ascending order of values.
 
     Args:
         values: non-negative integers [H, W].
@@ -126,7 +126,7 @@ def _decompressed(text: str) -> list[int]:
     Return the counts of a compressed RLE.
 
     A character holds 5 bits of a number, the lowest first, and a sixth bit that is set if the
-    number goes on. From the fourth number on, the text has the difference from the number two
+    number continues. From the fourth number on, the text has the difference from the number two
     places before.
     """
     counts: list[int] = []

@@ -15,7 +15,7 @@ from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# "segments", "cut" (partly under others), "hidden" (wholly), "empty" (without pixel), "boxes",
+# "segments", "cut" (partly under others), "hidden" (completely), "empty" (without pixel), "boxes",
 # "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
 # "segments" -> number; "pixels" -> "all", "unlabelled" -> number.
 Counts = dict[str, Counter]

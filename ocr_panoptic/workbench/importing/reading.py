@@ -22,7 +22,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_json
-from ocr_panoptic.formats.pictures import header_size
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, header_size, unread_fault
 
 from .annotated_image import AnnotatedImage
 
@@ -235,12 +235,20 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    found = [
+    files = [
         Path(root, name)
         for root, _, names in os.walk(folder)
         for name in names
-        if name.lower().endswith(ends) and not name.startswith(".")
+        if not name.startswith(".")
     ]
+    found = [file for file in files if file.name.lower().endswith(ends)]
+    if suffixes == IMAGE_SUFFIXES:
+        stems = {file.with_suffix("") for file in found}
+        unread = [file for file in files if file.suffix.lower() in UNREAD_SUFFIXES]
+        if unread := [file for file in unread if file.with_suffix("") not in stems]:
+            if not found:
+                raise UserError(f"{folder}: {unread_fault(unread)}")
+            logger.warning(f"{folder}: {unread_fault(unread)}. They are left out.")
     if not found:
         raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)

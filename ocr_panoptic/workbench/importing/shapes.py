@@ -78,7 +78,7 @@ def ellipse(
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return the mask of an image that has a part, bool [h, w], with its corner at left, top."""
+    """Return the mask of an image with a part, bool [h, w], whose upper left corner is given."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(

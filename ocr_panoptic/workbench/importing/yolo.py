@@ -228,7 +228,10 @@ def _segment(
     if number not in names:
         raise UserError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
     if len(words) % 2 == 0:
-        raise UserError(f"has {len(words) - 1} coordinates, expected x and y of each corner")
+        raise UserError(
+            f"has {len(words) - 1} coordinates, expected x and y of each corner, without "
+            "confidence or key points"
+        )
     shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
     corners = check_points(shares * (image.width, image.height), image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)

@@ -57,7 +57,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """The pictures of one image; ``legend`` has the name and CSS colour of each class shown."""
+    """The pictures of an image; ``legend`` has the name and CSS colour of each class shown."""
 
     name: str
     views: list[Picture]
@@ -80,7 +80,7 @@ def image_figures(
         truth: the true panoptic map or, for a semantic model, the true labels int [H,W], in which
             metadata.ignore_label is void.
         metadata: names and colours of the classes.
-        with_regions: whether soft object regions and relation are drawn, if the head has them.
+        with_regions: whether to draw soft object regions and relation, if the head has them.
     """
     is_panoptic = isinstance(truth, PanopticMap)
     full = truth.ids.shape if is_panoptic else truth.shape
@@ -170,7 +170,7 @@ def relation_of_a_pixel(
         return None
     label = found[counts.argmin()]
     places = np.argwhere(cells == label)
-    # Take the cell of the class nearest to the median place, which itself may have another class.
+    # Take the class's cell nearest to the median place, since that place may have another class.
     row, column = places[np.abs(places - np.median(places, axis=0)).sum(axis=1).argmin()]
     y, x = rows[row] / labels.shape[0], columns[column] / labels.shape[1]
     marked = Image.fromarray(image)

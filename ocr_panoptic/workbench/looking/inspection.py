@@ -25,7 +25,7 @@ Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by nam
 
 class Inspector:
     """
-    Shows a model's prediction for an image and its intermediate results.
+    A function that returns a model's prediction for an image and its intermediate results.
 
     These are the coarse prediction and, if the context scheme has them, the soft object regions and
     the relation of pixels to regions.
@@ -43,7 +43,7 @@ class Inspector:
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
         """
-        Inspect only the semantic network, which sees a record's image once, whole.
+        Return the results of only the semantic network, which sees a record's whole image once.
 
         The image has its own scale: TEST's scales, flips and windows are not applied.
         """
@@ -53,7 +53,7 @@ class Inspector:
         return self._view(record, inputs, logits, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:
-        """Inspect the model's own prediction for a record of a Detectron2 data set."""
+        """Return the model's own prediction and intermediate results for a data set's record."""
         inputs = self._mapper(record)
         if not isinstance(self._network, OCRSemanticSegmentor):
             with self._watching() as seen:

@@ -71,8 +71,8 @@ class RegionQuality:
             coarse, refined: integers [H,W], predicted labels 0..K-1.
             regions: weights [K,h,w], not negative.
             relation: relation [K,h,w] that sums to 1 over K.
-            cells: rising floats [h+1] and [w+1], the edges of the features' cells in pixels of the
-                image, from 0 to H and W.
+            cells: ascending floats [h+1] and [w+1], the edges of the features' cells in pixels of
+                the image, from 0 to H and W.
         """
         k = len(self.class_names)
         for name, labels in (("coarse", coarse), ("refined", refined)):
@@ -98,7 +98,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class -> column -> value (NaN if the truth lacks the class); "(mean)" is last."""
+        """Return class -> column -> value (NaN if the truth lacks the class), last for "(mean)"."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)

@@ -52,7 +52,7 @@ class RankedImage:
 
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
-    Return the worst images, then the best of the other images, by rising score.
+    Return the worst images, then the best of the other images, in ascending order of scores.
 
     Images without a score are left out.
 

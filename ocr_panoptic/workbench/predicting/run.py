@@ -51,7 +51,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         number of images without results, whose names are logged
 
     Raises:
-        OSError: a file cannot be written. Existing files are complete; a repeated call goes on.
+        OSError: a file cannot be written. Existing files are complete; a repeated call continues.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.orientation import MirrorTransform
+from ocr_panoptic.data.image_input import MirrorTransform
 from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 
 

@@ -114,6 +114,8 @@ def test_common_naming_schemes(touch, tmp_path, images, labels, files, pairs):
         (("s/1.jpg", "s/2.jpg"), ("1.png", "2.png"), 'i/s"'),
         (("1.jpg", "2.jpg"), ("k/1.png", "m/1.png"), "masks for an image are imported"),
         (("1.jpg", "2.jpg"), ("1.npy", "2.npy"), "where files end in .npy"),
+        (("1.jpg", "2.jpg"), ("1.webp", "2.webp"), "Label images end in .png"),
+        (("s/1.jpg", "t/1.jpg"), ("s/1_m.png", "t/1_m.png"), "l/{stem}_m.png"),
     ],
 )
 def test_other_label_names_get_a_pattern_as_a_hint(touch, folder, images, labels, hint):
@@ -132,6 +134,20 @@ def test_two_images_with_the_same_name(touch, folder):
     touch("i/1.jpg", "i/1.png", "l/1.png")
     with pytest.raises(DataFaults, match="has the name of .*, except for its end"):
         folder.pairs()
+
+
+def test_letters_of_macos(touch, folder):
+    """It takes accents apart: the names have other bytes."""
+    touch("i/\u00e9/\u00fc.jpg", "l/e\u0301/u\u0308.png")
+    assert len(folder.pairs()) == 1
+
+
+@pytest.mark.parametrize("names", ["1.HEIC 2.HEIC", "1.HEIC 2.jpg", "1.HEIC 2.jpg 2.dng 3.dng"])
+def test_photos_that_cannot_be_read(touch, folder, names):
+    """Their labels would be left out, with a warning of labels without images."""
+    touch(*(f"i/{name}" for name in names.split()), "l/1.png", "l/2.png")
+    (fault,) = faults_of(folder.pairs)
+    assert "photos, such as 1.HEIC, cannot be read; convert" in fault and "*.HEIC" in fault
 
 
 def test_no_folder_and_no_image(tmp_path):

@@ -70,6 +70,13 @@ def load(tmp_path, images):
     return load
 
 
+def test_ids_of_via_are_texts(load):
+    content = dogs(as_supervision(SIMPLE, 1))
+    expected = load(content, polygons="centres")
+    content["annotations"][0] |= {"image_id": "1", "category_id": "1"}
+    assert as_set(load(content, polygons="centres")) == as_set(expected)
+
+
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
 def test_crowds_that_may_be_objects_are_refused(load, shape):
     """This holds even for a single crowd in an image, if the class has other objects."""

@@ -31,6 +31,8 @@ def save(path, pixels) -> None:
         (["i/a.jpg"], ["m/a/grade1.png", "m/a/grade2.png"], "grade1 grade2"),
         (["i/a.jpg"], ["m/a/cat 3.png", "m/a/cat-2 (1).png"], "cat cat"),
         (["i/a.jpg"], ["m/a/grade1_2.png", "m/a/mask2.png"], "grade1 object"),
+        (["i/a.jpg", "i/b.jpg"], ["m/mask_a.png", "m/cat_b.png"], "object cat"),
+        (["i/a.jpg", "i/b.jpg"], ["m/a_cp_masks.png", "m/b_seg.png"], "object object"),
         # Masks beside the images.
         (["m/a.jpg", "m/b.jpg"], ["m/a.png", "m/b.png"], "object object"),
         (["m/a.png", "m/b.png"], ["m/a_mask.png", "m/b-mask.png"], "object object"),
@@ -116,3 +118,18 @@ def test_masks_without_an_image(tmp_path):
     save(tmp_path / "m/2/car.png", ONE.T)
     with pytest.raises(DataFaults, match="12x16 pixels, the image .* 16x12"):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
+    save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
+    with pytest.raises(DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* objects, "):
+        list(read_masks(tmp_path / "m", tmp_path / "i"))
+
+
+def test_photos_that_cannot_be_read(tmp_path, caplog):
+    save(tmp_path / "m/a.png", ONE)
+    save(tmp_path / "i/a.png", ONE)
+    for name in ("a.dng", "b.heic"):
+        (tmp_path / "i" / name).touch()
+    assert len(list(read_masks(tmp_path / "m", tmp_path / "i"))) == 1
+    assert "1 photos, such as b.heic, cannot be read; convert" in caplog.text
+    (tmp_path / "i/a.png").unlink()
+    with pytest.raises(UserError, match="i: 2 photos, such as .*, cannot be read; convert"):
+        read_masks(tmp_path / "m", tmp_path / "i")
