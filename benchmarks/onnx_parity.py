@@ -73,17 +73,20 @@ PUBLISHED: dict[str, tuple[str, str, tuple, Callable, dict]] = {
     ),
     "openseg.pytorch HRNet-W18": (
         *("openseg", "openseg_cityscapes", W18_COARSE),
-        *(partial(published.openseg_hrnet, width=18), {"inplace_abn": True}),
+        *(partial(published.openseg_hrnet, small=False), {"inplace_abn": True}),
     ),
     "HRNet-OCR, W18": (
         *("hrnet", "hrnet_cityscapes", W18_COARSE),
-        *(partial(published.hrnet_ocr, width=18), {}),
+        *(partial(published.hrnet_ocr, small=False), {}),
     ),
     "mmsegmentation R-50": (
         *("mmseg", "mmseg_R_101_cityscapes", R_50),
         *(partial(published.mmseg_resnet, depth=50), {}),
     ),
-    "mmsegmentation HRNet-W18": ("mmseg", "mmseg_HR18_cityscapes", (), published.mmseg_hrnet, {}),
+    "mmsegmentation HRNet-W18": (
+        *("mmseg", "mmseg_HR18_cityscapes", ()),
+        *(partial(published.mmseg_hrnet, small=False), {}),
+    ),
 }
 
 

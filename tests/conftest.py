@@ -58,7 +58,7 @@ def no_fast_bfloat16(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch):
-    """End a test's logging with the test, and let caplog get what a run logs."""
+    """End a test's logging with the test, and let caplog get a run's messages."""
     monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)
     yield
     for name in ("ocr_panoptic", "detectron2", "fvcore"):

@@ -87,7 +87,7 @@ def test_a_disk_that_is_too_small(tmp_path, free_mb, accepted):
 
 @pytest.mark.slow
 def test_the_wheel_of_detectron2(tmp_path):
-    """From a wheel like the published one: no binary, no "tools", and what it truly requires."""
+    """From a wheel like the published one: no binary, no "tools", and only true requirements."""
     info = "sal_detectron2-0.7.2.dist-info"
     files = {
         "detectron2/__init__.py": "",

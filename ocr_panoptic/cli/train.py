@@ -33,7 +33,7 @@ def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     Run :func:`run_here` in the processes that the arguments ask for.
 
     Returns:
-        the metrics if it ran in this process
+        the metrics if the training ran in this process
     """
     from ocr_panoptic.engine import launch
 

@@ -220,7 +220,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs as arguments of :class:`.Result`, from labels on."""
+        """Return the model's outputs: :class:`.Result`'s arguments ``labels`` to ``instances``."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas

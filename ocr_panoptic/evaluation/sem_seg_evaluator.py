@@ -153,7 +153,7 @@ class SemSegEvaluator(DatasetEvaluator):
     its true labels, see :func:`.read_true_labels`. As in Detectron2, the metadata has
     ``stuff_classes`` and ``ignore_label``. If it has ``label_map``, this map is applied to the
     labels of the file. If it has ``class_categories``, the category of each class,
-    :func:`category_scores` are computed, too, and the results equal cityscapesscripts'.
+    :func:`category_scores` are computed, too, and equal cityscapesscripts' results.
 
     Args:
         dataset_name: a registered data set.

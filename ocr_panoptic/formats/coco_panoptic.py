@@ -1,5 +1,5 @@
 """
-Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
+Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all images.
 
 A PNG stores the segment id of each pixel in the three bytes of its colour,
 ``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,

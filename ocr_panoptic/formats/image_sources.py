@@ -64,7 +64,7 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
     Find the images of an input.
 
     Args:
-        entry: a folder, whose images are taken with all subfolders'; a text file with a path on
+        entry: a folder, which is searched with its subfolders; a text file with a path on
             each line, relative to its own folder; an image; or a video.
         output: folder of results, which is left out if it lies in a folder of images.
     """

@@ -257,7 +257,7 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return the count of each value in [H, W]: [256] for bytes, else up to the largest value."""
+    """Return how often each value occurs in [H, W]: [256] for bytes, else [largest value + 1]."""
     if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))

@@ -192,7 +192,7 @@ class _Pixels:
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return the entry of each pixel's colour in a table [N]."""
+        """Return the table's entry for each pixel; the table [N] has an entry for each colour."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)
 
     def has_flat_area(self, is_foreign: np.ndarray) -> bool:

@@ -100,8 +100,8 @@ def read_picture(
     truncated file, or values without a known white, are errors.
 
     Args:
-        format: "BGR", "RGB", "L", or another of Detectron2's; with 4 channels, "BGR" reverses the
-            first three.
+        format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
+            the first three.
         channels: C, one of CHANNELS.
 
     Returns:

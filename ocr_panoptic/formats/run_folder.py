@@ -42,7 +42,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
-    """Write the classes of a training for other programs; the package reads its checkpoints."""
+    """Write a training's classes for other programs; this package reads them from checkpoints."""
     write_text(Path(output_dir) / CLASSES, json.dumps(classes or {}, indent=2) + "\n")
 
 

@@ -128,8 +128,8 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
     Detectron2's mask head with float32 masks.
 
-    Masks are read at coordinates of their own type: bfloat16 would be off by up to 1/1024 of a
-    side.
+    Coordinates for pasting have the masks' type; in bfloat16 they would be off by up to 1/1024 of
+    a side.
     """
 
     def layers(self, x: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class HRNet2x(HighResolutionNet):
     """
     SegFix's backbone ``HighResolutionNext`` of openseg.pytorch: branches of strides 2 to 32.
 
-    Its parameters have the published names, its features HRNet's.
+    Its parameters have the published names, and its features HRNet's names.
 
     Args:
         in_chans: channels of the images.

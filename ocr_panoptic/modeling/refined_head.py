@@ -60,8 +60,8 @@ class RefinedHead(nn.Module):
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
             the features directly.
         refined_predictor: classifier of the augmented representations.
-        scale_attention: from augmented representations to how far a prediction is trusted more than
-            the predictions at larger scales; None in a head for one scale.
+        scale_attention: module that computes, from augmented representations, how far to trust this
+            scale's prediction more than larger scales; None in a head for one scale.
     """
 
     coarse_predictor: Conv2d

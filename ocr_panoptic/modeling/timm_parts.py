@@ -33,8 +33,8 @@ class BilinearFusion(nn.Module):
     """
     HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
 
-    The published segmentation codes have this exchange. timm's, made for a classifier, takes
-    nearest neighbours and needs matching sizes. Parameters and their names are timm's.
+    The published segmentation codes have this exchange. timm's exchange is for classifiers, takes
+    nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
 
     Args:
         module: timm's module, whose parts are used.

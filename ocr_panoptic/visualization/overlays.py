@@ -13,6 +13,8 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import Color
 
+Colors = Sequence[Color] | Mapping[int, Color]  # by the class
+
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
 # Shown range of a heat map, in powers of ten.
@@ -70,7 +72,7 @@ def draw_segments(
 
 
 def segment_colors(
-    info: Sequence[Mapping], thing_colors: Sequence[Color], stuff_colors: Sequence[Color]
+    info: Sequence[Mapping], thing_colors: Colors, stuff_colors: Colors
 ) -> dict[int, Color]:
     """
     Return a colour for each segment id; instances of the same class differ in lightness.

@@ -102,10 +102,7 @@ MISTAKES = [  # words of a command, part of the message
     ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
     ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
-    (
-        "check --config-file {own} --num-gpus 0",
-        "--num-gpus: is 0; expected a number",
-    ),
+    ("check --config-file {own} --num-gpus 0", "--num-gpus: is 0; expected a number"),
     ("predict --weights {empty} --input . --output o", "argument --weights: is empty"),
     ("evaluate --config-file {empty} --weights a.pth", "argument --config-file: is empty"),
     ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),

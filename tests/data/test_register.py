@@ -4,11 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from detectron2.config import get_cfg
-from detectron2.data import (
-    DatasetCatalog,
-    MetadataCatalog,
-)
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from panopticapi.utils import rgb2id
 from PIL import Image
 from pycocotools import mask as mask_util
@@ -33,16 +29,6 @@ def registered(raw):
     """Return the name of the registered data set."""
     raw.checked()
     return "pets_train"
-
-
-def panoptic_config(name):
-    cfg = get_cfg()
-    options = ["DATASETS.TRAIN", (name,), "DATASETS.TEST", (name,), "MODEL.MASK_ON", True]
-    options += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", False, "DATALOADER.NUM_WORKERS", 0]
-    options += ["SOLVER.IMS_PER_BATCH", 2, "INPUT.MASK_FORMAT", "bitmask"]
-    cfg.merge_from_list([*options, "INPUT.MIN_SIZE_TRAIN", (32,), "INPUT.MIN_SIZE_TEST", 0])
-    cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = class_counts(name)
-    return cfg
 
 
 def test_metadata(registered):

@@ -132,7 +132,7 @@ OTHERWISE = {
 
 
 @pytest.mark.slow
-def test_other_settings_are_refused(run, other_data, tmp_path, caplog):
+def test_other_settings_are_refused(run, other_data, make_args, tmp_path, caplog):
     """Every use of the trained model refuses them; a training from it only warns."""
     folder, opts = run()
     values = dict(zip(opts[::2], opts[1::2]))
@@ -160,8 +160,8 @@ def test_other_settings_are_refused(run, other_data, tmp_path, caplog):
         skip = ("DATASETS.TRAIN", "DATASETS.TEST")
         left = [word for key in values if key not in skip for word in (key, values[key])]
         call("train", ["--config-file", str(OCR_CONFIG), "--resume", *data, *left, *more])
-    weights = ["MODEL.WEIGHTS", str(folder / "model_final.pth"), "OUTPUT_DIR", output]
-    call("train", ["--config-file", str(OCR_CONFIG), *own, *residual, *weights])
+    opts = [*opts, *residual, "MODEL.WEIGHTS", folder / "model_final.pth", "OUTPUT_DIR", output]
+    Trainer(*setup(make_args(*opts))).resume_or_load(False)
     assert message in caplog.text
 
 

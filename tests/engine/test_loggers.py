@@ -9,7 +9,7 @@ import pytest
 
 from ocr_panoptic.engine import Trainer, setup
 
-TRAINING = ("TEST.EVAL_PERIOD", 2, "DATASETS.TEST", "('tiny_val',)")
+TRAINING = ("TEST.EVAL_PERIOD", 2)
 
 
 class Service(ModuleType):
@@ -57,16 +57,18 @@ def train(args) -> dict[int, dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_service_gets_all_values_also_of_a_resumed_run(tiny_data, make_args, monkeypatch, name):
+def test_a_service_gets_all_values_also_of_a_resumed_run(
+    tiny_data, semantic_args, monkeypatch, name
+):
     service = Service(name)
     monkeypatch.setitem(sys.modules, name, service)
-    args = make_args("LOGGERS", f"['{name}']", *TRAINING)
+    args = semantic_args("LOGGERS", f"['{name}']", *TRAINING)
     written = train(args)
     sent, names = dict(service.values), str.maketrans(dict.fromkeys("()", "_"))
     if name == "mlflow":  # MLflow refuses brackets
         written = {i: {k.translate(names): v for k, v in row.items()} for i, row in written.items()}
     assert json.dumps(sent, sort_keys=True) == json.dumps(written, sort_keys=True)  # NaN is NaN
-    assert any("panoptic_seg/PQ" in values for values in sent.values())
+    assert any("sem_seg/mIoU" in values for values in sent.values())
     args.opts += ["SOLVER.MAX_ITER", "4"]
     args.resume = True
     train(args)
@@ -76,11 +78,11 @@ def test_a_service_gets_all_values_also_of_a_resumed_run(tiny_data, make_args, m
 
 
 @pytest.mark.slow
-def test_a_service_that_fails(tiny_data, make_args, monkeypatch, caplog):
+def test_a_service_that_fails(tiny_data, semantic_args, monkeypatch, caplog):
     service = Service("mlflow")
     monkeypatch.setitem(sys.modules, "mlflow", service)
     monkeypatch.setattr(service, "log_metrics", lambda *_, **__: 1 / 0)
-    args = make_args("LOGGERS", "['mlflow']", "TEST.EVAL_PERIOD", 0, "DATASETS.TEST", "()")
+    args = semantic_args("LOGGERS", "['mlflow']", "TEST.EVAL_PERIOD", 0, "DATASETS.TEST", "()")
     assert train(args) and "mlflow could not log iteration 0: division by zero" in caplog.text
     monkeypatch.setattr(Trainer, "run_step", lambda self: 1 / 0)
     args.opts += ["OUTPUT_DIR", args.opts[1] + "2"]
@@ -96,20 +98,20 @@ def test_a_service_that_fails(tiny_data, make_args, monkeypatch, caplog):
 
 
 @pytest.mark.slow
-def test_weights_and_biases_offline(tiny_data, make_args, tmp_path, monkeypatch):
+def test_weights_and_biases_offline(tiny_data, semantic_args, tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    train(make_args("LOGGERS", "['wandb']", *TRAINING))
+    train(semantic_args("LOGGERS", "['wandb']", *TRAINING))
     (run,) = (tmp_path / "run/wandb").glob("offline-run-*/run-*.wandb")
-    assert b"panoptic_seg/PQ" in run.read_bytes()
+    assert b"sem_seg/mIoU" in run.read_bytes()
 
 
 @pytest.mark.slow
-def test_mlflow_with_a_folder(tiny_data, make_args, tmp_path, monkeypatch):
+def test_mlflow_with_a_folder(tiny_data, semantic_args, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
-    train(make_args("LOGGERS", "['mlflow']", *TRAINING))
+    train(semantic_args("LOGGERS", "['mlflow']", *TRAINING))
     (run,) = mlflow.search_runs(output_format="list")
-    assert "panoptic_seg/PQ" in run.data.metrics and run.data.params["SOLVER.MAX_ITER"] == "3"
+    assert "sem_seg/mIoU" in run.data.metrics and run.data.params["SOLVER.MAX_ITER"] == "3"
     assert run.info.status == "FINISHED"

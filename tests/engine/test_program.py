@@ -29,12 +29,7 @@ def fail(error: Exception) -> None:
         (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
-        (
-            fail,
-            (PermissionError(errno.EACCES, "Permission denied", "a"),),
-            1,
-            "ERROR: 'a': Perm",
-        ),
+        (fail, (PermissionError(errno.EACCES, "Permission denied", "a"),), 1, "ERROR: 'a': Perm"),
         (fail, (MemoryError(),), 1, "too little memory (MemoryError)"),
         (fail, (ImportError("libx.so: failed to map segment"),), 1, "too little memory (libx.so"),
         (fail, (RuntimeError("x\nno: can't allocate memory\ny"),), 1, "memory (no: can't allocate"),

@@ -3,17 +3,19 @@
 import csv
 import json
 import re
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed.run
 from panopticapi.evaluation import pq_compute
 from torch import nn
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import ocr_panoptic
+from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
@@ -22,7 +24,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic
 from support.interrupted_runs import assert_same, run, saved
 from support.published_networks import Weights, mmseg_hrnet
 from support.scripts import load_script
-from support.tiny_runs import CONFIGS, OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import argument_parser, main
 
 pytestmark = pytest.mark.slow
@@ -128,12 +130,16 @@ def test_predictions_are_saved_on_request(trained, tiny_data, make_args, tmp_pat
     assert ours == pytest.approx(100 * result["All"]["pq"], abs=1e-9)
 
 
+def train(words: list[str]) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    assert not call("train", words)
+
+
 def torchrun(words: list[str], folder: Path, *, processes: int) -> int:
-    """Run torchrun in a new process, because forks lack threads that the C++ evaluation needs."""
-    command = ["--standalone", f"--nproc-per-node={processes}", str(ROOT / "train_net.py"), *words]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CUDA_VISIBLE_DEVICES", "")
-        torch.distributed.run.main([*command, "OUTPUT_DIR", str(folder)])  # raises on a failure
+    """Train under the agent of torchrun, with copies of this process."""
+    options = {"start_method": "fork", "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0"}
+    config = LaunchConfig(1, 1, processes, run_id="tests", **options)
+    elastic_launch(config, train)([*words, "OUTPUT_DIR", str(folder)])  # raises on a failure
     return 0
 
 
@@ -247,22 +253,18 @@ NETWORK = [  # differences from TINY_SEMANTIC
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
-@pytest.mark.slow
-def test_converted_weights_are_evaluated_and_trained(tiny_data, make_args, tmp_path):
+def test_converted_weights_are_trained_and_evaluated(tiny_data, make_args, tmp_path):
     """The tiny data have nine classes."""
     weights, converted = Weights(), tmp_path / "converted.pth"
     with torch.no_grad():
-        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 18, 9, small=True)
+        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 9)
     torch.save({"meta": {}, "state_dict": weights.tensors}, tmp_path / "published.pth")
     words = ["--from", "mmseg", str(tmp_path / "published.pth"), str(converted)]
     words += ["--config-file", str(RECIPE), "--opts", *CLASSES]
     load_script("tools/convert_checkpoint.py").main(words)
     config = converted.with_suffix(".yaml")
     opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
-    main(make_args(*opts, config=config, flags=("--eval-only",)))
-    metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
-    assert metrics["sem_seg"]["mIoU"] is not None
-    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, config=config))
+    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, "DATASETS.TEST", "()", config=config))
     trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
     started = torch.load(converted, weights_only=True)["model"]
     name = "sem_seg_head.context.g.weight"
@@ -270,6 +272,7 @@ def test_converted_weights_are_evaluated_and_trained(tiny_data, make_args, tmp_p
     # The record of the conversion stays with the weights trained from it.
     opts[-1] = tmp_path / "run/model_final.pth"
     main(make_args(*opts, config=config, flags=("--eval-only",)))
+    assert evaluation(tmp_path / "run")["sem_seg"]["mIoU"] is not None
     with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
 

@@ -29,11 +29,7 @@ class TestASPP(SchemeBattery):
     arguments = dict(in_channels=8, channels=4, out_channels=16, dilations=(1, 2, 3), norm="BN")
     sizes = ({"n": 3, "h": 7, "w": 6},)
     # Branches have 256 channels: two 1x1 and three 3x3 from 2048, fused by a 1x1; norms.
-    published = (
-        {"in_channels": 2048},
-        (2 + 3 * 9) * 2048 * 256 + 5 * 256 * 256 + 6 * 2 * 256,
-        0.1,
-    )
+    published = ({"in_channels": 2048}, (2 + 3 * 9) * 2048 * 256 + 5 * 256 * 256 + 6 * 2 * 256, 0.1)
 
     def reference(self, layer, x, m):
         pooled = equations.conv_norm_relu(layer.pooled, x.mean(dim=(2, 3), keepdim=True))

@@ -47,11 +47,7 @@ class TestDoubleAttention(SchemeBattery):
     arguments = dict(num_regions=5, in_channels=8, key_channels=8, out_channels=16, norm="BN")
     # The complexity table without the head's 3x3: A 512 -> 256, two convolutions 512 -> 64,
     # 256 -> 512, 1024 -> 512; the bias of the relation; norms.
-    published = (
-        {},
-        512 * 256 + 2 * 512 * 64 + 256 * 512 + 1024 * 512 + 64 + 2 * 2 * 512,
-        0.05,
-    )
+    published = ({}, 512 * 256 + 2 * 512 * 64 + 256 * 512 + 1024 * 512 + 64 + 2 * 2 * 512, 0.05)
 
     def reference(self, layer, x, m):
         """Compute the scheme with the P x P weights, and y before g."""

@@ -166,7 +166,7 @@ class TestEveryLoss:
     @pytest.mark.slow
     def test_gradient(self, loss):
         logits, targets = make_input()
-        assert torch.autograd.gradcheck(lambda x: loss(x, targets, 255), logits)
+        assert torch.autograd.gradcheck(lambda x: loss(x, targets, 255), logits, fast_mode=True)
         gradient = torch.autograd.grad(loss(logits, targets, 255), logits)[0]
         assert gradient[0, :, :2].eq(0).all() and gradient[0, :, 2:].ne(0).any()
 
@@ -209,7 +209,7 @@ class TestEveryLoss:
 
 
 SIZES = [
-    *(((8, 11), (61, 83)), ((97, 97), (776, 776)), ((9, 7), (9, 7)), ((30, 40), (13, 17))),
+    *(((8, 11), (61, 83)), ((97, 12), (776, 96)), ((9, 7), (9, 7)), ((30, 40), (13, 17))),
     *(((1, 3), (5, 9)), ((3, 1), (1, 4))),
 ]
 

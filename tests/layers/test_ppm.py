@@ -51,11 +51,7 @@ class TestPPM(SchemeBattery):
     arguments = dict(in_channels=8, out_channels=16, sizes=(1, 2, 3), norm="BN")
     sizes = ({"h": 5, "w": 7}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
     # Four 1x1 convolutions 2048 -> 512 and a 3x3 4096 -> 512, each with a norm.
-    published = (
-        {"in_channels": 2048},
-        4 * 2048 * 512 + 9 * 4096 * 512 + 5 * 2 * 512,
-        0.1,
-    )
+    published = ({"in_channels": 2048}, 4 * 2048 * 512 + 9 * 4096 * 512 + 5 * 2 * 512, 0.1)
 
     def reference(self, layer, x, m):
         maps = [x, *pyramid(layer, x, (1, 2, 3))]

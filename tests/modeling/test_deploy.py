@@ -11,13 +11,7 @@ from torch import nn
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import InferenceModel, build_model, deploy
-from support.segmentors import (
-    make_batch,
-    make_cfg,
-    make_resnet_cfg,
-    trained_like,
-    trained_panoptic,
-)
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_like, trained_panoptic
 
 
 def images(*sizes: tuple[int, int]) -> list[dict]:

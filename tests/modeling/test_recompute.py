@@ -110,8 +110,7 @@ TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two G
 
 
 @pytest.mark.parametrize(
-    "device, tolerance",
-    [("cpu", 0), pytest.param("cuda", 1e-3, marks=[pytest.mark.gpu, TWO_GPUS])],
+    "device, tolerance", [("cpu", 0), pytest.param("cuda", 1e-3, marks=[pytest.mark.gpu, TWO_GPUS])]
 )
 def test_two_processes_with_synchronised_norms(tmp_path, device, tolerance):
     """

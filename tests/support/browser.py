@@ -127,10 +127,6 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
         self._call("Input.dispatchKeyEvent", type="keyUp", **event)
 
-    def screenshot(self) -> str:
-        """Return a picture of the window: base64 of a PNG."""
-        return self._call("Page.captureScreenshot")["data"]
-
     def _call(self, method: str, **params: Any) -> dict:
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params, **self._session}

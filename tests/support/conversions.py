@@ -18,7 +18,8 @@ from support.scripts import load_script
 
 tool = load_script("tools/convert_checkpoint.py")
 
-W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
+SMALL = ("MODEL.TIMM.NAME", "hrnet_w18_small_v2")
+W18 = (*SMALL, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
 R50 = ("MODEL.RESNETS.DEPTH", "50")
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
 ASP = ("MODEL.CONTEXT.NAME", "ASP-OCR")
@@ -49,27 +50,27 @@ class Case(NamedTuple):
         return self.config.partition("_")[0]
 
 
-hrnet_18 = partial(published.hrnet_ocr, width=18)
 openseg_50 = partial(published.openseg_resnet, depth=50)
-openseg_18 = partial(published.openseg_hrnet, width=18)
-small_150 = partial(published.mmseg_hrnet, classes=150, small=True)
 R_101 = "openseg_R_101_cityscapes"
 CASES = {
-    "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, hrnet_18, prefix="model."),
-    "hrnet W18, torch04": Case("hrnet_lip", W18, partial(hrnet_18, classes=20), ABN, "module."),
+    "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, published.hrnet_ocr, prefix="model."),
+    "hrnet W18, torch04": Case(
+        *("hrnet_lip", W18, partial(published.hrnet_ocr, classes=20), ABN, "module.")
+    ),
     "openseg R-50": Case(R_101, R50, openseg_50, ABN, "module."),
     "openseg R-50, ASP-OCR": Case(
         *(R_101, (*R50, *ASP), partial(openseg_50, asp=True), ABN, "module.")
     ),
     "openseg W18, ADE20K": Case(
-        *("openseg_ade20k", W18, partial(openseg_18, classes=150), ABN, "module.")
+        *("openseg_ade20k", W18, partial(published.openseg_hrnet, classes=150), ABN, "module.")
     ),
-    "openseg W18, SyncBN": Case("openseg_cityscapes", (*W18, *PLAIN), openseg_18, NESTED),
+    "openseg W18, SyncBN": Case(
+        *("openseg_cityscapes", (*W18, *PLAIN), published.openseg_hrnet, NESTED)
+    ),
     "openseg W18, mixed norms": Case(
-        *("openseg_cityscapes", (*W18, *PLAIN), openseg_18, {**NESTED, "mixed": True})
+        *("openseg_cityscapes", (*W18, *PLAIN), published.openseg_hrnet, {**NESTED, "mixed": True})
     ),
-    "mmseg HR18": Case("mmseg_HR18_cityscapes", (), published.mmseg_hrnet),
-    "mmseg HR18s": Case("mmseg_HR18s_ade20k", (), small_150),
+    "mmseg HR18s": Case(*("mmseg_HR18s_ade20k", (), partial(published.mmseg_hrnet, classes=150))),
     "mmseg R-101": Case("mmseg_R_101_cityscapes", (), published.mmseg_resnet),
     "mmseg R-50": Case("mmseg_R_101_cityscapes", R50, partial(published.mmseg_resnet, depth=50)),
 }

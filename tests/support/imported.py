@@ -51,14 +51,19 @@ def run_import(
 
 
 def stuff_labels(folder: Path) -> list[str]:
-    """Write label PNGs of the scenes' stuff, with 255 elsewhere; return the classes."""
+    """
+    Write label PNGs of the scenes' stuff, and return its classes.
+
+    Stuff lies below things, too, and crowds are 255.
+    """
     categories = json.loads((SCENES / "panoptic.json").read_text())["categories"]
     stuff = [category["name"] for category in categories if not category["isthing"]]
     for name, regions in scenes().items():
         labels = np.full((64, 64), 255, np.uint8)
         for region in regions:
-            if not region.is_thing:
-                labels[region.pixels] = stuff.index(region.label)
+            if not region.is_crowd:
+                below = 0 if region.is_thing else stuff.index(region.label)
+                labels[region.pixels] = below
         write_label_png(folder / f"{name}.png", labels)
     return stuff
 

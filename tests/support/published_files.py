@@ -1,7 +1,7 @@
 """
 The published files in docs/checkpoints.md, with their recipes and needed settings.
 
-``needed`` is written here by hand, to compare it with what the converter finds in a file.
+``needed`` is written here by hand, to compare it with the converter's findings in a file.
 """
 
 from typing import NamedTuple

@@ -125,9 +125,9 @@ def wide_block(w: Weights, x, name):
     return bottleneck(w, x, name, x.shape[1] // 4)
 
 
-def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
+def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
-    Compute an HRNet.
+    Compute an HRNet-W18.
 
     Args:
         enlarge: function (coarse map, ratio of strides, size of the fine map) -> map of this size.
@@ -143,14 +143,14 @@ def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
         x = bottleneck(w, x, f"{prefix}layer1.{block}", 64)
     branches = [x]
     for stage, count in enumerate(modules, start=2):
-        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage)
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", 18, stage)
         for module in range(count):
             name = f"{prefix}stage{stage}.{module}"
             branches = exchange(w, branches, name, blocks, enlarge)
     return branches
 
 
-def hrnet2x(w: Weights, x, prefix):
+def hrnet2x(w: Weights, x, prefix, enlarge):
     """Compute ``HighResolutionNext`` with width 20: five branches, from stride 2 on."""
     branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
     for stage, count in enumerate((1, 1, 4, 3), start=1):
@@ -159,7 +159,7 @@ def hrnet2x(w: Weights, x, prefix):
         for module in range(count):
             name = f"{prefix}stage{stage}.{module}"
             block = wide_block if stage == 1 else basic_block
-            branches = exchange(w, branches, name, 4, enlarge_aligned, block)
+            branches = exchange(w, branches, name, 4, enlarge, block)
     return branches
 
 
@@ -283,8 +283,8 @@ def openseg_resnet(w: Weights, x, depth=101, classes=19, *, asp=False):
     return m, w.conv(z, "head", classes, bias=True)
 
 
-def openseg_hrnet(w: Weights, x, width=48, classes=19):
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+def openseg_hrnet(w: Weights, x, classes=19, *, small=True):
+    features = concatenated(hrnet(w, x, "backbone.", enlarge_aligned, small=small), True)
     channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
     m = w.conv_norm_relu(
         features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
@@ -297,15 +297,9 @@ def openseg_hrnet(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
-def openseg_segfix(w: Weights, x, width=48):
-    """
-    Return logits of (inside, boundary), and logits of the eight directions.
-
-    Without a width the backbone is HRNet2x-W20.
-    """
-    name = "backbone."
-    branches = hrnet(w, x, name, width, enlarge_aligned) if width else hrnet2x(w, x, name)
-    features = concatenated(branches, True)
+def openseg_segfix(w: Weights, x, backbone):
+    """Return logits of (inside, boundary), and logits of the eight directions."""
+    features = concatenated(backbone(w, x, "backbone.", enlarge_aligned), True)
 
     def head(name, classes):
         norm = f"{name}.1" + ".0" * w.nested
@@ -315,9 +309,9 @@ def openseg_segfix(w: Weights, x, width=48):
     return head("mask_head", 2), head("dir_head", 8)
 
 
-def hrnet_ocr(w: Weights, x, width=48, classes=19):
+def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
     """Compute ``seg_hrnet_ocr``: biases before two norms, none inside the OCR module."""
-    features = concatenated(hrnet(w, x, "", width, enlarge_aligned), True)
+    features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
     m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
     m = w.conv(m, "aux_head.3", classes, bias=True)
     y = w.conv_norm_relu(features, "conv3x3_ocr.0", "conv3x3_ocr.1", 512, 3, bias=True)
@@ -326,7 +320,7 @@ def hrnet_ocr(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
-def nvidia_hmsa(w: Weights, x, width=48, classes=19):
+def nvidia_hmsa(w: Weights, x, classes=19):
     """
     Compute one scale of NVIDIA's multi-scale network.
 
@@ -340,7 +334,7 @@ def nvidia_hmsa(w: Weights, x, width=48, classes=19):
         return bilinear(coarse, size, False)
 
     w.nested = True
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge), False)
+    features = concatenated(hrnet(w, x, "backbone.", enlarge), False)
     m = w.conv_norm_relu(
         features, "ocr.aux_head.0", "ocr.aux_head.1.0", features.shape[1], bias=True
     )
@@ -354,12 +348,12 @@ def nvidia_hmsa(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "ocr.cls_head", classes, bias=True), a
 
 
-def nvidia_scales(w: Weights, x, scales, **options):
+def nvidia_scales(w: Weights, x, scales):
     """Return the logits of several scales, blended from largest to smallest, [N, K, H, W]."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]
-        _, p, a = nvidia_hmsa(w, bilinear(x, size, False), **options)
+        _, p, a = nvidia_hmsa(w, bilinear(x, size, False))
         p, a = bilinear(p, size, False), bilinear(a, size, False)
         if blended is None:
             blended = p
@@ -392,9 +386,8 @@ def mmseg_head(w: Weights, x, m):
     return layer(f"{block}.bottleneck", 512)(torch.cat([context, x], dim=1))
 
 
-def mmseg_hrnet(w: Weights, x, width=18, classes=19, *, small=False):
-    branches = hrnet(w, x, "backbone.", width, enlarge_twice, small=small)
-    features = concatenated(branches, False)
+def mmseg_hrnet(w: Weights, x, classes=19, *, small=True):
+    features = concatenated(hrnet(w, x, "backbone.", enlarge_twice, small=small), False)
     name = "decode_head.0.convs.0"
     m = w.conv_norm_relu(features, f"{name}.conv", f"{name}.bn", features.shape[1])
     m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)

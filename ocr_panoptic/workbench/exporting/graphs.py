@@ -39,8 +39,9 @@ class SemanticGraph(nn.Module):
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
     stride = 32
+    model: OCRSemanticSegmentor | PanopticFPN
 
-    def __init__(self, model: nn.Module, channel_order: str):
+    def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
         super().__init__()
         if channel_order not in CHANNEL_ORDERS:
             raise UserError(

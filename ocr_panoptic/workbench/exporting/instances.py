@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from detectron2.layers import ROIAlign
-from detectron2.modeling import StandardROIHeads
+from detectron2.modeling import PanopticFPN, StandardROIHeads
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.proposal_generator import RPN
 from detectron2.modeling.roi_heads import FastRCNNOutputLayers
@@ -32,7 +32,7 @@ EVERY_SCORE = -1e30
 """A threshold below every score except -inf."""
 
 
-def check_instances(model: nn.Module) -> None:
+def check_instances(model: PanopticFPN) -> None:
     """Raise UserError if this module does not compute the network's inference."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
@@ -60,7 +60,7 @@ def _check_class(what: str, module: nn.Module, *expected: type) -> None:
 
 
 def find_instances(
-    model: nn.Module, features: Features, size: Size
+    model: PanopticFPN, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
     Return boxes, scores, classes and masks of the image's instances.
@@ -150,7 +150,7 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
-    pooled = None
+    pooled = maps[0]  # until the first level replaces it
     for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
         # All boxes go to every level, with size 0 on wrong levels: a varying number of boxes costs
         # an exporter more. torch.where drops the NaN that some runtimes compute for size 0.

@@ -141,7 +141,8 @@ def write_onnx(
                 raise
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
-    network, outputs = onnx_program.model, SemanticGraph.outputs
+    # `export` returns None only without dynamo.
+    network, outputs = onnx_program.model, SemanticGraph.outputs  # type: ignore[union-attr]
     if precision == "int8":
         network = quantized(network)
     whole = joined(resize, network)

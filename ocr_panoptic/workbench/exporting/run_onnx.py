@@ -385,9 +385,9 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
     """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
-    ids = prediction.get("ids", prediction["labels"])
+    ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
-        colors = np.full((ids.max() + 1, 3), 128)
+        colors: np.ndarray = np.full((ids.max() + 1, 3), 128)
         for segment in prediction["segments"]:
             classes = model.description["things"] if segment["isthing"] else model.classes
             if segment["id"] < len(colors):

@@ -100,7 +100,7 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
     return first
 
 
-def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
+def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
     """Return the model of a function with constants for some inputs."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
@@ -110,7 +110,7 @@ def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
     return _with_constants(model, **constants)
 
 
-def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
+def _with_constants(model: ir.Model, **constants: np.ndarray | np.generic) -> ir.Model:
     for value in list(model.graph.inputs):
         if value.name in constants:
             model.graph.inputs.remove(value)

@@ -56,8 +56,8 @@ def paint(
     a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
-        smaller_on_top: whether to paint objects above crowds and regions of things, these above
-            stuff, and smaller segments above larger segments; otherwise later segments are on top.
+        smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
+            each from the largest to the smallest; otherwise later segments are on top.
         rest: stuff class for pixels without segment; None for void.
     """
 

@@ -152,11 +152,13 @@ def view_image(
     found = ViewedImage(name, (width, height), jpeg_source(picture))
     if ids is None:
         return found
-    colors = [{c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)]
+    things, stuff = (
+        {c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)
+    )
     drawn = draw_segments(
         picture,
         resize_picture(ids.astype(np.int32), *small, smooth=False),
-        segment_colors(segments, *colors),
+        segment_colors(segments, things, stuff),
         opacity=0.6,
     )
     listed = {s["id"]: (bool(s["isthing"]), s["category_id"]) for s in segments}

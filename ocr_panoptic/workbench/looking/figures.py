@@ -23,7 +23,7 @@ from ocr_panoptic.visualization.overlays import (
     segment_colors,
 )
 
-from .scene import Inspection, PanopticMap
+from .scene import Inspection, PanopticMap, SeenRegions
 
 VOID = -1  # differs from every semantic label
 MIN_SIDE, MAX_SIDE = 320, 640  # limits on a picture's sides in the page, pixels
@@ -82,8 +82,7 @@ def image_figures(
         metadata: names and colours of the classes.
         with_regions: whether to draw soft object regions and relation, if the head has them.
     """
-    is_panoptic = isinstance(truth, PanopticMap)
-    full = truth.ids.shape if is_panoptic else truth.shape
+    full = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
     if full != inspection.image.shape[:2]:
         raise UserError(
             f"{name}: the image has size {inspection.image.shape[:2]}, its truth {full} "
@@ -91,7 +90,7 @@ def image_figures(
         )
     size = page_size(*full)
     image = resize_picture(inspection.image, *size, smooth=True)
-    stuff_colors = [tuple(map(int, color)) for color in metadata.stuff_colors]
+    stuff_colors = [(int(r), int(g), int(b)) for r, g, b in metadata.stuff_colors]
     class_colors = list(map(css_color, stuff_colors))
 
     def drawn(ids: np.ndarray, colors: dict[int, Color]) -> str:
@@ -112,9 +111,11 @@ def image_figures(
         return Picture(title, caption, drawn(labels, dict(enumerate(stuff_colors))))
 
     views = [Picture("Input", f"{full[1]} × {full[0]} pixels", jpeg_source(image))]
-    if is_panoptic:
+    if isinstance(truth, PanopticMap):
         true_labels = truth.sem_seg(void=VOID)
-        views += [panoptic("Truth", truth), panoptic("Panoptic prediction", inspection.panoptic)]
+        views.append(panoptic("Truth", truth))
+        if inspection.panoptic:
+            views.append(panoptic("Panoptic prediction", inspection.panoptic))
     else:
         true_labels = np.where(truth == metadata.ignore_label, VOID, truth.astype(np.int32))
         caption = f"{len(set(np.unique(true_labels)) - {VOID})} classes"
@@ -131,22 +132,23 @@ def image_figures(
     regions, relation = [], None
     if with_regions and inspection.regions is not None:
         shrink = REGION_SIDE / max(size)
-        small = resize_picture(image, *(max(1, round(n * shrink)) for n in size), smooth=True)
+        rows, columns = (max(1, round(n * shrink)) for n in size)
+        small = resize_picture(image, rows, columns, smooth=True)
         for k in set(np.unique(true_labels).tolist()) - {VOID}:
-            weights = inspection.regions[k]
+            weights = inspection.regions.weights[k]
             caption = f"max {weights.max():.2g} ({weights.max() * weights.size:.0f}×)"
-            picture = jpeg_source(heat_map(weights, small))
-            regions.append(Picture(metadata.stuff_classes[k], caption, picture, class_colors[k]))
-    if with_regions and inspection.relation is not None:
+            src = jpeg_source(heat_map(weights, small))
+            regions.append(Picture(metadata.stuff_classes[k], caption, src, class_colors[k]))
         classes = list(zip(metadata.stuff_classes, class_colors))
-        relation = relation_of_a_pixel(inspection, true_labels, classes, image)
-    segments = [*truth.info, *inspection.panoptic.info] if is_panoptic else []
-    maps = [inspection.coarse, inspection.refined, None if is_panoptic else true_labels]
+        relation = relation_of_a_pixel(inspection.regions, true_labels, classes, image)
+    found = [m for m in (truth, inspection.panoptic) if isinstance(m, PanopticMap)]
+    segments = [segment for panoptic_map in found for segment in panoptic_map.info]
+    maps = [inspection.coarse, inspection.refined, None if found else true_labels]
     return ImageFigures(name, views, regions, _legend(segments, maps, metadata), relation)
 
 
 def relation_of_a_pixel(
-    inspection: Inspection,
+    regions: SeenRegions,
     labels: np.ndarray,
     classes: Sequence[tuple[str, str]],
     image: np.ndarray,
@@ -155,7 +157,7 @@ def relation_of_a_pixel(
     Show the relation of a pixel of the image's rarest class, which gains most from context.
 
     Args:
-        inspection: inspection with relation and cells.
+        regions: regions of the image.
         labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
         image: uint8 [H',W',3] RGB; the mark is drawn on a copy.
@@ -163,7 +165,7 @@ def relation_of_a_pixel(
     Returns:
         the relation, or None if no cell has a label at its centre
     """
-    rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in inspection.cells)
+    rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in regions.cells)
     cells = labels[rows.astype(int)[:, None], columns.astype(int)]
     found, counts = np.unique(cells[(cells >= 0) & (cells < len(classes))], return_counts=True)
     if not len(found):
@@ -179,7 +181,7 @@ def relation_of_a_pixel(
     for grow, color, width in ((2, "black", 7), (0, "white", 3)):
         reach = radius + grow
         pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=color, width=width)
-    shares = inspection.relation[:, row, column]
+    shares = regions.relation[:, row, column]
     most = np.argsort(-shares)[:SHOWN].tolist()
     return Relation(
         jpeg_source(np.asarray(marked)),

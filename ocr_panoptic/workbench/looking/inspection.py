@@ -18,7 +18,7 @@ from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.inference_model import PRECISIONS
 from ocr_panoptic.modeling.refined_head import RefinedHead
 
-from .scene import Inspection, PanopticMap
+from .scene import Inspection, PanopticMap, SeenRegions
 
 Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
@@ -122,12 +122,10 @@ class Inspector:
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
         sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
-        return replace(
-            found,
-            regions=regions.flatten(1).softmax(dim=1).view_as(regions).cpu().numpy(),
-            relation=relation.cpu().numpy(),
-            cells=tuple(cell_edges(*side, align_corners) for side in sides),
-        )
+        rows, columns = (cell_edges(*side, align_corners) for side in sides)
+        weights = regions.flatten(1).softmax(dim=1).view_as(regions)
+        seen_regions = SeenRegions(weights.cpu().numpy(), relation.cpu().numpy(), (rows, columns))
+        return replace(found, regions=seen_regions)
 
     @staticmethod
     def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
@@ -156,7 +154,7 @@ def cell_edges(
     Returns:
         float64 [inside + 1], in pixels of the image file from 0 to ``pixels``
     """
-    edges = np.arange(inside + 1.0)
+    edges: np.ndarray = np.arange(inside + 1.0)
     if align_corners and features > 1:
         edges = (edges - 0.5) * (padded - 1) / (features - 1) + 0.5
     else:

@@ -147,5 +147,6 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
-        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
+        assert seen.coarse is not None and seen.regions is not None  # of these schemes and heads
+        quality.process(truth, seen.coarse, seen.refined, *seen.regions)
     return quality.results(), run_info(cfg, model)

@@ -217,9 +217,10 @@ def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
     for group, metrics in headline_metrics(results).items():
         for metric in metrics:
             values = results[metric.task]
-            ends = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            low, high = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            interval = None if low is None or high is None else (low, high)
             meaning = metric.meaning + (", mean over the classes" if metric.column else "")
-            card = Card(metric.label, meaning, values[metric.name], None if None in ends else ends)
+            card = Card(metric.label, meaning, values[metric.name], interval)
             groups.setdefault(group, []).append(card)
     return groups
 

@@ -33,7 +33,7 @@ from ocr_panoptic.progress import with_progress
 from .figures import ImageFigures, image_figures
 from .inspection import Inspector
 from .report import png_source, ranked_images, render_report
-from .scene import panoptic_truth, semantic_truth
+from .scene import PanopticMap, panoptic_truth, semantic_truth
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +58,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     _check_evaluated(cfg, evaluation, model)
     records, inspector = DatasetCatalog.get(metadata.name), Inspector(cfg, model)
     is_panoptic = "panoptic_seg" in evaluation.results
-    segments = PanopticTruth(metadata) if is_panoptic else {}
+    segments = PanopticTruth(metadata) if is_panoptic else None
 
     def figures(record: dict[str, Any], with_regions: bool) -> ImageFigures:
-        if is_panoptic:
+        truth: PanopticMap | np.ndarray
+        if segments is not None:
             truth = panoptic_truth(segments[record["image_id"]], metadata)
         else:
             truth = semantic_truth(record, metadata)

@@ -7,7 +7,7 @@ logits, without padding.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from detectron2.data import Metadata
@@ -44,21 +44,34 @@ class PanopticMap:
         return labels
 
 
+class SeenRegions(NamedTuple):
+    """
+    The soft object regions of an image, and the relation of its pixels to them.
+
+    Attributes:
+        weights: float32 [K,h,w]: each class's logits after a softmax over the image's pixels, so
+            that each map sums to 1.
+        relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
+        cells: edges of the cells of both, floats [h+1] and [w+1], in pixels of the image file from
+            0 to H and W.
+    """
+
+    weights: np.ndarray
+    relation: np.ndarray
+    cells: tuple[np.ndarray, np.ndarray]
+
+
 @dataclass(frozen=True)
 class Inspection:
     """
-    A model's results for one image. If the head lacks regions, relation or cells, they are None.
+    A model's results for one image.
 
     Attributes:
         image: uint8 [H,W,3] RGB.
         panoptic: panoptic prediction; None for a semantic model.
         refined: labels of the semantic head's output, int [H,W].
         coarse: labels of the coarse logits, int [H,W]; None for Detectron2's head.
-        regions: soft object regions, float32 [K,h,w]: each class's logits after a softmax over the
-            image's pixels, so that each map sums to 1.
-        relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
-        cells: edges of the cells of regions and relation, floats [h+1] and [w+1], in pixels of the
-            image file from 0 to H and W.
+        regions: soft object regions; None if the head has none.
         attention: scale -> float32 [H,W] in (0, 1): how much hierarchical multi-scale attention
             prefers the prediction at this scale to predictions at larger scales.
     """
@@ -67,9 +80,7 @@ class Inspection:
     panoptic: PanopticMap | None
     refined: np.ndarray
     coarse: np.ndarray | None = None
-    regions: np.ndarray | None = None
-    relation: np.ndarray | None = None
-    cells: tuple[np.ndarray, np.ndarray] | None = None
+    regions: SeenRegions | None = None
     attention: Mapping[float, np.ndarray] = field(default_factory=dict)
 
 

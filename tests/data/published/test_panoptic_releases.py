@@ -16,10 +16,7 @@ from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import check_files
 from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
-from ocr_panoptic.formats.coco_panoptic import (
-    read_panoptic_png,
-    read_segment_ids,
-)
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, read_segment_ids
 from ocr_panoptic.formats.labels import read_true_labels
 from support import published_trees as trees
 

@@ -106,11 +106,7 @@ def test_common_naming_schemes(touch, tmp_path, images, labels, files, pairs):
         (("000.jpg", "001.jpg"), ("000_L.png", "001_L.png"), 'l/{stem}_L.png"'),
         (("a.jpg", "b.jpg"), ("a.jpg.png", "b.jpg.png"), "l/{stem}.jpg.png"),
         (("c_9.jpg", "c_10.png"), ("mask_c_9.png", "mask_c_10.png"), "l/mask_{stem}.png"),
-        (
-            ("img_1.jpg", "img_2.jpg"),
-            ("seg_1.tif", "seg_2.tif"),
-            'l/se{stem}.tif"',
-        ),
+        (("img_1.jpg", "img_2.jpg"), ("seg_1.tif", "seg_2.tif"), 'l/se{stem}.tif"'),
         (("s/1.jpg", "s/2.jpg"), ("1.png", "2.png"), 'i/s"'),
         (("1.jpg", "2.jpg"), ("k/1.png", "m/1.png"), "masks for an image are imported"),
         (("1.jpg", "2.jpg"), ("1.npy", "2.npy"), "where files end in .npy"),

@@ -147,10 +147,7 @@ def test_every_scheme(tmp_path):
             prefer_deferred_runtime_asserts_over_guards=True,
         )
         torch.onnx.export(
-            program,
-            input_names=["x", "m"],
-            custom_translation_table=TRANSLATIONS,
-            verbose=False,
+            program, input_names=["x", "m"], custom_translation_table=TRANSLATIONS, verbose=False
         ).save(tmp_path / "schemes.onnx")
         session = onnxruntime.InferenceSession(tmp_path / "schemes.onnx")
         for h, w in ((9, 13), (16, 8), (7, 21)):

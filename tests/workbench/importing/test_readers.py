@@ -215,11 +215,7 @@ def test_parts_of_objects_in_supervisely(tmp_path):
         bitmap(corner, origin=[0, 0]) | {"classTitle": "tent", "instance": "a1"},
         bitmap(row, origin=[0, 5]) | {"instance": "a1"},
         bitmap(row, origin=[0, 9]),
-    ) == [
-        ("tent", [[0, 0]]),
-        ("ball", [[0, 1], [5, 0], [5, 1]]),
-        ("ball", [[9, 0], [9, 1]]),
-    ]
+    ) == [("tent", [[0, 0]]), ("ball", [[0, 1], [5, 0], [5, 1]]), ("ball", [[9, 0], [9, 1]])]
 
 
 def test_bitmaps_with_opacity(tmp_path):

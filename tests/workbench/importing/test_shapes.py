@@ -17,13 +17,7 @@ from ocr_panoptic.workbench.importing.masks import (
     mask_of_rle,
     masks_of_map,
 )
-from ocr_panoptic.workbench.importing.shapes import (
-    ellipse,
-    join_parts,
-    placed,
-    polygon,
-    rectangle,
-)
+from ocr_panoptic.workbench.importing.shapes import ellipse, join_parts, placed, polygon, rectangle
 from support.annotation_files import brush, run_lengths
 from support.tool_exports import EXPORTS
 
@@ -222,7 +216,7 @@ def test_parts_of_an_object_are_joined():
         (None, segment("mat", 0)),
     ]
     found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in join_parts(parts)]
-    # The cat is painted at its second part's place, without what the dog covers of its first part.
+    # The cat is painted at its second part's place, without pixels of its first part under the dog.
     cat = ("cat", [0, 1, 3, 4])
     assert found == [("dog", [2, 3]), ("dog", [7]), cat, ("tail", [5]), ("mat", [0])]
     assert join_parts([]) == []

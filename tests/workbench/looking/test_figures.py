@@ -11,7 +11,12 @@ from PIL import Image
 
 from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
 from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
-from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, panoptic_truth
+from ocr_panoptic.workbench.looking.scene import (
+    Inspection,
+    PanopticMap,
+    SeenRegions,
+    panoptic_truth,
+)
 
 METADATA = Metadata(
     name="figures",
@@ -49,9 +54,11 @@ def inspection(truth) -> Inspection:
         panoptic=PanopticMap(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
         refined=np.full((20, 40), 1),
         coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
-        regions=regions,
-        relation=np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
-        cells=(np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
+        regions=SeenRegions(
+            regions,
+            np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
+            (np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
+        ),
     )
 
 
@@ -126,7 +133,7 @@ def test_the_mark_is_in_its_class(inspection):
     labels[3:6, 3:6] = 0
     one_hot = np.stack([labels == 0, labels == 1]).astype(float)
     cells = np.arange(10.0), np.arange(10.0)
-    seen = replace(inspection, relation=one_hot, cells=cells)
+    seen = inspection.regions._replace(relation=one_hot, cells=cells)
     classes, image = (
         [("sky", "rgb(1,2,3)"), ("ring", "rgb(4,5,6)")],
         np.zeros((90, 90, 3), np.uint8),

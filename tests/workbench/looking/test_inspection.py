@@ -107,10 +107,10 @@ def test_inspection_of_an_image(tiny_data, make_args, config):
     coarse = captured["predictor"]
     assert_labels(found.coarse, logits_of_the_image(coarse))
     weights = softmax(coarse[:, :INSIDE, :INSIDE].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
-    np.testing.assert_allclose(found.regions.sum(axis=(1, 2)), 1, rtol=1e-5)
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.weights.sum(axis=(1, 2)), 1, rtol=1e-5)
     relation = relation_of(captured)[:, :INSIDE, :INSIDE]
-    np.testing.assert_allclose(found.relation, relation, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found.regions.relation, relation, rtol=1e-4, atol=1e-6)
 
 
 def semantic(make_args, *opts):
@@ -132,9 +132,11 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     for labels, name in ((found.refined, "refined_predictor"), (found.coarse, "coarse")):
         assert_labels(labels, up @ captured[name].double().numpy() @ up.T)
     weights = softmax(captured["coarse"].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
-    np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
-    assert found.relation.std(axis=(1, 2)).max() > 1e-4  # the relation differs between pixels
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+    assert (
+        found.regions.relation.std(axis=(1, 2)).max() > 1e-4
+    )  # the relation differs between pixels
 
 
 def test_the_input_of_a_fixed_size(tiny_data, make_args):
@@ -146,39 +148,38 @@ def test_regions_without_supervision_come_from_the_second_branch(tiny_data, make
     cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
     weights = softmax(captured["regions"].double().numpy(), axis=(1, 2))
-    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.weights, weights, rtol=1e-4)
     assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "scheme, has_regions, has_relation",
+    "scheme, has_regions",
     [
-        ("none", False, False),
-        ("PPM", False, False),
-        ("Double-Attention", False, False),  # its regions are not classes
-        ("Segmentation-Transformer", False, False),
-        ("GT-OCR", False, False),
-        ("DA-OCR", True, True),
-        ("ACF-OCR", True, True),
-        ("ASP-OCR", True, True),
+        ("none", False),
+        ("PPM", False),
+        ("Double-Attention", False),  # its regions are not classes
+        ("Segmentation-Transformer", False),
+        ("GT-OCR", False),
+        ("DA-OCR", True),
+        ("ACF-OCR", True),
+        ("ASP-OCR", True),
     ],
 )
-def test_regions_and_relations_of_other_schemes(
-    tiny_data, make_args, scheme, has_regions, has_relation
-):
+def test_regions_and_relations_of_other_schemes(tiny_data, make_args, scheme, has_regions):
     cfg, model, captured = semantic(make_args, "MODEL.CONTEXT.NAME", scheme)
     found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
     assert (found.regions is not None) == has_regions
-    assert (found.relation is not None) == has_relation
     if scheme == "ACF-OCR":
         expected = softmax(captured["coarse"].double().numpy(), axis=0)
-        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found.regions.relation, expected, rtol=1e-4, atol=1e-6)
     if scheme == "ASP-OCR":
-        np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            found.regions.relation, relation_of(captured), rtol=1e-4, atol=1e-6
+        )
     if scheme == "DA-OCR":
         expected = softmax(captured["relation_predictor"].double().numpy(), axis=0)
-        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found.regions.relation, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
