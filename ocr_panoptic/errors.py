@@ -1,6 +1,7 @@
 """User errors, whose messages are written for users. Any other exception is a bug."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 PACKAGE = __package__
@@ -28,15 +29,17 @@ USER_ERRORS = (
 )  # fmt: skip
 
 # Parts of the messages about lack of memory, from the system, PyTorch, CUDA, C++, the loader of
-# shared libraries, and OpenCV.
-NO_MEMORY = (
-    "allocate memory", "out of memory", "bad_alloc", "failed to map segment", "Insufficient memory"
-)  # fmt: skip
+# shared libraries, OpenCV, and oneDNN ("a primitive descriptor" is what it does not support).
+NO_MEMORY = re.compile(
+    "allocate memory|out of memory|bad_alloc|failed to map segment|Insufficient memory"
+    "|could not create a primitive$",
+    re.MULTILINE,
+)
 
 
 def lacks_memory(error: BaseException) -> bool:
     """Return whether an exception means lack of memory."""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY)
+    return isinstance(error, MemoryError) or NO_MEMORY.search(str(error)) is not None
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:

@@ -71,7 +71,7 @@ def explained(error: BaseException) -> str:
         return str(error)
     if lacks_memory(error):
         lines = [line for line in str(error).splitlines() if line.strip()]
-        what = next((line for line in lines if any(t in line for t in NO_MEMORY)), "MemoryError")
+        what = next((line for line in lines if NO_MEMORY.search(line)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
@@ -125,7 +125,7 @@ def _is_no_end(record: logging.LogRecord) -> bool:
     """
     Return whether to show a record in the terminal.
 
-    Detectron2's traceback at the end of a training is hidden, because :func:`run_program` reports
+    Detectron2's traceback at the end of training is hidden, because :func:`run_program` reports
     the error.
     """
     return not (record.exc_info and record.name == "detectron2.engine.train_loop")

@@ -1,4 +1,4 @@
-"""Seeds random generators by a training's position only, so that interruptions do not matter."""
+"""Seeds random generators by the training position only, so that interruptions do not matter."""
 
 import functools
 import random

@@ -109,12 +109,12 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
-        Write the model (or its average), checkpointables and :attr:`record`, whole or not at all.
+        Write the model (or its average), checkpointables and :attr:`record` atomically.
 
         Args:
             name: name of the file, without its suffix.
-            tag: resume from this file next.
-            keep: number of numbered files up to this one that stay; 0 for all.
+            tag: whether the next ``--resume`` takes this file.
+            keep: number of newest numbered files to keep, this one included; 0 keeps all.
             kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:
@@ -143,7 +143,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Resume next from a file of the folder."""
+        """Make the next ``--resume`` take a file of the folder."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
@@ -254,7 +254,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     Return the checkpoint named in the folder's ``last_checkpoint``, or the newest whole one.
 
-    The latter comes with a warning. "" means that there is no checkpoint, or that a new training
+    The latter comes with a warning. "" means that there is no checkpoint, or that a new run
     has begun and has not written any.
     """
     folder = Path(folder)
@@ -274,7 +274,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the newest whole checkpoint of a folder, from any run; "" without any."""
+    """Return the newest whole checkpoint of a folder, from any run; "" if there is none."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")

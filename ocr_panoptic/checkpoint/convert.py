@@ -106,7 +106,7 @@ def recognise_layout(
 
 
 def _check_one_kind_of_norm(names: Mapping[str, Any], inplace_abn: bool) -> None:
-    """Refuse one answer for all norms of a file that has both kinds."""
+    """Refuse ``inplace_abn`` True or False for a file that has both kinds of norms."""
     norms = [name.removesuffix("running_mean") for name in names if name.endswith("running_mean")]
     counted = sum(norm + COUNTER in names for norm in norms)
     if 0 < counted < len(norms):
@@ -189,10 +189,10 @@ def _add_tensor(
     biases: dict[str, Tensor],
 ) -> str:
     """
-    Add a tensor of the file to ``found``, or a bias before a norm to ``biases``, by that mean.
+    Add a tensor of the file to ``found``, or, if it is the bias before a norm, to ``biases``.
 
     Returns:
-        the fault of the tensor, or ""
+        why the tensor does not fit, or ""
     """
     layout = LAYOUTS[found.source]
     plain = plain_name(name)

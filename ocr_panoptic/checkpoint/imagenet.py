@@ -115,7 +115,7 @@ def imagenet_to_backbone(
 
 
 def detectron2_resnet_name(name: str) -> str:
-    """Return Detectron2's name of a tensor of torchvision's ResNet, or another ``name`` itself."""
+    """Return Detectron2's name of a tensor of torchvision's ResNet; other names stay."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:
@@ -168,7 +168,7 @@ def adapt_input_channels(
     image. The kernel size may differ, since patches of a ViT are resampled later.
 
     Args:
-        weights: tensors by their names in the file.
+        weights: name in the file -> tensor.
         shapes: shapes of the model's tensors.
         channels: C of the images.
 
@@ -202,7 +202,7 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
     Return the settings that weights expect, for :func:`.settings.check_settings`.
 
-    They are RGB images with the mean and deviation of the training.
+    They are RGB images with the mean and deviation used in training.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.

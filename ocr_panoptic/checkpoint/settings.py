@@ -10,7 +10,7 @@ from ocr_panoptic.errors import UserError
 
 # Key of a checkpoint, beside "model"; key of a .safetensors file's metadata, as JSON.
 RECORD = "conversion"
-# Key of a training's checkpoint, beside "model".
+# Key in a run's checkpoint, beside "model".
 IDENTITY = "identity"
 
 
@@ -60,8 +60,8 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
-        strict: raise an error instead of a warning. For evaluation: its numbers would be wrong. A
-            training may continue from the weights with other settings.
+        strict: raise an error instead of a warning. For evaluation: its numbers would be wrong.
+            Training may continue from the weights with other settings.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
@@ -76,7 +76,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record for weights that a training with this config will write."""
+    """Return the record for weights that training with this config will write."""
     return {**record, "settings": {key: recorded_value(cfg, key) for key in record["settings"]}}
 
 

@@ -91,7 +91,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add KEY VALUE ... of the config, at the end of the line."""
+        """Add the arguments KEY VALUE ... at the end of the line, for keys of the config."""
         self.add_argument(
             "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
         )

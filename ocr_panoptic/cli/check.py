@@ -85,19 +85,19 @@ def check(
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
-    Check data files or, with a config, a training, as ``ocr-panoptic check`` does.
+    Check data files or, with a config, a training run, as ``ocr-panoptic check`` does.
 
     Nothing is written or trained.
 
     Args:
         data: data files.
         config: file, or name of a config of the package.
-        num_gpus: processes of the training.
+        num_gpus: number of training processes.
         resume: see :func:`.train`.
         **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        a summary that ``print`` shows as tables. For a training, ``tables`` has the tables, and
+        a summary that ``print`` shows as tables. For a run, ``tables`` has the tables, and
         ``faults`` has sentences about everything that would stop it.
 
     Raises:

@@ -80,9 +80,9 @@ def train(
         config: file, or name of a config of the package.
         data: data files.
         output: folder of the run; by default the config's OUTPUT_DIR.
-        resume: whether to continue from the last checkpoint; with "auto", a training starts if
+        resume: whether to continue from the last checkpoint; with "auto", training starts if
             there is no checkpoint.
-        overwrite: whether to start a new training in a folder with another training's checkpoints.
+        overwrite: whether to start anew in a folder with another run's checkpoints.
         num_gpus: processes on this machine. If there are several, new processes import the caller's
             program, which then needs ``if __name__ == "__main__":``.
         deterministic: whether equal SEEDs give equal results on this machine.

@@ -1,5 +1,5 @@
 """
-The check of data sets before a training, and a summary of their content.
+The check of data sets before training, and a summary of their content.
 
 Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
 default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the

@@ -259,7 +259,7 @@ def datasets_root() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder in which the data check remembers results, after a test of writing."""
+    """Return the folder of the data check's cache; raise UserError if it cannot be written."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."

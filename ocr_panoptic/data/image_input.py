@@ -294,7 +294,7 @@ class VerticalMirrorTransform(VFlipTransform):
 
 
 def swapped(labels: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return labels with the two labels of each pair swapped; they must be uint8 for pairs."""
+    """Return labels with the two labels of each pair swapped; if there are pairs, uint8 only."""
     if not pairs:
         return labels
     table = np.arange(256, dtype=np.uint8)

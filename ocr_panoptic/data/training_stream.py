@@ -1,4 +1,4 @@
-"""The images of a training, and the sequence of their batches, which can start anywhere."""
+"""The training images, and the sequence of their batches, which can start anywhere."""
 
 import multiprocessing.queues
 import os
@@ -35,7 +35,7 @@ _Key = tuple[int, int]  # position in the sequence of all processes, index of th
 
 def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
     """
-    Return the records of DATASETS.TRAIN that a training draws from.
+    Return the records of DATASETS.TRAIN that training draws from.
 
     Args:
         log: whether to log how many instances each class has.
@@ -260,7 +260,7 @@ def _own_words(error: Exception) -> str:
 
 
 def begin_worker(worker: int) -> None:
-    """Prepare a process that loads the images of a training."""
+    """Prepare a process that loads training images."""
     end_if_an_image_is_lost(worker)
     leave_signals_to_the_trainer(worker)
 

@@ -1,4 +1,4 @@
-"""The step of a training: gradient accumulation, mixed precision and clipping."""
+"""The training step: gradient accumulation, mixed precision and clipping."""
 
 import contextlib
 import functools

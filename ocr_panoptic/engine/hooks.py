@@ -1,4 +1,4 @@
-"""Hooks for a training that may be stopped and resumed at any moment."""
+"""Hooks for training runs that may be stopped and resumed at any moment."""
 
 import logging
 import math
@@ -191,10 +191,10 @@ class StopOnSignal(HookBase):
 
 class Evaluation(hooks.EvalHook):
     """
-    Detectron2's evaluation hook, adapted to resumed and to failed trainings.
+    Detectron2's evaluation hook, adapted to resumed and failed runs.
 
-    A resumed run evaluates first if it was stopped between checkpoint and evaluation. A training
-    that fails in its last iteration is not evaluated.
+    A resumed run evaluates first if it was stopped between checkpoint and evaluation. A run that
+    fails in its last iteration is not evaluated.
 
     Args:
         period: iterations between two evaluations.
@@ -265,7 +265,7 @@ class BestModel:
     """
     Keeps the model with the highest value of a metric as ``model_best.pth``.
 
-    The file also holds the value for a resumed training, unlike the file that Detectron2's
+    The file also holds the value for a resumed run, unlike the file that Detectron2's
     ``BestCheckpointer`` writes.
 
     Args:

@@ -68,7 +68,7 @@ class Identity:
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
     """
-    Return the identity that :class:`.SafeCheckpointer` writes into a training's checkpoints.
+    Return the identity that :class:`.SafeCheckpointer` writes into a run's checkpoints.
 
     Args:
         cfg: completed config.
@@ -113,7 +113,7 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
 
     Args:
         cfg: completed config.
-        strict: whether to raise instead of warn; a training may start with other settings.
+        strict: whether to raise instead of warn; training may start with other settings.
     """
     if identity is None:
         return

@@ -2,8 +2,8 @@
 LOGGERS: Detectron2's event writer for Weights & Biases and MLflow.
 
 A service's package is imported only if LOGGERS names it. The service's own variables
-(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose the place of
-the run.
+(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose where the
+run is kept.
 """
 
 import importlib
@@ -65,7 +65,7 @@ class RunLogger(EventWriter):
 
     Args:
         name: name of the service.
-        cfg: config of the training.
+        cfg: config of the training run.
     """
 
     def __init__(self, name: str, cfg: CfgNode):

@@ -69,7 +69,7 @@ def load(
 
 class Model:
     """
-    A trained model that predicts images; :func:`load` makes one.
+    A trained model for prediction on images; :func:`load` makes one.
 
     Attributes:
         config: completed config of the model.
@@ -119,7 +119,7 @@ class Model:
 
     def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
         """
-        Predict an image, or many one after the other.
+        Run the model on an image, or on many one after the other.
 
         Args:
             source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
@@ -156,7 +156,7 @@ class Model:
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
         """
-        Predict images of an input, reading ahead.
+        Run the model on an input's images, reading ahead.
 
         Args:
             items: items of :func:`.find_inputs`.

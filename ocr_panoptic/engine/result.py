@@ -212,15 +212,15 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the files of ``ocr-panoptic predict``, each file whole or not at all.
+        Write the files of ``ocr-panoptic predict``, each file atomically.
 
         Args:
             folder: folder of results, which is made if needed and may hold other images' results.
             overlays: whether to also draw the segments over the image.
 
         Returns:
-            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" holds
-            :meth:`to_coco`.
+            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" is
+            the file of :meth:`to_coco`.
 
         Raises:
             OSError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""Resuming a training: the position at which it continues, and the state that it restores."""
+"""Resuming training: the position at which it continues, and the state that it restores."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -21,7 +21,7 @@ NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 class Position(NamedTuple):
     """
-    A position in a training.
+    A position in a training run.
 
     Attributes:
         iteration: next iteration.

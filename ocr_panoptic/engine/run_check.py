@@ -1,4 +1,4 @@
-"""Checks of a training: the start of each run, and a full check that trains nothing."""
+"""Checks of a training run: a short one at each start, and a full one that trains nothing."""
 
 import copy
 import logging
@@ -36,11 +36,11 @@ ERRORS = (OSError, ValueError, KeyError, AssertionError)
 @dataclass
 class RunCheck:
     """
-    The result of checking a training.
+    The result of :func:`check_run`.
 
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
-        faults: sentences about everything that would stop the training.
+        faults: sentences about everything that would stop the run.
         warnings: sentences about settings that are allowed but seldom intended.
     """
 
@@ -61,7 +61,7 @@ class RunCheck:
 
 def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     """
-    Check a training.
+    Check a training run.
 
     Args:
         cfg: completed config with batch and schedule scaled to the number of processes.
@@ -119,7 +119,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
 
 def check_solver(cfg: CfgNode, processes: int) -> None:
     """
-    Check the settings that only a training needs: batch and evaluations.
+    Check the settings that only training needs: batch and evaluations.
 
     Args:
         cfg: config with its device, scaled to the number of processes

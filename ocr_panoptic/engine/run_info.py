@@ -29,7 +29,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
     Args:
         model: model that gave the result.
-        weights: file of the model; None for MODEL.WEIGHTS, from which a training started.
+        weights: file of the model; None for MODEL.WEIGHTS, from which training started.
 
     Returns:
         values for JSON; "iteration" is None outside training
@@ -121,7 +121,7 @@ def cpu_computes_bfloat16() -> bool:
 
 
 def start_summary(trainer: "ResumableTrainer") -> str:
-    """Return the first lines of a training: data, model, weights, schedule and device."""
+    """Return the first lines of a training log: data, model, weights, schedule and device."""
     cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
     examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them

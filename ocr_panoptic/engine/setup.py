@@ -121,7 +121,7 @@ def sole_run() -> Iterator[None]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Refuse other trainings in this OUTPUT_DIR until the end of the block."""
+    """Refuse other training runs in this OUTPUT_DIR until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")

@@ -39,7 +39,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, resized as in tests.
+    Return the model's input for an image, resized as at test time.
 
     If TEST.SEGFIX.WEIGHTS names a SegFix, "segfix" is the SegFix's input.
 
@@ -82,7 +82,7 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutpu
 
 
 class SegFixMapper:
-    """A mapper for tests that adds SegFix's input to the model's input, as "segfix"."""
+    """A test-time mapper that adds SegFix's input to the model's input, as "segfix"."""
 
     def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
         self._mapper, self._cfg = mapper, segfix_cfg

@@ -26,10 +26,10 @@ class Task:
     The parts of an architecture outside the model.
 
     Attributes:
-        title: name for people.
+        title: display name.
         mapper: (config, is it for training?) -> function that maps a record to the model's input.
-        complete_classes: (config, data set) -> None. Sets the config's class counts of 0 from the
-            data set, and raises UserError if counts differ or the data are unsuitable.
+        complete_classes: (config, data set) -> None. Replaces the config's class counts of 0 by the
+            data set's, and raises UserError if counts differ or the data are unsuitable.
         classes: completed config -> text with the numbers of classes.
         test_augmentation: config -> transform that resizes test images.
         semantic_logits: (model, inputs) -> logits of the semantic head for a batch, computed by
@@ -59,13 +59,13 @@ def task_of(cfg: CfgNode) -> Task:
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Build the stream of a training's batches."""
+    """Build the stream of training batches."""
     return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     """
-    Take the number of classes of a head from the data, or refuse another number.
+    Set a head's number of classes from the data if it is 0; refuse a different number.
 
     Args:
         head: section of MODEL.

@@ -44,7 +44,7 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Return the model for inference by TEST.OPTIMIZED and TEST.PRECISION, see :func:`.deploy`."""
+    """Return :func:`.deploy` of a model with TEST.OPTIMIZED and TEST.PRECISION."""
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
@@ -162,7 +162,7 @@ def predicting_config(
     """
     Return :func:`trained_config` for predictions.
 
-    A TEST.PRECISION that nobody has set becomes "auto".
+    TEST.PRECISION becomes "auto" if it is not set.
     """
     cfg = trained_config(run, weights, opts)
     if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:

@@ -84,7 +84,7 @@ class PanopticEvaluator(DatasetEvaluator):
 
     def evaluate(self) -> OrderedDict | None:
         """
-        Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
+        Return {"panoptic_seg": scores under Detectron2's names}; None except in the main process.
 
         The scores are "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st"
         for stuff, and "PQ_low", "PQ_high". Each class has the same metrics, its numbers of segments

@@ -1,7 +1,7 @@
 """
 Runs of equal pixels.
 
-Neighbouring pixels mostly have the same label, so counting runs is several times faster than
+Neighbouring pixels usually have the same label, so counting runs is several times faster than
 counting pixels. Shape letters: H, W size of the image; R runs.
 """
 

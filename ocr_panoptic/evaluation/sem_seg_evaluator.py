@@ -225,7 +225,7 @@ class SemSegEvaluator(DatasetEvaluator):
             )
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"sem_seg": scores by Detectron2's names} in the main process, else None."""
+        """Return {"sem_seg": scores under Detectron2's names}; None except in the main process."""
         gathered = comm.gather((self.counts, self._images))
         if not comm.is_main_process():
             return None

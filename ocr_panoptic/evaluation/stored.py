@@ -41,7 +41,7 @@ class StoredEvaluation:
     A stored evaluation.
 
     Attributes:
-        results: task -> metric -> value by Detectron2's names, None if undefined.
+        results: task -> metric -> value under Detectron2's names, None if undefined.
         run: facts about the run (seed, versions, ...).
     """
 
@@ -56,7 +56,7 @@ def write_evaluation(
     Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
 
     Args:
-        results: task -> metric -> value by Detectron2's names, as the evaluators return it.
+        results: task -> metric -> value under Detectron2's names, as the evaluators return it.
         folder: created if it does not exist.
         run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
     """
@@ -96,7 +96,7 @@ def write_table(
     rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str] | None = None
 ) -> None:
     """
-    Write a CSV file, whole or not at all; None and NaN become empty.
+    Write a CSV file atomically; None and NaN become empty.
 
     Args:
         rows: column -> value.

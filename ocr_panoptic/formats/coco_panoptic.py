@@ -144,7 +144,7 @@ def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
     """
-    Write a panoptic PNG, whole or not at all, and its folders if needed.
+    Write a panoptic PNG atomically, and create its folders if needed.
 
     Args:
         ids: integers [H, W] in 0..2**24 - 1.
@@ -158,7 +158,7 @@ def write_panoptic_json(
     path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
 ) -> None:
     """
-    Write a panoptic JSON, whole or not at all.
+    Write a panoptic JSON atomically.
 
     Args:
         entries: for each image, its entry in "images" and its entry in "annotations".

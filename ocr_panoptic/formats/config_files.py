@@ -184,7 +184,7 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
-    Return the values of a config or its file by the full names of the keys, tuples as lists.
+    Return a config's (or its file's) values under the keys' full names, tuples as lists.
 
     Args:
         prefix: beginning of all names, such as "SOLVER." for this section.

@@ -1,4 +1,4 @@
-"""Reading and writing files; a file is written whole or not at all."""
+"""Reading and writing files. Writing is atomic: a file is whole or unchanged."""
 
 import gc
 import json
@@ -96,13 +96,13 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file in UTF-8, whole or not at all; see :func:`replacing` for ``durable``."""
+    """Write a text file in UTF-8 atomically; see :func:`replacing` for ``durable``."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: object, indent: int | None = None) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=indent))
 
 

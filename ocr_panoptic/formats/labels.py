@@ -62,9 +62,9 @@ def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
     """
-    Return the raw labels of a decoded file, and whether they are only the nearest labels.
+    Return the raw labels of a decoded file, as :func:`read_label_image` does.
 
-    See :func:`read_label_image`.
+    The bool is True if pixels without a known label got the nearest one.
     """
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
@@ -171,7 +171,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
     """
-    Write a label PNG, whole or not at all, and its folders if needed.
+    Write a label PNG atomically, and create its folders if needed.
 
     Args:
         labels: uint8 or uint16 [H, W].

@@ -53,7 +53,7 @@ class TooThin(UserError):
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
-    Return the fault of an image that is too thin for ``ResizeShortestEdge``, else None.
+    Return the fault of an image that is too thin for ``ResizeShortestEdge``, or None.
 
     When the long side has ``longest`` pixels, its short side would have less than half a pixel,
     which Detectron2 rounds to 0.
@@ -74,8 +74,8 @@ class PictureSize(NamedTuple):
     The size of a picture and facts about its file.
 
     Attributes:
-        note: how the image was turned, for messages; mostly "".
-        bits: bits of a channel in the file, 8 or more.
+        note: how the image was turned, for messages; usually "".
+        bits: bits per channel in the file, 8 or more.
         brightness: the highest value as a share of white; None if it was not read.
         is_turned: the EXIF data turn the image, but width and height stay the same.
     """
@@ -210,7 +210,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """
     Return the size of a fully decoded image, turned by its EXIF data.
 
-    A file that :func:`read_picture` would not read raises an error with only the reason.
+    If :func:`read_picture` could not read the file, the error holds only the reason.
     """
     image = _open(path)
     _check(image, channels)

@@ -1,7 +1,7 @@
 """
-The files of a training, in its ``OUTPUT_DIR``.
+The files of a training run, in its ``OUTPUT_DIR``.
 
-config.yaml   config of the training; config.1.yaml ... of earlier ones
+config.yaml   config of the run; config.1.yaml ... are the configs of earlier runs
 classes.json  classes of the training data, as in each checkpoint
 metrics.json  Detectron2's log of the training, JSON lines
 inference/    evaluations, see :mod:`ocr_panoptic.evaluation.stored`
@@ -25,11 +25,11 @@ CLASSES = "classes.json"
 
 def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
     """
-    Write the config of a training.
+    Write the config of a training run.
 
     Args:
         text: YAML.
-        keep_former: an existing config belongs to another training, and is kept as the next free
+        keep_former: an existing config belongs to another run, and is kept as the next free
             ``config.<number>.yaml``.
     """
     path = Path(output_dir) / CONFIG
@@ -42,7 +42,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
-    """Write a training's classes for other programs; this package reads them from checkpoints."""
+    """Write a run's classes for other programs; this package reads them from checkpoints."""
     write_text(Path(output_dir) / CLASSES, json.dumps(classes or {}, indent=2) + "\n")
 
 

@@ -56,7 +56,7 @@ class VideoReader:
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
-    """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, whole or not at all."""
+    """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, atomically."""
     unfinished = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     writer = None
     try:

@@ -61,9 +61,10 @@ def dice_loss(
     """
     Return the dice loss, averaged over the classes that the images show.
 
-    A class has 1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et
-    al., V-Net, 2016), summed over the valid pixels of all images. ``class_weights`` [K] weigh the
-    average over classes; the other arguments are the same as in :func:`binary_cross_entropy`.
+    A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y
+    (Milletari et al., V-Net, 2016), summed over the valid pixels of all images. ``class_weights``
+    [K] weigh the average over classes; the other arguments are the same as in
+    :func:`binary_cross_entropy`.
     The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
 

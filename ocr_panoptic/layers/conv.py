@@ -117,7 +117,7 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     This is Detectron2's ``naiveSyncBN`` with the variance as the mean of squared distances.
 
     Detectron2 subtracts the squared mean from the mean square, in bfloat16 too. For nearly equal
-    values, such as region representations at the start of a training, rounding makes the difference
+    values, such as region representations at the start of training, rounding makes the difference
     negative, and its root NaN. Processes may have batches of different sizes.
     """
 

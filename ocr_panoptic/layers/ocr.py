@@ -160,7 +160,7 @@ class RegionContext(ContextScheme):
         return self._augment(x, m, f, self.extra_term(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
-        """Yield z in bands of rows; see :meth:`.ContextScheme.in_bands`."""
+        """Yield z of :meth:`forward` in bands of rows; see :meth:`.ContextScheme.in_bands`."""
         if type(self).forward is not RegionContext.forward or not self._by_bands():
             return super().in_bands(x, m)
         return self.augment(x, m, gather_regions(x, m))

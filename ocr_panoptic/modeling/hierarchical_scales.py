@@ -31,7 +31,7 @@ class HierarchicalScales:
     """
     Several scales of an image, blended from the largest to the smallest (:func:`.blend_scales`).
 
-    Training has two scales; a test has any number, including 1.0. The attention of the largest
+    Training has two scales; inference has any number, including 1.0. The attention of the largest
     scale is not used. As in the published code, logits are blended at the sizes of the images, and
     the coarse logits with the same attention.
     """

@@ -396,7 +396,7 @@ def check_decided(confidence: Tensor) -> None:
     """
     Raise FloatingPointError if a pixel's ``confidence`` is NaN: it has no highest score.
 
-    One of its scores is NaN then, or two are infinite; see :func:`confident_argmax`.
+    NaN means that one of the scores is NaN, or two are infinite; see :func:`confident_argmax`.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(

@@ -55,7 +55,7 @@ class TimmBackbone(Backbone):
         in_channels: number of channels of the images.
 
     Attributes:
-        known: shapes of all features of the network, by timm's names of the modules.
+        known: shapes of all features of the network, under timm's module names.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return the feature maps [N, C, H / stride, W / stride], rounded up, by timm's module names.
+        Return feature maps [N, C, H / stride, W / stride], rounded up, under timm's module names.
 
         Images are [N, in_channels, H, W], with sides that are multiples of
         :attr:`size_divisibility`. In training, a frozen network computes in the precision of its

@@ -55,7 +55,7 @@ def training_of_parameters(
         features: the network with ``features_only``, which renames some parameters and lacks the
             last.
         layer_decay: lr_factor is layer_decay ** (number of later layers, including the classifier).
-            timm's ``group_matcher`` defines the layers; a layer is mostly a block.
+            timm's ``group_matcher`` defines the layers; a layer is usually a block.
     """
     with torch.device("meta"):
         network = create_network(name, num_classes=1)  # DINOv2's default has no classifier
@@ -147,7 +147,7 @@ def create_features(
         drop_path: see :class:`.TimmBackbone`.
 
     Returns:
-        (network for :func:`truncated_network`, shapes of its features by timm's module names).
+        (network for :func:`truncated_network`, shapes of its features under timm's module names).
         Every stage of an EfficientNet or MobileNet and every block of a plain ViT is a feature.
     """
     families = (*_PADDED, *_PATCHED)

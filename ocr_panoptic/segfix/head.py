@@ -25,7 +25,7 @@ class SegFixHead(nn.Module):
     Two branches on the backbone's features, as in the published code: boundary and direction.
 
     A branch is a 1x1 conv-norm-ReLU and a 1x1 classifier without bias. The features are resized to
-    the finest and concatenated.
+    the finest map's size and concatenated.
 
     Args:
         input_shape: shapes of the backbone's features.

@@ -34,6 +34,7 @@ def fail(error: Exception) -> None:
         (fail, (ImportError("libx.so: failed to map segment"),), 1, "too little memory (libx.so"),
         (fail, (RuntimeError("x\nno: can't allocate memory\ny"),), 1, "memory (no: can't allocate"),
         (fail, (RuntimeError("CUDA out of memory. Tried 5"),), 1, "little memory on the GPU (CUDA"),
+        (fail, (RuntimeError("could not create a primitive"),), 1, "memory (could not create a p"),
         (interrupted, (), 130, ""),
     ],
 )
@@ -48,6 +49,8 @@ def test_a_mistake_gives_a_message(capsys, function, arguments, status, said):
 def test_a_defect_raises_an_exception():
     with pytest.raises(ZeroDivisionError):
         run_program(lambda: 1 / 0)
+    with pytest.raises(RuntimeError):  # of oneDNN, which lacks no memory here
+        run_program(fail, RuntimeError("could not create a primitive descriptor"))
     assert run_program(max, 2, 3) == 3
 
 

@@ -26,7 +26,7 @@ def changed_by_one_pixel(layer: ContextScheme) -> set[tuple[int, int]]:
 
 class TestASPP(SchemeBattery):
     scheme = ASPP
-    arguments = dict(in_channels=8, channels=4, out_channels=16, dilations=(1, 2, 3), norm="BN")
+    arguments = dict(in_channels=8, channels=5, out_channels=11, dilations=(1, 2, 3), norm="BN")
     sizes = ({"n": 3, "h": 7, "w": 6},)
     # Branches have 256 channels: two 1x1 and three 3x3 from 2048, fused by a 1x1; norms.
     published = ({"in_channels": 2048}, (2 + 3 * 9) * 2048 * 256 + 5 * 256 * 256 + 6 * 2 * 256, 0.1)
@@ -53,7 +53,7 @@ class TestASPP(SchemeBattery):
 
 class TestASPOCR(SchemeBattery):
     scheme = ASPOCR
-    arguments = dict(in_channels=8, channels=16, out_channels=24, dilations=(1, 2, 3), norm="BN")
+    arguments = dict(in_channels=8, channels=18, out_channels=25, dilations=(1, 2, 3), norm="BN")
     sizes = ({"h": 7, "w": 6},)
     # 2048 channels of features, 256 of each branch, 128 of phi, psi and delta: a 1x1 branch, three
     # dilated branches and OCR's own 3x3; phi and psi; delta and rho; g; norms.

@@ -16,7 +16,7 @@ class TestNoContext(SchemeBattery):
 
 class TestSelfAttention(SchemeBattery):
     scheme = SelfAttention
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     # The complexity table without the head's 3x3: three convolutions 512 -> 256, 256 -> 512,
     # 1024 -> 512, and three norms.
     published = ({}, 4 * 512 * 256 + 1024 * 512 + 2 * (256 + 256 + 512), 0.05)
@@ -25,7 +25,7 @@ class TestSelfAttention(SchemeBattery):
         """Compute the scheme with the P x P weights, and y before g."""
         queries = equations.conv_norm_relu(layer.phi, x).flatten(2)
         keys = equations.conv_norm_relu(layer.psi, x).flatten(2)
-        weights = equations.softmax(torch.einsum("ndp,ndq->npq", queries, keys) / 8**0.5, 2)
+        weights = equations.softmax(torch.einsum("ndp,ndq->npq", queries, keys) / 12**0.5, 2)
         values = equations.linear(layer.value, x).flatten(2)
         y = torch.einsum("npq,ndq->ndp", weights, values).unflatten(2, x.shape[2:])
         y = equations.linear(layer.output, y)
@@ -44,7 +44,7 @@ class TestSelfAttention(SchemeBattery):
 
 class TestDoubleAttention(SchemeBattery):
     scheme = DoubleAttention
-    arguments = dict(num_regions=5, in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(num_regions=5, in_channels=8, key_channels=12, out_channels=18, norm="BN")
     # The complexity table without the head's 3x3: A 512 -> 256, two convolutions 512 -> 64,
     # 256 -> 512, 1024 -> 512; the bias of the relation; norms.
     published = ({}, 512 * 256 + 2 * 512 * 64 + 256 * 512 + 1024 * 512 + 64 + 2 * 2 * 512, 0.05)

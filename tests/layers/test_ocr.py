@@ -23,7 +23,7 @@ PIXEL = {"n": 1, "k": 3, "h": 1, "w": 1}
 
 class TestOCR(SchemeBattery):
     scheme = OCR
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     variants = ({}, {"transform_convs": 1}, {"scale_relation": False})
     sizes = ({}, {"n": 1, "h": 7, "w": 1})
     # The published layer has two convolutions in phi and psi, and norms instead of biases.

@@ -48,7 +48,7 @@ def pyramid(layer: nn.Module, x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]
 
 class TestPPM(SchemeBattery):
     scheme = PPM
-    arguments = dict(in_channels=8, out_channels=16, sizes=(1, 2, 3), norm="BN")
+    arguments = dict(in_channels=8, out_channels=11, sizes=(1, 2, 3), norm="BN")
     sizes = ({"h": 5, "w": 7}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
     # Four 1x1 convolutions 2048 -> 512 and a 3x3 4096 -> 512, each with a norm.
     published = ({"in_channels": 2048}, 4 * 2048 * 512 + 9 * 4096 * 512 + 5 * 2 * 512, 0.1)
@@ -60,7 +60,7 @@ class TestPPM(SchemeBattery):
 
 class TestPPMOCR(SchemeBattery):
     scheme = PPMOCR
-    arguments = dict(in_channels=32, key_channels=12, out_channels=20, norm="BN")
+    arguments = dict(in_channels=27, key_channels=10, out_channels=19, norm="BN")
     variants = ({}, {"transform_convs": 1, "scale_relation": False})
     sizes = ({"h": 7, "w": 6}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
     pools = True
@@ -76,7 +76,7 @@ class TestPPMOCR(SchemeBattery):
     )
 
     def inputs(self, **size):
-        return equations.inputs(**{"c": 32, **size})
+        return equations.inputs(**{"c": 27, **size})
 
     def reference(self, layer, x, m, transform_convs=2, scale_relation=True):
         f = equations.gather(x, m)

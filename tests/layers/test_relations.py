@@ -20,7 +20,7 @@ REGION_PARAMETERS = 2 * 512 * 256 + 1024 * 512 + 2 * (256 + 2 * 512)
 
 class TestACFOCR(SchemeBattery):
     scheme = ACFOCR
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     published = ({}, REGION_PARAMETERS, 0.05)
 
     def reference(self, layer, x, m):
@@ -51,7 +51,7 @@ def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
 
 class TestGroundTruthOCR(SchemeBattery):
     scheme = GroundTruthOCR
-    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(in_channels=8, key_channels=12, out_channels=18, norm="BN")
     published = ({}, REGION_PARAMETERS, 0.05)
     variants = ({}, {"part": "gather"})
 

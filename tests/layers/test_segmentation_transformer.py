@@ -19,7 +19,7 @@ class CategoriesBattery(SchemeBattery):
 
 class TestSegmentationTransformer(CategoriesBattery):
     scheme = SegmentationTransformer
-    arguments = dict(num_classes=5, in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    arguments = dict(num_classes=5, in_channels=8, key_channels=12, out_channels=18, norm="BN")
     variants = (
         {},
         {"encoder_self_attention": True},
@@ -64,7 +64,7 @@ def make_pair(**ocr_options) -> tuple[OCR, SegmentationTransformer, torch.nn.Con
     """
     torch.manual_seed(1)
     options = {"transform_convs": 1, "scale_relation": True, **ocr_options}
-    ocr = equations.randomise(OCR(8, 8, 16, norm="BN", dropout=0.0, **options))
+    ocr = equations.randomise(OCR(8, 12, 18, norm="BN", dropout=0.0, **options))
     classifier = torch.nn.Conv2d(8, 5, kernel_size=1).double()
     transformer = TestSegmentationTransformer().make()
     with torch.no_grad():
@@ -116,7 +116,7 @@ def test_conditions_of_the_equivalence():
 
 class TestJointTransformer(CategoriesBattery):
     scheme = JointTransformer
-    arguments = dict(num_classes=5, channels=8, key_channels=8, num_blocks=2)
+    arguments = dict(num_classes=5, channels=8, key_channels=6, num_blocks=2)
     variants = ({"num_blocks": 1}, {"num_blocks": 3})
     # 19 queries; two blocks of four projections and a hidden layer of 4 x 512; five layer norms.
     published = (

@@ -18,7 +18,7 @@ from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import nn
 
 from ocr_panoptic.layers import OCR, NoContext, gather_regions, one_hot_labels, resize
-from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
+from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from support.heads import (
     FPN_SHAPES,
@@ -254,8 +254,8 @@ def test_first_weights_of_the_panoptic_head(supervision):
     head = OCRSemSegFPNHead(
         make_plain_head(num_classes=54, conv_dims=128),
         criterion=take_criterion({}, 54),
-        context=OCR(32, 16, 32, norm="BN"),
-        ocr_channels=32,
+        context=OCR(28, 14, 36, norm="BN"),
+        ocr_channels=28,
         ocr_norm="BN",
         region_supervision=supervision,
     )
@@ -313,6 +313,85 @@ def test_corners(align_corners):
     for name, weight, x in (("", 1.0, refined), ("_coarse", 0.4, coarse)):
         expected = weight * F.cross_entropy(up(x, (64, 96)), targets)
         torch.testing.assert_close(losses[f"loss_sem_seg{name}"], expected)
+
+
+def test_a_scheme_that_takes_features_leaves_them_to_the_coarse_classifier():
+    """PPM and a coarse prediction both see the features, as there is no 3x3 convolution."""
+    head = make_head(scheme="PPM", coarse_in_features=[], coarse_kernel=0).eval()
+    x = make_features()["res5"]
+    with torch.no_grad():
+        found, z = head.layers({"res5": x}), head.context(x, None)
+    expected = linear(head.coarse_predictor, x), linear(head.refined_predictor, z)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    _, losses = head.train()({"res5": x}, make_targets())
+    sum(losses.values()).backward()
+    assert all(p.grad.any() for p in head.parameters())
+
+
+# Scheme -> the shapes of a head's weights with 5 classes, 64 channels of features,
+# MODEL.OCR.CHANNELS 34 and KEY_CHANNELS 22.
+OCR_WEIGHTS = {
+    **{"bottleneck": (34, 64, 3, 3), "refined_predictor": (5, 34, 1, 1)},
+    **{f"context.{name}.0": (22, 34, 1, 1) for name in ("phi", "psi")},
+    **{f"context.{name}.1": (22, 22, 1, 1) for name in ("phi", "psi")},
+    **{"context.delta": (22, 34, 1, 1), "context.rho": (34, 22, 1, 1)},
+    "context.g": (34, 34 + 34, 1, 1),
+}
+ASPP_WEIGHTS = {
+    **{f"context.branches.{i}": (22, 64, k, k) for i, k in enumerate((1, 3, 3, 3))},
+    **{"context.pooled": (22, 64, 1, 1), "context.g": (22, 5 * 22, 1, 1)},
+    "refined_predictor": (5, 22, 1, 1),
+}
+WEIGHTS = {
+    "none": {name: OCR_WEIGHTS[name] for name in ("bottleneck", "refined_predictor")},
+    "OCR": OCR_WEIGHTS,
+    "PPM": {
+        **{f"context.transforms.{i}": (34, 64, 1, 1) for i in range(4)},
+        **{"context.g": (34, 64 + 4 * 34, 3, 3), "refined_predictor": (5, 34, 1, 1)},
+    },
+    "PPM-OCR": {
+        **OCR_WEIGHTS,
+        **{f"context.transforms.{i}": (34 // 4, 34, 1, 1) for i in range(4)},
+        "context.g": (34, 34 + 34 + 4 * (34 // 4), 1, 1),
+    },
+    "ASPP": ASPP_WEIGHTS,
+    "ASP-OCR": {
+        **{name: shape for name, shape in ASPP_WEIGHTS.items() if name != "context.pooled"},
+        "context.bottleneck": (22, 64, 3, 3),
+        **{f"context.{name}.0": (11, 22, 1, 1) for name in ("phi", "psi")},
+        **{f"context.{name}.1": (11, 11, 1, 1) for name in ("phi", "psi")},
+        **{"context.delta": (11, 22, 1, 1), "context.rho": (22, 11, 1, 1)},
+    },
+}
+
+
+@pytest.mark.parametrize("scheme", WEIGHTS)
+@pytest.mark.parametrize("head", [ContextSemSegHead, OCRSemSegFPNHead])
+def test_every_number_of_channels_stands_where_its_key_says(head, scheme):
+    cfg = make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.CHANNELS", 34)
+    cfg.MODEL.OCR.KEY_CHANNELS, own = 22, cfg.MODEL.SEM_SEG_HEAD
+    if head is ContextSemSegHead:
+        channels = {"layer2": 18, "layer3": 23, "layer4": 41}
+        own.COARSE_IN_FEATURES, own.IN_FEATURES = ["layer2"], ["layer3", "layer4"]
+        own.COARSE_CHANNELS = 26
+        expected = {"coarse.0": (26, 18, 3, 3), "coarse_predictor": (5, 26, 1, 1)}
+    else:
+        channels = dict.fromkeys(FPN_SHAPES, 19)
+        own.IN_FEATURES, own.CONVS_DIM = [*FPN_SHAPES], 64
+        expected = {"predictor": (5, 64, 1, 1)}
+    shapes = {
+        name: ShapeSpec(channels=c, stride=FPN_SHAPES[name].stride if name in FPN_SHAPES else 8)
+        for name, c in channels.items()
+    }
+    built = head(cfg, shapes).train()
+    found = {
+        name.removesuffix(".weight"): tuple(p.shape)
+        for name, p in built.named_parameters()
+        if p.dim() == 4 and not name.startswith(tuple(FPN_SHAPES))
+    }
+    assert found == expected | WEIGHTS[scheme]
+    _, losses = built(make_features(shapes), make_targets())
+    assert all(loss.isfinite() for loss in losses.values())
 
 
 @pytest.mark.parametrize("scheme", ["none", "GT-OCR"])

@@ -9,7 +9,9 @@ from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import build_context
 from support.segmentors import make_cfg, take_criterion
 
-SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
+# No two numbers of channels are equal: a test fails if one takes the place of another.
+SHAPES = {"res4": ShapeSpec(channels=26, stride=8), "res5": ShapeSpec(channels=29, stride=8)}
+CHANNELS, KEY_CHANNELS, COARSE_CHANNELS = 33, 17, 22
 FPN_SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
 
 
@@ -29,15 +31,16 @@ def make_targets() -> torch.Tensor:
 def make_head(shapes=SHAPES, **kwargs) -> ContextSemSegHead:
     torch.manual_seed(0)
     cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
+    cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = CHANNELS, KEY_CHANNELS
     arguments = dict(
         in_features=["res5"],
         coarse_in_features=["res4"],
         num_classes=5,
-        context=build_context(cfg, 16),
+        context=build_context(cfg, SHAPES["res5"].channels),
         criterion=take_criterion(kwargs),
-        ocr_channels=32,
+        ocr_channels=CHANNELS,
         ocr_norm="BN",
-        coarse_channels=24,
+        coarse_channels=COARSE_CHANNELS,
         coarse_dropout=0.0,
     )
     return ContextSemSegHead(shapes, **{**arguments, **kwargs})
@@ -53,8 +56,8 @@ def make_fpn_head(**kwargs) -> OCRSemSegFPNHead:
     torch.manual_seed(0)
     arguments = dict(
         criterion=take_criterion({"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}),
-        context=OCR(32, 16, 32, norm="BN", dropout=0.0),
-        ocr_channels=32,
+        context=OCR(CHANNELS, KEY_CHANNELS, 27, norm="BN", dropout=0.0),
+        ocr_channels=CHANNELS,
         ocr_norm="BN",
     )
     take_criterion(kwargs)

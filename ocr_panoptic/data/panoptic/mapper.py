@@ -256,7 +256,7 @@ class SegmentMasks(BitMasks):
         return BitMasks.cat([BitMasks(mask.tensor) for mask in masks])
 
     def get_bounding_boxes(self) -> Boxes:
-        """Return the tight boxes; an empty mask has the box 0."""
+        """Return the tight boxes; the box of an empty mask is all zeros."""
         return BitMasks(self.tensor).get_bounding_boxes()
 
     def __getitem__(self, item: int | slice | Tensor) -> "SegmentMasks":

@@ -1,8 +1,8 @@
 """
-Augmentation for semantic segmentation, by Detectron2's, fvcore's and additional transforms.
+Augmentation for semantic segmentation with transforms of Detectron2, fvcore and this module.
 
-Labels are resized by nearest neighbour. Images are made smaller with antialiasing, which OpenCV in
-the published codes lacks.
+Labels are resized by nearest neighbour. Images are downscaled with antialiasing, which the
+published code, with OpenCV, lacks.
 
 Shape letters: H, W size of the image.
 """
@@ -31,7 +31,7 @@ def build_semantic_augmentation(
     Return the augmentations that ``cfg.INPUT`` describes.
 
     In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
-    colours. In tests, the image is only resized, if the config says so.
+    colours. At test time, the image is only resized, if the config says so.
 
     Args:
         flip_pairs: pairs of labels to swap in a mirrored image.
@@ -47,7 +47,7 @@ def build_semantic_augmentation(
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
     """
-    Return the augmentations of a training whose truth is made from the image's labels.
+    Return the training augmentations for truth that is made from the image's labels.
 
     The image is resized and flipped before the truth is made, because this changes distances and
     directions. It is cropped after, because a crop does not show what lies beyond it.

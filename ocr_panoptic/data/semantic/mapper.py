@@ -50,10 +50,10 @@ class SemanticDatasetMapper:
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
-            keep_labels: whether to return labels also in tests, for schemes that see the truth.
+            keep_labels: whether to return labels at test time, for schemes that see the truth.
             read_labels: function (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: function that makes "sem_seg" in tests from labels in the file's size, if
-                the record names labels.
+            truth_of_file: function that makes "sem_seg" at test time from labels at the file's
+                size, if the record names labels.
         """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)

@@ -201,15 +201,15 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return key -> file, for files with one of the suffixes.
+    Find the files with one of the suffixes, as key -> file.
 
     The key is the path below the folder without suffix. For a pattern it is the text at ``{stem}``,
     with its folder.
 
     Args:
-        other_place: folder or pattern of other files; if it lies inside this folder, its files are
-            skipped.
-        taken: files that belong to the other side.
+        other_place: folder or pattern of the other kind (images or labels); if it lies inside this
+            folder, its files are skipped.
+        taken: label files, if images are sought in the same folder.
     """
     found: dict[str, Path] = {}
     folder, pattern, suffixes = _search_of(place, suffixes)

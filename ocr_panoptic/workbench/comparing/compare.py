@@ -1,4 +1,4 @@
-"""Compares heads on a data set: a config's head and standard heads, with equal trainings."""
+"""Compares heads on a data set: a config's head and standard heads, trained equally."""
 
 import statistics
 from collections.abc import Mapping, Sequence

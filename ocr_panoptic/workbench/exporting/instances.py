@@ -33,7 +33,7 @@ EVERY_SCORE = -1e30
 
 
 def check_instances(model: PanopticFPN) -> None:
-    """Raise UserError if this module does not compute the network's inference."""
+    """Raise UserError if this module does not support a part of the network."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
     _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)

@@ -57,7 +57,7 @@ def export_onnx(
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
-        path: file to write, whole or not at all.
+        path: file to write atomically.
         semantic_logits: see :func:`.check_parity`.
         precision: "float32" or "int8", which has wider limits (:func:`.parity_faults`).
 
@@ -152,7 +152,15 @@ def write_onnx(
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
-    ir.save(whole, path)
+    save(whole, path)
+
+
+def save(model: ir.Model, path: Path) -> None:
+    """Write an ONNX model; raise MemoryError if there is too little memory for it."""
+    weights = [value.const_value for value in model.graph.initializers.values()]
+    # protobuf ends the process without a word (SIGSEGV) if it gets no memory for the copies.
+    bytearray(3 * sum(weight.nbytes for weight in weights if weight is not None))
+    ir.save(model, path)
 
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:

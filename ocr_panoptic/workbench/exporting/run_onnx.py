@@ -295,7 +295,7 @@ class Results:
         self._annotations: list[dict[str, Any]] = []
 
     def add(self, source: Input, image: np.ndarray, prediction: Prediction) -> None:
-        """Write the files of an image, each whole or not at all."""
+        """Write the files of an image, each atomically."""
         labels, name = prediction["labels"], source.name
         few = len(self._model.classes) <= 256
         self._save(f"labels/{name}.png", labels.astype(np.uint8 if few else np.uint16))
@@ -319,7 +319,7 @@ class Results:
             self._save(f"overlays/{name}.jpg", overlay(image, prediction, self._model))
 
     def finish(self) -> None:
-        """Write ``panoptic.json``, which panopticapi reads, or ``labels.json``."""
+        """Write panopticapi's ``panoptic.json``, or ``labels.json`` for a semantic model."""
         if self._model.is_panoptic:
             name, content = (
                 "panoptic.json",

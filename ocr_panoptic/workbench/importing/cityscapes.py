@@ -68,7 +68,7 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
     """
-    Find the images that have JSON files of polygons, in any classes.
+    Find the images that have JSON files of polygons. Any classes are allowed.
 
     A label that ends in "group" is a region of its class. Covered parts of polygons are dropped, as
     in Cityscapes' own PNGs.

@@ -169,7 +169,7 @@ def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return numbers of objects [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
+    """Return each pixel's object id [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(

@@ -125,7 +125,7 @@ def read_each(
 
 
 def faults_of(place: str, error: Exception) -> list[str]:
-    """Return the messages of an error at a place."""
+    """Return the messages of an error, each with the place where it occurred."""
     if isinstance(error, DataFaults):
         return [f"{place}: {fault}" for fault in error.faults]
     if isinstance(error, UserError | OSError):

@@ -72,7 +72,7 @@ def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
 
 
 def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:
-    """Return instance and segment of a figure."""
+    """Return an annotated figure's instance and segment."""
     kind = figure["geometryType"]
     mask = _MASKS[kind](figure, image.height, image.width)
     segment = Segment(figure["classTitle"], mask, is_box=kind == "rectangle")

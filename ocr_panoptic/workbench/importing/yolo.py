@@ -100,7 +100,7 @@ def _read(source: Path) -> tuple[Path, dict]:
     """
     Return the path of ``data.yaml`` and its content.
 
-    If it names no images (supervision's does not), the usual folders that exist are added.
+    If it names no images (as from the supervision package), the usual folders that exist are added.
     """
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]

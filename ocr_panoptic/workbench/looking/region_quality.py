@@ -28,7 +28,7 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the regions over the images of a data set, for each class and in percent.
+    Measures the quality of the object regions of each class over a data set, in percent.
 
     Pixels without a class do not count.
 

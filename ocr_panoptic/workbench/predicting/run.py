@@ -1,5 +1,5 @@
 """
-Prediction of many images by a trained model.
+Runs a trained model on many images.
 
 :meth:`.Result.save` writes the files of each image. From them, the end of a run makes:
 
@@ -180,7 +180,7 @@ def _of_class(annotation: dict[str, Any], labels: Sequence[dict[str, Any]]) -> d
 
 
 def _write_lists(path: Path, **lists: list) -> None:
-    """Write a JSON object of lists with a line for each entry; a str entry is JSON text."""
+    """Write a JSON object of lists, one entry a line; str entries are JSON already."""
     texts = {
         name: ",\n".join(x if isinstance(x, str) else json.dumps(x) for x in entries)
         for name, entries in lists.items()
