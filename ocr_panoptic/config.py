@@ -163,11 +163,11 @@ SECTIONS: dict[str, list[Key]] = {
         "plain tensors and arrays, such as Detectron2's model zoo, load without it. It counts only "
         "on the command line or as an argument."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
-        "Least share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
-        "the start of a training: even another network has a few names in common. Heads may always "
+        "Smallest share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
+        "the start of training: even another network has a few names in common. Heads may always "
         "differ. 0 starts from any weights."),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
-        "If the initial weights of a training hold their class names, classes of the data with "
+        "If the initial weights hold their class names, classes of the data with "
         "these names keep their rows of the classifiers, and other classes start anew. False "
         "fills every classifier whose shape fits, whatever its classes are."),
 ],
@@ -200,8 +200,8 @@ SECTIONS: dict[str, list[Key]] = {
         "1 trains all layers alike."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as the other "
-        "published codes do. Both are equal if sides are multiples of 32."),
+        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as other "
+        "published code does. Both are equal if sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
@@ -228,11 +228,11 @@ SECTIONS: dict[str, list[Key]] = {
         "Norm of the head. With a single process SyncBN becomes BN."),
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
         "Refined logits are coarse logits plus a correction by the scheme, whose classifier "
-        "starts at 0. Not in the paper; for short trainings (studies/docs/short_trainings.md)."),
+        "starts at 0. Not in the paper; for short runs (studies/docs/short_trainings.md)."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
-        'First weights of the coarse classifier of C channels and K classes: "pytorch", as the '
-        'published codes have it, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
-        "times as large; also for short trainings."),
+        'Initial weights of the coarse classifier of C channels and K classes: "pytorch", as in '
+        'published code, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
+        "times as large; also for short runs."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping its results: "
         "less memory for more time (docs/memory.md)."),
@@ -308,7 +308,7 @@ SECTIONS: dict[str, list[Key]] = {
         "centres, as the authors' code does, False by their outer corners."),
     Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], ANY,
         "Pad images to multiples of this. 0: multiples of the logits' stride, so that a logit lies "
-        "in the middle of its pixels. 1: no padding, as in the published codes."),
+        "in the middle of its pixels. 1: no padding, as in the published code."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
         "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
         "half and full size, and learns how far to trust the lower scale. In tests the predictions "
@@ -351,7 +351,7 @@ SECTIONS: dict[str, list[Key]] = {
         "are always kept."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
         "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
-        'Evaluations, "model" in every checkpoint, and so predictions and other trainings have '
+        'Evaluations, "model" in every checkpoint, and so predictions and other runs have '
         "the average. The trained weights lie beside it, and `--resume` goes on with both."),
     Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
         'Precision of mixed training: "float16" (only GPUs, with loss scaling), "bfloat16", or '
@@ -379,7 +379,7 @@ SECTIONS: dict[str, list[Key]] = {
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
     Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
-        "Evaluations in a training, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
+        "Evaluations in a run, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
         "iterations."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model optimized for inference "

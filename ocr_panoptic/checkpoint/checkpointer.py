@@ -55,7 +55,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         average: module whose weights are saved instead of the model's; None saves the model.
 
     Attributes:
-        fit: how the last loaded file fits the model; None before.
+        fit: how the last loaded file fits the model; None before loading.
         record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
             They come from ocr-panoptic convert or from a known layout; None for other files. They
             are also written into saved files.
@@ -114,7 +114,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         Args:
             name: name of the file, without its suffix.
             tag: whether the next ``--resume`` takes this file.
-            keep: number of newest numbered files to keep, this one included; 0 keeps all.
+            keep: how many numbered files stay, this one and those before it; 0 keeps all.
             kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:

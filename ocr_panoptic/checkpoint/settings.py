@@ -30,7 +30,7 @@ def check_recorded(file: str, record: object) -> None:
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Return the config keys with unexpected values -> the allowed values, the least first.
+    Return the config keys with unexpected values -> the allowed values, the smallest first.
 
     An expected frozenset allows each of its values, in which tuples stand for lists.
     """

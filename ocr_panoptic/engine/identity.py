@@ -37,7 +37,7 @@ CLASSES = (
     "class_categories",
     "channels",
 )
-# Keys of MODEL that have no effect on a trained model's output, or that may be chosen anew.
+# Keys of MODEL that have no effect on a trained model's output, or that may change.
 CHANGEABLE = (
     *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
     *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),

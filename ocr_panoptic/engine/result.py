@@ -215,7 +215,7 @@ class Result:
         Write the files of ``ocr-panoptic predict``, each file atomically.
 
         Args:
-            folder: folder of results, which is made if needed and may hold other images' results.
+            folder: folder of results, created if needed; it may hold other images' results.
             overlays: whether to also draw the segments over the image.
 
         Returns:

@@ -43,7 +43,7 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """Return the error in 0..1 for summed :func:`count_calibration`; NaN without a pixel."""
+    """Return the error in 0..1 for summed :func:`count_calibration`; NaN if there are no pixels."""
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

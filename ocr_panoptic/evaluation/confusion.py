@@ -152,7 +152,7 @@ def write_confusion(
     Args:
         confusion: int64 [K, K], numbers of pixels, rows = truth.
         class_names: K names.
-        output_dir: made if it does not exist.
+        output_dir: created if it does not exist.
     """
     output_dir = Path(output_dir)
     output_dir.mkdir(parents=True, exist_ok=True)

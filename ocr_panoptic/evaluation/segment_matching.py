@@ -130,7 +130,7 @@ def match(
         iou: float64 [..., G, P].
         true_categories, is_crowd: [G].
         crowds: int64 [P], for each predicted segment the true segment that is the crowd of its
-            category; G without such a crowd.
+            category; G if there is none.
         categories: [P], categories of the predicted segments.
 
     Returns:
@@ -151,7 +151,7 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return each category's crowd as its place among ``ids``, the sorted ids of true segments."""
+    """Return each category's crowd as its index in ``ids``, the sorted ids of true segments."""
     # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}

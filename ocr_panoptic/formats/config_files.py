@@ -25,7 +25,7 @@ WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
-    """A config that reads a file and its ``_BASE_`` as Detectron2, but refuses repeated keys."""
+    """A config that reads files with ``_BASE_`` as Detectron2 does, but refuses repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -175,7 +175,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return KEY VALUE ... for a command line; a text that looks like a number stays a text."""
+    """Return KEY VALUE ... for a command line; a string that looks like a number stays a string."""
     plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
     # Numbers and arrays of NumPy and PyTorch become plain numbers and lists.
     plain = {key: v.tolist() if hasattr(v, "tolist") else v for key, v in plain.items()}

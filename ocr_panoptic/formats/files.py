@@ -25,7 +25,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
     Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
-    Folders are made as needed. After an error no file stays behind.
+    Folders are created as needed. After an error no file stays behind.
 
     Args:
         durable: wait until the disk has the content, then the name, so that the file is whole or
@@ -49,7 +49,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors of writing, because a full disk's error lacks it."""
+    """Add the file's name to write errors, because a full disk's error lacks it."""
     try:
         yield
     except OSError as error:

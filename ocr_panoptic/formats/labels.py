@@ -125,7 +125,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return a label image's colours, the most frequent first; [] for numbers or above 256."""
+    """Return a label image's colours, the most frequent first; [] for numbers or over 256."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 

@@ -26,9 +26,9 @@ def nearest_labels(
     image: Image.Image, values: Sequence[Sequence[int]], noise: float, numbers: float = 0
 ) -> np.ndarray | None:
     """
-    Return the place of the nearest value for each pixel of an image, or None if that is a guess.
+    Return the index of the nearest value for each pixel of an image, or None if that is a guess.
 
-    A pixel far from all of several values lies on a border, and takes the place of the nearest
+    A pixel far from all of several values lies on a border, and gets the index of the nearest
     pixel that is close to a value. An area far from all values belongs to a forgotten class.
 
     Args:
@@ -87,12 +87,12 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Return, for each place whose value lies between two others, the pairs of these other places.
+    Return, for the index of each value that lies between two others, the pairs of their indices.
 
     Args:
         meant: float32 [K, C].
-        shown: places that the image shows.
-        reach: largest distance of the value from the line between the two.
+        shown: indices of the values that the image shows.
+        reach: largest distance of a value from the line between two others.
     """
     thirds = defaultdict(list)
     for one, other in combinations(shown, 2):
@@ -111,8 +111,8 @@ def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) 
     Return the pixels of borders whose value lies between the values on both sides.
 
     Args:
-        places: unsigned integers [H, W].
-        sides: third place -> pairs of places on both sides.
+        places: index of each pixel's value, unsigned integers [H, W].
+        sides: index of a value between two others -> pairs of their indices.
 
     Returns:
         bool [H, W].
@@ -136,7 +136,7 @@ def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) 
 
 def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
-    Return the place of the nearest value for each colour, and the distance from it.
+    Return the index of the nearest value for each colour, and the distance from it.
 
     Args:
         colours: float32 [N, C].
@@ -151,7 +151,7 @@ def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _fill(places: np.ndarray, unknown: np.ndarray) -> None:
-    """Give each unknown pixel the place of the nearest other pixel; both are [H, W]."""
+    """Give each unknown pixel the index of the nearest known pixel; both are [H, W]."""
     import cv2
 
     mask = unknown.view(np.uint8)

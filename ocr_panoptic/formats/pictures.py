@@ -95,7 +95,7 @@ def read_picture(
     Return the pixels of an image file, turned by its EXIF orientation.
 
     With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
-    the file is. Of 16 bits the upper 8 are taken, as Pillow does for colours; its conversion of
+    the file is. Of 16 bits the upper 8 are kept, as Pillow does for colours; its conversion of
     grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
     truncated file, or values without a known white, are errors.
 
@@ -306,7 +306,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, without the name, if an image cannot be read with so many channels."""
+    """Raise UserError, without the name, if an image cannot be read with this many channels."""
     bits = _bits(image)
     if channels != COLOURS:
         if image.mode not in ("L", "RGB", "RGBA", "LA") and bits == 8:
@@ -316,7 +316,7 @@ def _check(image: Image.Image, channels: int) -> None:
 
 
 def _bits(image: Image.Image) -> int:
-    """Return the bits of a channel of an image of any format, 8 or more."""
+    """Return the bits per channel of an image in any format, 8 or more."""
     if image.mode.startswith("I;16"):
         tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
         return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]

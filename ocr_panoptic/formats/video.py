@@ -17,7 +17,7 @@ FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 class VideoReader:
     """
-    An iterator over the frames (uint8 [H,W,3] BGR) of a video file, once.
+    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file.
 
     If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
 

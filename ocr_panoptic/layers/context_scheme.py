@@ -80,7 +80,7 @@ class ContextScheme(nn.Module):
         """
         Yield the z of :meth:`forward` in bands of rows, from top to bottom.
 
-        For layers that see one pixel at a time: a scheme then need not hold all of z. The default
+        If the next layers see one pixel at a time, a scheme need not hold all of z. The default
         is a single band.
         """
         yield self(x, m)

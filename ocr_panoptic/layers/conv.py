@@ -105,7 +105,7 @@ def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Return whether to keep x in channels-last memory; training on a CPU is faster without."""
+    """Return whether to keep x in channels-last memory; training on a CPU is faster without it."""
     is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
     return is_channels_last and (x.is_cuda or not training)
 
@@ -189,7 +189,7 @@ class ConvNormReLU(Conv2d):
         """
         Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
 
-        For schemes that apply the convolution in another way than :meth:`forward`, before
+        Schemes that apply the convolution in another way than :meth:`forward` use this before
         :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)

@@ -23,8 +23,8 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
 
     This is the paper's Eq. "object region representations" with its spatial softmax.
 
-    Computed in float32 or better, outside autocast: a softmax over P pixels has weights around
-    1 / P, which leave the normal numbers of float16 once P exceeds 16,384.
+    They are computed in float32 or better, outside autocast: a softmax over P pixels has weights
+    around 1 / P, which are subnormal in float16 if P exceeds 16,384.
 
     Args:
         x: pixel representations [N, C, h, w]

@@ -31,7 +31,7 @@ PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.floa
 
 class InferenceModel(nn.Module):
     """
-    A network that predicts images, made by :func:`deploy`.
+    A network prepared for inference by :func:`deploy`.
 
     Args:
         network: a ``PanopticFPN``, an ``OCRSemanticSegmentor`` or a ``SegFix``.
@@ -79,7 +79,7 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image, one row of windows at a time, with results equal to the bit.
+        Label a large image, one row of windows at a time, with bit-identical results.
 
         Args:
             image: [C, H, W], for a network with TEST.SLIDING_WINDOW and one scale in TEST.SCALES.

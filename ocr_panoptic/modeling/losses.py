@@ -65,7 +65,7 @@ def hard_cross_entropy(
     Args:
         logits, targets, ignore_value, class_weights, align_corners: see :func:`cross_entropy`
         threshold: probability below which a pixel is hard, in (0, 1]
-        min_kept: least number of kept pixels of ``targets``, if there are so many
+        min_kept: smallest number of kept pixels of ``targets``, if there are that many
 
     Returns:
         scalar, float32 or better; 0 if all pixels are ignored

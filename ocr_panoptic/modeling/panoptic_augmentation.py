@@ -65,7 +65,7 @@ class PanopticAugmentation:
 
         Args:
             network: network in evaluation mode.
-            see: function that shows an input to the network.
+            see: function that runs the network on an input.
             inputs: mapping with "image" [C, H, W]; "height" and "width" of the result default to
                 the image's size.
         """

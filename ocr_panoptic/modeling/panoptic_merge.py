@@ -20,9 +20,9 @@ class MergeRules:
 
     Attributes:
         overlap: largest share of an instance that earlier instances may have taken.
-        scores: least score of an instance, for each thing class.
-        stuff_areas: least number of free pixels, for each semantic class. Class 0, things, is not
-            read.
+        scores: lowest score of an instance, for each thing class.
+        stuff_areas: fewest free pixels of a segment, for each semantic class. Class 0, things, is
+            not read.
     """
 
     overlap: float

@@ -91,7 +91,7 @@ class _Sighting:
 
 
 class _Tile(NamedTuple):
-    """The ids of a tile, int32 [h,w]: labels of stuff, and K plus the places of sightings."""
+    """The ids of a tile, int32 [h,w]: labels of stuff, and K plus the indices of sightings."""
 
     top: int
     left: int
@@ -112,7 +112,7 @@ def see_in_tiles(
         see: function that runs the model.
         image: [H,W,C].
         window, step: height and width of the tiles, and the steps between them.
-        stuff_areas: least area of a segment for each semantic class, [K].
+        stuff_areas: smallest area of a segment for each semantic class, [K].
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -201,7 +201,7 @@ class _Joiner:
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the place of the first sighting of the thing that a sighting belongs to."""
+        """Return the index of the first sighting of the thing that a sighting belongs to."""
         while (group := self._sightings[number].group) != number:
             number = group
         return number

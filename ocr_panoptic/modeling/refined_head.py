@@ -49,7 +49,7 @@ class RefinedHead(nn.Module):
         residual: the refined prediction is the coarse prediction plus a correction, whose
             classifier starts at 0, so that its loss also trains the coarse prediction from the
             start.
-        coarse_start: first weights of the coarse classifier. "pytorch": U(-b, b) with
+        coarse_start: initial weights of the coarse classifier. "pytorch": U(-b, b) with
             b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), sqrt(6) times as large.
             "detectron2": N(0, 2 / K), as in its ``SemSegFPNHead``; these logits are so large that
             each region's spatial softmax begins as a few random pixels.

@@ -44,7 +44,7 @@ class TimmBackbone(Backbone):
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: kind of its batch norms, see :func:`.convert_norms`.
+        norm: kind of the batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature: the network's last
             norm in a plain ViT, new norms elsewhere. "" for no norm.
         patch_size: see :func:`.network_options`.
@@ -121,7 +121,7 @@ class TimmBackbone(Backbone):
 
     @property
     def size_divisibility(self) -> int:
-        """Number whose multiples the images' sides must be; 0 for images of any size."""
+        """Number that must divide the images' sides; 0 for images of any size."""
         return self._multiple
 
     def train(self, mode: bool = True) -> "TimmBackbone":

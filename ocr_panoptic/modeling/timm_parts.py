@@ -33,7 +33,7 @@ class BilinearFusion(nn.Module):
     """
     HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
 
-    The published segmentation codes have this exchange. timm's exchange is for classifiers, takes
+    The published segmentation code has this exchange. timm's exchange is for classifiers, takes
     nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
 
     Args:

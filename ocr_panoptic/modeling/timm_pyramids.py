@@ -57,7 +57,7 @@ class TimmPyramid(TimmBackbone):
 
 @BACKBONE_REGISTRY.register()
 def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
-    """Build MODEL.FPN on the network of MODEL.TIMM: p2 to p6, as ``build_resnet_fpn_backbone``."""
+    """Build MODEL.FPN on MODEL.TIMM's network: p2 to p6, like ``build_resnet_fpn_backbone``."""
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
@@ -80,7 +80,7 @@ SCALES = (4.0, 2.0, 1.0, 0.5)  # to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """Detectron2's pyramid for images of any size: without its (misspelt) padding to squares."""
+    """Detectron2's pyramid with its misspelt padding constraint mended, for images of any size."""
 
     @property
     def size_divisibility(self) -> int:

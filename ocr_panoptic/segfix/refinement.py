@@ -55,7 +55,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     """
     Move labels with their scores, segments, and masks of instances.
 
-    Segments that lose all their pixels are removed, and the areas of the others are counted anew.
+    Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances stay.
 
     Args:
@@ -85,7 +85,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
 
 
 def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
-    """Return the segments that have pixels in a map [H, W]; an existing "area" is counted anew."""
+    """Return the segments that have pixels in a map [H, W]; an existing "area" is recomputed."""
     numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
     area_of = dict(zip(numbers, areas, strict=True))
     return [

@@ -6,7 +6,7 @@ the classes of a semantic data set, or the things and stuff of a panoptic data s
 pixels, void too, are outside a segment. The image's border is not a boundary.
 
 The labels equal openseg.pytorch's offline labels (its three ``dt_offset_generator.py``) except in
-three cases. Here a class too small to count is void, not a boundary that points anywhere;
+three cases. Here a class too small to count is void, not a boundary with random directions;
 the direction in the middle of a region is undefined; the image's border does not push directions
 away. Shape letters: H, W size of the image.
 """
@@ -78,7 +78,7 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
     """
     Return the offset labels of a segment map, uint8 [H, W]: see :func:`.offset_labels`.
 
-    They are IGNORED in void.
+    They are IGNORED at void pixels.
 
     Args:
         segments: segment map, uint8 [H, W].

@@ -95,7 +95,7 @@ def segment_colors(
 
 def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
     """
-    Draw weights in matplotlib's "inferno" over a trace of the image, by default logarithmically.
+    Draw weights in matplotlib's "inferno" over the faint image, by default logarithmically.
 
     A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
 

@@ -216,7 +216,7 @@ class TestEveryHead:
 
 def assert_start(head: nn.Module, expected: set[str], skip: tuple[str, ...] = ()) -> None:
     """
-    Check that weights and biases are U(-b, b) with b = 1 / sqrt(fan in), as in the published codes.
+    Check that weights and biases are U(-b, b) with b = 1 / sqrt(fan in), as in the published code.
 
     c2_msra_fill and normal_ differ in size, in shape (a uniform distribution has std b / sqrt(3)),
     or in the bias, which they leave at 0.

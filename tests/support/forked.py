@@ -7,7 +7,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from tqdm import tqdm
@@ -28,8 +28,10 @@ class Forked:
         stderr: int | None = None,  # always with stdout
         env: dict[str, str] | None = None,
         start_new_session: bool = False,
+        preexec_fn: Callable[[], None] | None = None,
     ):
-        arguments = (list(map(str, command[1:])), stdout.fileno(), env, start_new_session)
+        words, output = list(map(str, command[1:])), stdout.fileno()
+        arguments = (words, output, env, start_new_session, preexec_fn)
         self._process = multiprocessing.get_context("fork").Process(target=_run, args=arguments)
         self._process.start()
         self.pid = self._process.pid
@@ -43,10 +45,18 @@ class Forked:
         return self.poll()
 
 
-def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:
+def _run(
+    argv: list[str],
+    output: int,
+    env: dict[str, str] | None,
+    new_session: bool,
+    before: Callable[[], None] | None,
+) -> None:
     gc.freeze()  # otherwise each collection would copy all pages of the parent's objects
     if new_session:
         os.setsid()
+    if before is not None:
+        before()
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(output, number)
         setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115

@@ -1,7 +1,7 @@
 """
 The published OCR networks, as plain functional calls over their own state dicts.
 
-They follow the published codes' layers and key names, without this project's modules. The forward
+They follow the published code's layers and key names, without this project's modules. The forward
 pass makes a network's state dict as it asks for tensors, so names and shapes are exactly those in
 use. Norms get statistics near their input's, so that activations keep their size through a
 hundred layers.

@@ -61,7 +61,7 @@ def student_quantile(freedom: int) -> float:
 
 
 def gain_text(interval: Interval | None) -> str:
-    """Return mean and interval as text, the mean in bold if the interval excludes 0."""
+    """Return the mean and its interval as text, the mean in bold if the interval excludes 0."""
     if interval is None:
         return ""
     mean = f"{interval.mean:+.2f}"

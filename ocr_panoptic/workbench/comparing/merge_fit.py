@@ -53,7 +53,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Predict DATASETS.TEST[0] by a completed config's model with its trained MODEL.WEIGHTS."""
+    """Run a completed config's model, with its trained MODEL.WEIGHTS, on DATASETS.TEST[0]."""
     name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(

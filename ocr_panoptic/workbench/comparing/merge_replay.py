@@ -27,8 +27,8 @@ class Rules(NamedTuple):
 
     Attributes:
         overlap: largest share of an instance that earlier instances may cover, float64 [S].
-        score: least score of an instance, float64 [S, T].
-        stuff_area: least number of free pixels for a segment of a stuff class, float64 [S, L].
+        score: lowest score of an instance, float64 [S, T].
+        stuff_area: smallest number of free pixels for a segment of a stuff class, float64 [S, L].
     """
 
     overlap: np.ndarray

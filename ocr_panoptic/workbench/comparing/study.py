@@ -1,11 +1,13 @@
 """Systems trained with several seeds under equal settings, and records of their runs."""
 
+import ctypes
 import json
 import os
 import shlex
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +27,8 @@ from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,10 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     command += ["--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
-        process, received = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT), []
+        process = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent
+        )
+        received = []
 
         def pass_on(number: int, frame: object) -> None:
             received.append(signal.Signals(number))
@@ -166,6 +173,12 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident memory of the process and children
     }
     write_json(folder / RECORD, record, indent=1)
+
+
+def _end_with_parent() -> None:
+    """Ask Linux to send SIGTERM to this process when its parent dies, even by SIGKILL."""
+    if _LIBC:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:

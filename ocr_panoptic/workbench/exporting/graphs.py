@@ -30,7 +30,7 @@ class SemanticGraph(nn.Module):
 
     Args:
         model: model in evaluation mode, on the CPU.
-        channel_order: INPUT.FORMAT of the training.
+        channel_order: INPUT.FORMAT used in training.
 
     Attributes:
         outputs: names of the results of :meth:`forward`.

@@ -165,7 +165,7 @@ def _are_crowds_doubtful(content: dict) -> bool:
     """
     Return whether crowds may be objects with holes or several parts.
 
-    V7 and supervision write such objects as RLE with ``iscrowd`` 1.
+    V7 and the supervision package write such objects as RLE with ``iscrowd`` 1.
     """
     if DARWIN in str(content.get("info")):
         return True

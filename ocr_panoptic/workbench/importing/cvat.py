@@ -103,7 +103,7 @@ def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
 
 
 def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
-    """Return z_order, group and segment of a shape."""
+    """Return a shape's z_order, group and segment."""
     kind, label = shape.tag, shape.get("label")
     if not label:
         raise UserError("has no label")

@@ -57,7 +57,7 @@ class ImportPlan:
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
             refuses unclear cases (see :func:`.kinds.check_crowds`).
         polygons: value of :data:`.masks.POLYGONS`; None for the format's default.
-        rest: stuff class for pixels without segment; None for void.
+        rest: stuff class for pixels without a segment; None for void.
         split: share of the images for training (the others are for validation); None if the user
             names both parts.
         semantic: whether to make a semantic data set instead of a panoptic data set.

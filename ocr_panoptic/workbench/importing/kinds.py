@@ -127,7 +127,7 @@ def check_crowds(found: Mapping[str, ClassCount]) -> None:
     """
     Raise UserError if crowds may be objects.
 
-    This is so if an image has two crowds of a class, if a class has only crowds, or if the tool is
+    They may be if an image has two crowds of a class, if a class has only crowds, or if the tool is
     known to mark objects as crowds. COCO's own annotations pass.
     """
     objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
@@ -166,7 +166,7 @@ def resolve_kinds(
         found: counts of the annotations' classes.
         given: the user's kinds.
         default: the format's own kinds, which are used if they name all classes.
-        rest: stuff class for pixels without segment.
+        rest: stuff class for pixels without a segment.
         semantic: whether all classes of unknown kind may be stuff.
     """
     if given is not None:

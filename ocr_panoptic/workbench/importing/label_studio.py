@@ -5,7 +5,7 @@ Coordinates are percentages of the image's width and height; brush masks are Lab
 lengths (:mod:`.brush`) or PNGs. Both refer to the image turned by its EXIF data, without the view's
 rotation. Later regions cover earlier regions.
 
-If a task has several annotations, the one marked "ground truth" is read, or the last changed one.
+If a task has several annotations, the "ground truth" is read or, without one, the last changed.
 Cancelled (skipped) annotations, predictions, and tasks with nothing else are left out.
 """
 

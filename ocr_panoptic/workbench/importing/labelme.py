@@ -131,7 +131,7 @@ def _kind(shape: dict) -> str:
 
 
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
-    """Return group and segment of a shape."""
+    """Return a shape's group and segment."""
     kind, label = _kind(shape), shape.get("label")
     if label in (None, ""):
         raise UserError("has no label")

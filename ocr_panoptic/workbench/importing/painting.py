@@ -1,5 +1,5 @@
 """
-Painting of segments that may overlap as a panoptic map, with a single segment at each pixel.
+Paints segments that may overlap into a panoptic map, which has one segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -58,7 +58,7 @@ def paint(
     Args:
         smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
             each from the largest to the smallest; otherwise later segments are on top.
-        rest: stuff class for pixels without segment; None for void.
+        rest: stuff class for pixels without a segment; None for void.
     """
 
     def is_object(segment: Segment) -> bool:

@@ -67,7 +67,7 @@ def read_yolo(
     polygons: str | None = None,
 ) -> Annotations:
     """
-    Find the images that ``data.yaml`` lists. As in YOLO, an image without text file has no objects.
+    Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
 
     Args:
         source: ``data.yaml``.

@@ -41,7 +41,7 @@ class DataClass(NamedTuple):
 
 class ViewedImage(NamedTuple):
     """
-    An image of the page with its truth.
+    An image on the page, with its truth.
 
     Attributes:
         size: width and height.
@@ -61,7 +61,7 @@ class ViewedImage(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median pixels per segment, None if there are 0."""
+    """A row of the class table; ``area`` is the median area of a segment, None if there is none."""
 
     name: str
     kind: str
@@ -79,7 +79,7 @@ def write_data_page(
     Write a self-contained page about a registered data set.
 
     Args:
-        num_images: number of images to show and count at most, evenly spread over the data set.
+        num_images: maximum number of images to show and count, evenly spread over the data set.
         workers: number of processes, see :func:`.imap_with_progress`.
 
     Returns:

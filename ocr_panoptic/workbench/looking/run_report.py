@@ -46,7 +46,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         cfg: completed config with trained MODEL.WEIGHTS.
         config_file: origin of the config, for the page's text.
         num_images: number of images to show, evenly spread over the data set.
-        num_ranked: number of worst images to show, and of best images.
+        num_ranked: number of worst images to show, and also of best images.
     """
     metadata = class_metadata(cfg)
     folder = evaluation_folder(cfg.OUTPUT_DIR, metadata.name)

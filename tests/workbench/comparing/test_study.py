@@ -1,10 +1,13 @@
 """A study from end to end on tiny data."""
 
 import json
+import multiprocessing
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -112,6 +115,32 @@ def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before
         run_study(study, [sys.executable, "-c", "\n".join(child)], tmp_path)
     assert end.value.code == 128 + number and not (tmp_path / "OCR").exists()
     assert f"none, seed 3: ended by {number.name}; the same" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of this")
+def test_a_training_ends_with_a_study_that_is_killed(study, tmp_path):
+    child = (
+        "import pathlib, signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "(folder / 'started').touch()\n"
+        "if signal.sigtimedwait({signal.SIGTERM}, 60):\n"
+        "    (folder / 'terminated').touch()\n"
+    )
+    arguments = study, [sys.executable, "-c", child], tmp_path / "out"
+    process = multiprocessing.get_context("fork").Process(target=run_study, args=arguments)
+    process.start()
+    wait_for(tmp_path / "started")
+    process.kill()
+    wait_for(tmp_path / "terminated")
+
+
+def wait_for(file: Path) -> None:
+    for _ in range(300):
+        if file.exists():
+            return
+        time.sleep(0.1)
+    raise TimeoutError(file.name)
 
 
 def test_a_failing_run_names_its_log(study, tmp_path):
