@@ -1,7 +1,7 @@
 """
 Compare exported models in onnxruntime with their PyTorch models.
 
-It covers every context scheme in every network, and converted weights of the published codes.
+It covers every context scheme in every network, and converted weights of the published code.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
         [--published NAME ...]

@@ -11,7 +11,7 @@ arithmetic. Copies to a GPU are counted in the forward pass, on tensors without 
 of the recipes and with batch norms synchronised over --processes.
 
 Detectron2's Panoptic-FPN in Detectron2's trainer stands beside ours. A second table times parts of
-the host's work: HRNet-W48 + OCR with one value in each tensor, and a training, with all hooks, of a
+the host's work: HRNet-W48 + OCR with one value in each tensor, and training, with all hooks, of a
 model that does nothing.
 """
 
@@ -121,14 +121,14 @@ def load(name: str, *opts: object) -> CfgNode:
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
     """
-    Count a forward pass on examples as a training passes them, in one of several processes.
+    Count a forward pass on examples as training passes them, in one of several processes.
 
     Panoptic-FPN is counted up to the first value that it waits for; everything is copied by then.
     """
     make = build_model if ours else detectron2_model
     make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # timm's facts are looked up only once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
-    if ours:  # as in the training: no copy makes the CPU wait
+    if ours:  # as in training: no copy makes the CPU wait
         copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
     env = ShapeEnv(allow_dynamic_output_shape_ops=True, allow_scalar_outputs=True)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):

@@ -94,7 +94,7 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
-    """Allow lists of the finite numbers that a function permits; ``which`` describes them."""
+    """Allow lists of finite numbers if ``permits`` accepts each; ``which`` describes them."""
     return of_form(
         f"a list of numbers {which}",
         lambda values: all(

@@ -23,7 +23,7 @@ class FailedWriteError(OSError):
     """A file or video could not be written."""
 
 
-# Errors that a program reports in one line; FloatingPointError means that a training diverges.
+# Errors that a program reports in one line; FloatingPointError means that training diverges.
 USER_ERRORS = (
     UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
 )  # fmt: skip

@@ -24,7 +24,7 @@ STATES = {
 }
 MEMORY = (
     "There is too little memory{on} ({what}). Give the program more (`ulimit -v` and `docker run "
-    "--memory` limit it). A training needs less with a lower SOLVER.IMS_PER_BATCH, "
+    "--memory` limit it). Training needs less with a lower SOLVER.IMS_PER_BATCH, "
     "INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, a prediction with TEST.SLIDING_WINDOW.SIZE; "
     "docs/memory.md lists more."
 )
@@ -63,9 +63,9 @@ def _thread_ended(end: threading.ExceptHookArgs) -> None:
 
 def explained(error: BaseException) -> str:
     """
-    Return the message for a user error, lack of memory, a machine's state or a missing package.
+    Return the message for an error that is not a bug, or "" for a bug.
 
-    It is "" for any other error, which is a bug.
+    Not bugs are user errors, lack of memory, system errors (full disk) and missing packages.
     """
     if isinstance(error, USER_ERRORS):
         return str(error)
@@ -92,8 +92,8 @@ def log_run(folder: str, rank: int) -> None:
     """
     Log this package and Detectron2 to ``log.txt`` in a folder.
 
-    In the main process, messages from INFO on also go to the terminal. Handlers of an earlier run
-    of this process are removed.
+    In the main process, messages of INFO and above also go to the terminal. Handlers of an earlier
+    run of this process are removed.
 
     Args:
         rank: number of this process; if above 0, the file is named after it: ``log.txt.rank1``.

@@ -81,7 +81,7 @@ def counting() -> Iterator[AllocatedBytes]:
 
 class TrainingMemory(NamedTuple):
     """
-    The bytes of a training.
+    The bytes of a training run.
 
     Attributes:
         states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.

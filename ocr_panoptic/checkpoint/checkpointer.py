@@ -114,7 +114,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         Args:
             name: name of the file, without its suffix.
             tag: whether the next ``--resume`` takes this file.
-            keep: how many numbered files stay, this one and those before it; 0 keeps all.
+            keep: number of numbered files to keep, including the new file; 0 keeps all.
             kwargs: further entries of the file.
         """
         if not self.save_dir or not self.save_to_disk:
@@ -223,7 +223,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """Return a text about the last loaded file, with a table if it does not fill the model."""
+        """Describe how the last loaded file fits, with a table if it does not fill the model."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -240,7 +240,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Return in words which tensors of a model have NaN or infinite values; "" for none."""
+    """Describe the tensors of a model that have NaN or infinite values; "" for none."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:

@@ -1,4 +1,4 @@
-"""Gives a model's classifiers the rows of weights with other classes, by the classes' names."""
+"""Copies rows of classifiers from weights with other classes, matched by the classes' names."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -46,7 +46,7 @@ class Conversion:
     absolute: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """Return a text about the use of the tensors; it names folded and dropped tensors."""
+        """Describe the use of the tensors; folded and dropped tensors are named."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             *(

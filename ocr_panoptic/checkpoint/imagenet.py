@@ -115,7 +115,7 @@ def imagenet_to_backbone(
 
 
 def detectron2_resnet_name(name: str) -> str:
-    """Return Detectron2's name of a tensor of torchvision's ResNet; other names stay."""
+    """Return Detectron2's name of a tensor of torchvision's ResNet; keep other names."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:
@@ -131,7 +131,7 @@ def adapt_published(
 
     Args:
         renames: give the weights the model's names, see :func:`imagenet_to_backbone`.
-        widens: adapt them to the images' channels, see :func:`.adapt_input_channels`.
+        widens: adapt the weights to the images' channels, see :func:`.adapt_input_channels`.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)

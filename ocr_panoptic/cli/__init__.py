@@ -22,7 +22,7 @@ COMMANDS = {
     "train": "train a model",
     "evaluate": "measure a trained model on data with annotations",
     "predict": "predict images or a video, as files and pictures",
-    "check": "check data files or a training, without training",
+    "check": "check data files or a run, without training",
     "view": "write a page about a data set",
     "import": "import annotations of another format",
     "convert": "convert published weights",

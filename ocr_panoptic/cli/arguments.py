@@ -166,7 +166,7 @@ class TrainingArguments(CommandParser):
         self.add_argument(
             "--resume",
             action="store_true",
-            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto starts a training "
+            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto starts a run "
             "if there is no checkpoint",
         )
         self.add_argument(
@@ -175,7 +175,7 @@ class TrainingArguments(CommandParser):
         self.add_argument(
             "--overwrite",
             action="store_true",
-            help="start a new training in an OUTPUT_DIR that has checkpoints of another training",
+            help="start a new run in an OUTPUT_DIR that has checkpoints of another run",
         )
         self.add_argument("--eval-only", action="store_true", help="evaluate without training")
         self.add_argument(

@@ -1,5 +1,5 @@
 """
-Check data files, or a training before it runs.
+Check data files, or a training run before it starts.
 
 With data files, print a summary by class. With --config-file, print data and epochs, learning
 rates, parameters, and what --resume would find. This needs no GPU. The exit status is 1 if

@@ -26,9 +26,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--config-file", required=True, metavar="CONFIG", help="with your head")
     parser.add_data()
     parser.add_argument("--output", type=path, required=True, help="folder of runs and tables")
-    parser.add_argument(
-        "--seeds", type=positive, default=3, help="trainings of each head (default 3)"
-    )
+    parser.add_argument("--seeds", type=positive, default=3, help="runs of each head (default 3)")
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     parser.add_opts()
     return parser

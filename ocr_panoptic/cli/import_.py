@@ -7,7 +7,7 @@ Its splits are registered as NAME_train and NAME_val. docs/imports.md describes 
                          IMAGES: folder of the images
     voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
                          ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
-    yolo-seg             SOURCE: data.yaml; IMAGES: by default all its folders, in its splits
+    yolo-seg             SOURCE: data.yaml; IMAGES: by default the folders that it lists
     supervisely          SOURCE: folder of a project, or of a data set in it
     cityscapes           SOURCE: folder of *_instanceIds.png, e.g. gtFine/train; IMAGES: folder,
                          e.g. leftImg8bit/train

@@ -37,7 +37,7 @@ from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
 VERSION = 4  # version of the cache files
-# Largest number of images at which the start of a training checks every file; above, use ``check``.
+# Largest number of images at which the start of training checks every file; above, use ``check``.
 MANY = 20_000
 THINNEST = 20  # number of images in SplitSummary.thinnest
 
@@ -242,7 +242,7 @@ def remembered(
         compute: function that returns the result, which JSON can hold.
     """
     file = cache_folder() / f"{name}.json"
-    with FileLock(file.with_suffix(".lock")):  # processes of a training start together
+    with FileLock(file.with_suffix(".lock")):  # processes of a run start together
         state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())

@@ -42,7 +42,7 @@ def read_described(
         files: one data file or several.
         wanted: names ``<name>_<split>`` in use; other splits are not read, and may have faults.
             None reads all.
-        classes: metadata of a trained model; data with the same class names take over their order.
+        classes: metadata of a trained model; data with the same class names adopt their order.
 
     Returns:
         names of all splits, in use or not; the splits in use, by name

@@ -42,7 +42,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write the faults that are raised inside to a file, if they are too many for a message."""
+    """Write the faults that the block raises to a file, if they are too many for a message."""
     try:
         yield
     except DataFaults as error:
@@ -60,7 +60,7 @@ def raise_if_any(faults: list[str]) -> None:
 
 @contextmanager
 def gathering(faults: list[str]) -> Iterator[None]:
-    """Append the faults that are raised inside to the list, and go on after the block."""
+    """Append the faults that the block raises to the list, and go on after the block."""
     try:
         yield
     except DataFaults as error:

@@ -1,5 +1,5 @@
 """
-Preparing images for a network: size check, resizing with any channels, cropping, turning.
+Preparing images for a network: size check, resizing with any channels, cropping, rotation.
 
 Detectron2 gives whole images to Pillow. If an image has four channels, Pillow takes the last for
 opacity and weights the others by it. It does not know five channels. Detectron2 resizes floats
@@ -170,7 +170,7 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the pixels of a side that a crop reads, and the crop's begin and end within them.
+    Return the pixels of a side that a crop reads, and the crop's start and end within them.
 
     The side has ``old`` pixels, and ``new`` pixels after the resize. The crop is
     ``start``..``start + length`` of the new pixels.
@@ -183,7 +183,7 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return the old pixel that Pillow takes for each of the new pixels."""
+    """Return the source pixel that Pillow takes for each new pixel."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]
 
@@ -199,7 +199,7 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
 
     Args:
         flip_pairs: pairs of labels to swap in a mirrored image. Both flips mirror the image: a
-            vertical flip equals a horizontal flip and half a turn.
+            vertical flip equals a horizontal flip and a rotation by 180 degrees.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}
     return [
@@ -222,7 +222,7 @@ def colours(inputs: CfgNode) -> list[T.Augmentation]:
 
 
 class RandomTurn(T.Augmentation):
-    """Turn by 0, 90, 180 or 270 degrees, with equal chances."""
+    """Rotate by 0, 90, 180 or 270 degrees, each with the same probability."""
 
     def get_transform(self, image: np.ndarray) -> Transform:
         quarters = np.random.randint(4)  # noqa: NPY002, Detectron2 seeds it
@@ -231,21 +231,21 @@ class RandomTurn(T.Augmentation):
 
 
 class TurnTransform(Transform):
-    """A turn by quarters of a circle, counterclockwise, which does not resample anything."""
+    """A counterclockwise rotation by multiples of 90 degrees, without resampling."""
 
     def __init__(self, height: int, width: int, quarters: int):
         super().__init__()
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the turned image [H, W] or [H, W, C]."""
+        """Return the rotated image [H, W] or [H, W, C]."""
         return np.rot90(img, self.quarters)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
         return np.rot90(segmentation, self.quarters)
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        """Return the turned points x, y [N, 2] of an image of size H, W."""
+        """Return the rotated points x, y [N, 2] of an image of size H, W."""
         sides = self.height, self.width
         for quarter in range(self.quarters):
             width = sides[(quarter + 1) % 2]

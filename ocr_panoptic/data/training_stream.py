@@ -156,7 +156,7 @@ def build_training_stream(
     if parts["sampler"] is None:
         raise UserError(
             f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
-            "where a training was left. Register a list of records, or a Dataset with __getitem__."
+            "where training was left. Register a list of records, or a Dataset with __getitem__."
         )
     return TrainingStream(
         parts["dataset"],

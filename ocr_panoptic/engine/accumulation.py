@@ -114,7 +114,7 @@ def build_steps(
     optimizer: torch.optim.Optimizer,
     gather_period: int = 1,
 ) -> AccumulatingTrainer:
-    """Build the trainer that steps the model by SOLVER.AMP and SOLVER.ACCUMULATION_STEPS."""
+    """Build the trainer of steps with SOLVER.AMP and SOLVER.ACCUMULATION_STEPS."""
     amp = cfg.SOLVER.AMP
     if amp.ENABLED:  # half precision is also faster on a CPU
         model.to(memory_format=torch.channels_last)
@@ -139,7 +139,7 @@ def build_steps(
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips gradients by SOLVER.CLIP_GRADIENTS, or None if this is disabled.
+    Return a function that clips gradients as SOLVER.CLIP_GRADIENTS says; None if disabled.
 
     It clips each parameter's gradient by its norm, or each value.
 

@@ -45,10 +45,10 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     """
     Check ``cfg``, and fill in the values that depend on the data and the machine.
 
-    For a trained model, the data take over the order of the model's classes.
+    For a trained model, the data adopt the order of the model's classes.
 
     Args:
-        training: whether DATASETS.TRAIN are used; otherwise they are not checked.
+        training: whether DATASETS.TRAIN is used; otherwise it is not checked.
         needs_data: whether data sets must be named, and their files exist.
     """
     if needs_data:
@@ -129,8 +129,8 @@ def complete_schedule(cfg: CfgNode) -> list[str]:
         by_epochs = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
         if by_epochs > 10**9:
             raise UserError(
-                f"SOLVER.EPOCHS is {solver.EPOCHS:g}, which are {by_epochs} iterations; a training "
-                "has at most 1,000,000,000."
+                f"SOLVER.EPOCHS is {solver.EPOCHS:g}, which are {by_epochs} iterations; at most "
+                "1,000,000,000 are allowed."
             )
     if given == 0:
         solver.MAX_ITER = by_epochs

@@ -39,7 +39,7 @@ class Averaging(HookBase):
         decay: MODEL.EMA.DECAY.
 
     Attributes:
-        module: averaged model in training mode, so that PreciseBN can renew its batch norms.
+        module: averaged model in training mode, so that PreciseBN can update its batch norms.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -55,7 +55,7 @@ class Averaging(HookBase):
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Start the average at the model's present weights: the first update copies."""
+        """Start the average at the model's present weights: the first update copies them."""
         self._average.update_parameters(self._model)
 
     @torch.no_grad()

@@ -60,8 +60,8 @@ class RunLogger(EventWriter):
     """
     Sends the scalars of metrics.json to a service.
 
-    A resumed training continues the same run there. If the service fails during the training,
-    this only warns, because metrics.json has the values.
+    A resumed run continues there. If the service fails during training, this only warns, because
+    metrics.json has the values.
 
     Args:
         name: name of the service.
@@ -104,7 +104,7 @@ class RunLogger(EventWriter):
             self._attempt(f"log iteration {iteration}", self._log, found[iteration], step=iteration)
 
     def close(self) -> None:
-        # Detectron2 closes its writers when a training fails, too.
+        # Detectron2 closes its writers when training fails, too.
         self._attempt("end its run", self._end, isinstance(sys.exc_info()[1], Exception))
 
     def _attempt(self, what: str, call: Callable[..., Any], *args: Any, **keys: Any) -> None:

@@ -138,7 +138,7 @@ class Result:
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
-        """Return the segments in their colours over the image in grey, RGB of W x H pixels."""
+        """Return the greyscale image with coloured segments over it, RGB of W x H pixels."""
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:

@@ -44,14 +44,14 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
         if former := newest_whole(folder):
             raise MissingFileError(
                 f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}, which "
-                f"ended before its first one; {former} is of another training before it. Leave "
-                "--resume out to start again or, to go on with that other training, remove "
+                f"ended before its first one; {former} is of another run before it. Leave "
+                "--resume out to start again or, to go on with that other run, remove "
                 f"{folder}/last_checkpoint."
             )
         raise MissingFileError(
             f"--resume found no checkpoint in OUTPUT_DIR={folder} (no whole file "
             "model_*.pth). Set OUTPUT_DIR to the run to resume, leave --resume out, or give "
-            "--resume auto, which starts a training if there is no checkpoint."
+            "--resume auto, which starts a run if there is no checkpoint."
         )
     return file
 
@@ -75,7 +75,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
         raise UserError(
-            f"{file} has weights, but not the state of a training that --resume needs. Start from "
+            f"{file} has weights, but not the state of training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
         )
     return {**state, "config": yaml.safe_load(state["config"])}
@@ -115,7 +115,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return a line of the keys that differ from the saved run; "" if all are equal."""
+    """Return the keys that differ from the saved run, in a line; "" if all are equal."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(

@@ -94,7 +94,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     Args:
         cfg: completed config, not scaled to the number of processes.
         resume: value of ``--resume``.
-        training: whether DATASETS.TRAIN are used.
+        training: whether DATASETS.TRAIN is used.
     """
     if training:
         check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())

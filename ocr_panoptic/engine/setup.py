@@ -81,7 +81,7 @@ def setup(args: argparse.Namespace) -> Run:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif not (args.resume or args.overwrite) and (former := newest_whole(cfg.OUTPUT_DIR)):
         raise UserError(
-            f"OUTPUT_DIR {cfg.OUTPUT_DIR} has the checkpoints of another training, {former} the "
+            f"OUTPUT_DIR {cfg.OUTPUT_DIR} has the checkpoints of another run, {former} the "
             "last. Go on with it (--resume), set another OUTPUT_DIR, or write over it "
             "(--overwrite)."
         )
@@ -128,9 +128,7 @@ def locked_folder(folder: str) -> Iterator[None]:
             try:
                 stack.enter_context(lock.acquire(blocking=False))
             except Timeout as e:
-                raise UserError(
-                    f"OUTPUT_DIR {folder} belongs to another training: set another."
-                ) from e
+                raise UserError(f"OUTPUT_DIR {folder} belongs to another run: set another.") from e
         yield
 
 

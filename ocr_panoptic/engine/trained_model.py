@@ -142,7 +142,7 @@ def trained_config(
     Args:
         run, weights: see :func:`resolve_model`.
         opts: KEY VALUE ... of the command line.
-        needs_data: whether DATASETS.TEST are read. If not, and if ``opts`` name no data, the
+        needs_data: whether DATASETS.TEST is read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """
     named = resolve_model(run, weights, opts)

@@ -100,7 +100,7 @@ class Trainer(ResumableTrainer):
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
         plain = model.module if isinstance(model, DistributedDataParallel) else model
-        # Each evaluation of a training deploys the present weights. The calibration error needs
+        # Each evaluation during training deploys the present weights. The calibration error needs
         # the confidence.
         tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
         # CUDNN_BENCHMARK pays off for training crops of one size, not for images of many sizes.

@@ -37,7 +37,7 @@ class DatasetCategories:
         }
 
     def with_dataset_id(self, segment: dict) -> dict:
-        """Return a segment with the data set's category id; without "isthing", the id stays."""
+        """Return a segment with the data set's category id; without "isthing", keep the id."""
         category_id = segment["category_id"]
         if segment.get("isthing") is not None:
             isthing = bool(segment["isthing"])

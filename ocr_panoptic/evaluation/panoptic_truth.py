@@ -36,7 +36,7 @@ class PanopticTruth:
     A PNG is read when its image is asked for.
 
     Attributes:
-        categories: the categories in the JSON's form.
+        categories: categories as in a panoptic JSON.
     """
 
     def __init__(self, metadata: Metadata):

@@ -96,7 +96,7 @@ class SegmentOverlaps:
         return self._matches(np.minimum(self._iou, ious(joint)))
 
     def _matches(self, iou: np.ndarray) -> ImageMatches:
-        """Match the segments by an IoU, float64 [G, P]."""
+        """Match the segments by their IoUs, float64 [G, P]."""
         true, categories = self._true_categories, self._categories
         alike, same, wrong, missed = match(
             self._joint, iou, true, self._is_crowd, self._crowds, categories

@@ -6,7 +6,7 @@ config.yaml               config of the evaluation, with the evaluated weights
 per_class.csv             the same metrics for each class
 <task>_per_image.csv      score of each image and the kinds of its errors
 region_quality.json       result of `ocr-panoptic regions`
-...                       predictions and confusion matrix, by the evaluators
+...                       the evaluators' predictions and confusion matrix
 """
 
 import csv
@@ -129,7 +129,7 @@ def write_region_quality(
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON: NumPy's numbers become Python's; NaN and infinity, which JSON lacks, null."""
+    """Write JSON: NumPy's numbers become Python's; NaN and infinity become null."""
     text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
     write_text(path, text + "\n")
 

@@ -97,7 +97,7 @@ def check_weights_file(path: str) -> None:
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
-            f"The weights {path} {what}. Name a checkpoint file; a training with MODEL.WEIGHTS "
+            f"The weights {path} {what}. Name a checkpoint file; training with MODEL.WEIGHTS "
             '"" starts from random ones.'
         )
 

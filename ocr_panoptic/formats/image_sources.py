@@ -222,7 +222,7 @@ def images_below(
 
 
 def summary(left_out: Mapping[Path, str]) -> str:
-    """Return a text that says how many files are left out, and why."""
+    """Describe how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []

@@ -98,7 +98,7 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return possible raw labels of a lossless file, the likeliest first, and why if none exist."""
+    """Return possible raw labels of a lossless file, the likeliest first, or why there are none."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -108,7 +108,7 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
     """
-    Yield raw labels that values near to them may stand for, and the noise of the values.
+    Yield raw labels that nearby values may stand for, and the noise level of such values.
 
     The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
     """
@@ -237,7 +237,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
 
 
 def label_areas(raw: np.ndarray) -> dict[int, int]:
-    """Return the number of pixels of each raw label that occurs in [H, W]."""
+    """Return the number of pixels of each raw label that occurs in a map [H, W]."""
     if raw.dtype == np.uint32:
         flat = raw.ravel()
         starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] ^ 1))
@@ -257,7 +257,7 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return how often each value occurs in [H, W]: [256] for bytes, else [largest value + 1]."""
+    """Return how often each label occurs in a map: [256] for bytes, else [largest label + 1]."""
     if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))

@@ -28,14 +28,15 @@ def nearest_labels(
     """
     Return the index of the nearest value for each pixel of an image, or None if that is a guess.
 
-    A pixel far from all of several values lies on a border, and gets the index of the nearest
-    pixel that is close to a value. An area far from all values belongs to a forgotten class.
+    With several values, a pixel far from all of them lies on a border, and gets the index of the
+    nearest pixel that is close to a value. An area far from all values belongs to a forgotten
+    class.
 
     Args:
         image: decoded file.
         values: the intended values, K greys (C 1) or colours (C 3).
         noise: LOSSY, NOISY or SMOOTHED.
-        numbers: if a JPEG file has no higher value, it may hold numbers such as 0, 1, 2.
+        numbers: a JPEG file whose values do not exceed this may hold numbers such as 0, 1, 2.
 
     Returns:
         unsigned integers [H, W], 0..K-1.
@@ -87,7 +88,7 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Return, for the index of each value that lies between two others, the pairs of their indices.
+    Map the index of each value that lies between two others to the pairs of their indices.
 
     Args:
         meant: float32 [K, C].
@@ -166,7 +167,7 @@ def _fill(places: np.ndarray, unknown: np.ndarray) -> None:
 
 class _Pixels:
     """
-    The pixels of an image as runs of equal colours: most of a label image is one value in a row.
+    The pixels of an image as runs of equal colours, which are long in a label image.
 
     Args:
         channels: C, 1 for grey or 3 for RGB.

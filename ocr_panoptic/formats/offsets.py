@@ -86,7 +86,7 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return the source of each pixel's new value: its offset times ``scale`` away, in the image.
+    Return the pixel that each pixel copies: ``scale`` times its offset away, within the image.
 
     Args:
         offsets: integers [H, W, 2], (down, right)

@@ -95,7 +95,7 @@ def read_picture(
     Return the pixels of an image file, turned by its EXIF orientation.
 
     With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
-    the file is. Of 16 bits the upper 8 are kept, as Pillow does for colours; its conversion of
+    the file is. Only the upper 8 of 16 bits are kept, as Pillow does for colours; its conversion of
     grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
     truncated file, or values without a known white, are errors.
 
@@ -136,7 +136,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Swap RGB [H, W, C] to "BGR" or back in the first three channels; fewer channels stay."""
+    """Swap red and blue in [H, W, C] if ``format`` is "BGR" and C at least 3."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
@@ -156,8 +156,8 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
     Return an RGB picture of a network's input image.
 
-    It shows the first three channels, or a single channel in grey. Values that are not uint8 are
-    spread from the smallest to the largest.
+    It shows the first three channels, or a single channel in grey. Other values than uint8 are
+    scaled from the smallest to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].

@@ -37,7 +37,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
         free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
         former = next(other for other in free if not other.exists())
         path.rename(former)
-        logger.warning("%s belongs to an earlier training: it is now %s", path, former.name)
+        logger.warning("%s belongs to an earlier run: it is now %s", path, former.name)
     write_text(path, text)
 
 

@@ -127,5 +127,5 @@ def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) ->
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """Return :attr:`SegmentRuns.statistics` of a panoptic map, integers [H, W]."""
+    """Return id -> area, box and more (:class:`SegmentStatistics`) of a map, integers [H, W]."""
     return SegmentRuns(ids).statistics

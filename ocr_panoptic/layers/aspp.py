@@ -73,7 +73,7 @@ def atrous_branches(
 
 class ASPOCR(OCR):
     """
-    ASPP with OCR in the place of the pooled image: a variant of the code, not of the paper.
+    ASPP with OCR in place of the pooled image: a variant in published code, not in the paper.
 
     This is ``asp_ocrnet`` of openseg.pytorch. Five branches see the features: a 1x1 convolution,
     three dilated 3x3 convolutions, and OCR's object contextual representations y after a 3x3

@@ -70,9 +70,9 @@ def pixelwise(
     Return a 1x1 convolution of x as [N, O, P], added in place to ``add_to`` if that is given.
 
     The result has the memory order of x: channel after channel, or pixel after pixel (channels
-    last). On a CPU the former takes two thirds of the time of ``conv2d``. On a GPU this is a
-    convolution if the images share the weights, to have the precision of all others: by default
-    cuDNN's convolutions use TF32, and matrix products do not.
+    last). On a CPU the former takes two thirds of the time of ``conv2d``. If the images share the
+    weights, a GPU runs a convolution, because by default cuDNN's convolutions use TF32 and matrix
+    products do not: all layers then have the same precision.
 
     ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
     """
@@ -114,7 +114,7 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     """
     Batch norm over processes on CPUs, which PyTorch does not support.
 
-    This is Detectron2's ``naiveSyncBN`` with the variance as the mean of squared distances.
+    Unlike Detectron2's ``naiveSyncBN``, it averages squared distances from the mean.
 
     Detectron2 subtracts the squared mean from the mean square, in bfloat16 too. For nearly equal
     values, such as region representations at the start of training, rounding makes the difference
@@ -204,8 +204,7 @@ class ConvNormReLU(Conv2d):
         Apply the norm (unless folded) and the ReLU to y [N, O, h, w], which may be overwritten.
 
         y is a result of :meth:`linear_part`. Dropout is applied before the ReLU, which gives the
-        same result, since its factor is never negative, and keeps one map less for the backward
-        pass.
+        same result, since its factor is never negative, and saves a map in the backward pass.
         """
         if not _is_affine(self.norm):
             y = apply_norm(self.norm, y)

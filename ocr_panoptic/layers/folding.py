@@ -35,7 +35,7 @@ def fold_norms(module: nn.Module) -> None:
     """
     Fold the norm of every Detectron2 ``Conv2d`` in the module into its convolution, in place.
 
-    GN, LN and batch norms in training mode stay.
+    GN, LN and batch norms in training mode do not change.
     """
     for conv in module.modules():
         if isinstance(conv, Conv2d):

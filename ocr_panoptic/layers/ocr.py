@@ -98,10 +98,11 @@ class RegionContext(ContextScheme):
     """
     A scheme with region representations f and a pixel-region relation w.
 
-    y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, z_i = g([x_i; y_i])
-    the augmented ones. An identity makes y cheap, in training too: rho's convolution is linear and
-    a pixel's relation sums to 1, so conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k), bias included. The
-    convolution is applied to K values instead of P pixels; rho's norm and ReLU come after the sum.
+    y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, and
+    z_i = g([x_i; y_i]) the augmented representations. An identity makes y cheap, in training too:
+    rho's convolution is linear and a pixel's relation sums to 1, so conv(sum_k w_ik v_k) =
+    sum_k w_ik conv(v_k), bias included. The convolution is applied to K values instead of P pixels;
+    rho's norm and ReLU come after the sum.
 
     Args:
         in_channels: number of input channels C. The paper uses 512.
@@ -204,8 +205,8 @@ class OCR(RegionContext):
 
     Args:
         in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
-        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
-            1, the published code has 2.
+        transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
+            says 1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D), as the published code does. The paper's
             equation has no scale.
     """

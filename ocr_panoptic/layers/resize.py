@@ -35,7 +35,7 @@ def one_hot_labels(
         labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
         num_classes: K
         ignore_value: label of the pixels that belong to no class
-        size: (h, w), reached by nearest neighbours
+        size: (h, w) of the result, whose pixels copy the nearest pixel of ``labels``
 
     Returns:
         float32 [N, K, h, w], all 0 at ignored pixels

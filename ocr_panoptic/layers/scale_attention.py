@@ -17,7 +17,8 @@ class ScaleAttention(nn.Sequential):
     """
     The attention to a scale: from representations [N, C, h, w] to weights [N, 1, h, w] in (0, 1).
 
-    Two 3x3 conv-norm-ReLU, a 1x1 convolution without bias and a sigmoid, as in the published code.
+    Two 3x3 conv-norm-ReLU layers, a 1x1 convolution without bias and a sigmoid, as in the published
+    code.
 
     Args:
         in_channels: C.

@@ -90,7 +90,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images are padded with 0 to its multiples.
+            divisor: images are padded with 0 to multiples of this.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -138,9 +138,9 @@ class HierarchicalScales:
         first: int = 0,
     ) -> Iterator[list[Tensor]]:
         """
-        Yield the network's maps of each scale from number ``first`` on, at the scaled image's size.
+        Yield, for each scale, the network's maps from number ``first`` on at the image's size.
 
-        Maps are float32 or better. The others are not resized, which would take memory.
+        Maps are float32 or better. Earlier maps are not resized, which saves memory.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

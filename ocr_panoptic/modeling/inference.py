@@ -123,7 +123,7 @@ class SemanticInference:
             logits_fn: the network.
             image: normalised, [N,3,H,W].
             size: (Ho, Wo) of the labels.
-            divisor: images are padded with 0 at the bottom and on the right to its multiples
+            divisor: images are padded with 0, below and on the right, to multiples of this
                 (``size_divisibility`` of the backbone); 0 or 1 for no padding.
 
         Returns:
@@ -394,9 +394,9 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 def check_decided(confidence: Tensor) -> None:
     """
-    Raise FloatingPointError if a pixel's ``confidence`` is NaN: it has no highest score.
+    Raise FloatingPointError if the ``confidence`` of any pixel is NaN.
 
-    NaN means that one of the scores is NaN, or two are infinite; see :func:`confident_argmax`.
+    Such a pixel has a NaN score, or two infinite scores; see :func:`confident_argmax`.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
@@ -411,7 +411,7 @@ def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tens
 
     Args:
         maps: N maps [..., H, W].
-        divisor: the sides of the result are its multiples.
+        divisor: the sides of the result are multiples of this.
         value: padding at the right and at the bottom.
 
     Returns:

@@ -27,7 +27,7 @@ class OCRSemSegFPNHead(RefinedHead):
     truth at inference.
 
     Args:
-        plain: Panoptic-FPN's head, whose branches and classifier are taken over.
+        plain: Panoptic-FPN's head, whose branches and classifier are reused.
         context, refinement: see :class:`.RefinedHead`.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.

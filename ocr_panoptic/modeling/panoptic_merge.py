@@ -70,7 +70,7 @@ def merge_panoptic(
 
     Instances take the free pixels, the highest score first, unless too much of an instance is
     taken. Then stuff classes take the rest. Each instance depends on the instances before it, so
-    they are handled in turn; but they leave the device together, and NumPy counts the areas.
+    they are handled in turn; but they are copied to the CPU together, and NumPy counts the areas.
 
     Args:
         instances: ``scores`` [n], ``pred_classes`` [n] and ``pred_masks`` [n, H, W].

@@ -1,7 +1,7 @@
 """
 A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
 
-Two tiles divide their overlap at its middle, the seam: each tile gives the pixels on its
+Two tiles divide their overlap at its middle, the seam: each tile contributes the pixels on its
 own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
 :data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
 where no tile shows it. Stuff of a class is one segment everywhere.
@@ -34,7 +34,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """The rows (or columns) that a tile sees, ``start:end``, and that it gives, ``first:last``."""
+    """The rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ def spans(side: int, window: int, step: int) -> list[Span]:
     """
     Return the tiles along a side of the image; the last tile ends at its border.
 
-    ``window`` is the side of a tile, and ``step``, which is less, the pixels between two starts.
+    A tile has ``window`` pixels, and starts ``step`` (fewer) pixels after the tile before it.
     """
     rest = max(side - window, 0)
     count = -(-rest // step)
@@ -106,7 +106,7 @@ def see_in_tiles(
     stuff_areas: Sequence[float],
 ) -> TiledOutput:
     """
-    See an image in overlapping tiles and join their segments.
+    Run a model on overlapping tiles of an image, and join their segments.
 
     Args:
         see: function that runs the model.
@@ -158,8 +158,8 @@ class _Joiner:
         """
         Add a tile and return its ids: its things, and elsewhere the labels.
 
-        ``is_inside`` has, for the upper, lower, left and right border of the tile, whether it lies
-        inside the image.
+        ``is_inside`` tells whether the upper, lower, left and right border of the tile lie inside
+        the image.
         """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)

@@ -32,7 +32,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     Args:
         inference: options and computation of inference, from an image to scores.
         hierarchy: blends the scales of an image; None for a network that sees one scale at a time.
-        pad_to_multiple: pad images to its multiples. 0 uses the head's stride, so that a logit
+        pad_to_multiple: pad images to multiples of this. 0 uses the head's stride, so that a logit
             lies in the middle of its pixels. 1 does not pad.
         kwargs: arguments of ``SemanticSegmentor``.
     """
@@ -122,7 +122,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
-        """Return an image [3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:

@@ -50,8 +50,8 @@ class TimmBackbone(Backbone):
         patch_size: see :func:`.network_options`.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
         frozen: do not train: no gradients, and batch norms use running statistics.
-        drop_path: chance in training that an image skips the last residual block (stochastic
-            depth); earlier blocks have less, linearly from 0.
+        drop_path: probability in training that an image skips the last residual block (stochastic
+            depth); it rises linearly from 0 at the first block.
         in_channels: number of channels of the images.
 
     Attributes:

@@ -115,7 +115,7 @@ class SwinV2Block(WindowBlock, SwinTransformerV2Block):
 
 class EvenConv2dSame(nn.Module):
     """
-    TensorFlow's SAME padding (timm's ``tf_`` networks) as constants, for maps that strides divide.
+    TensorFlow's SAME padding (timm's ``tf_`` networks), fixed for maps that strides divide.
 
     For other maps the padding depends on their size: a computation before every convolution, and in
     ONNX expressions as deeply nested as the network.
@@ -153,7 +153,7 @@ _IN_ORDER = (
 
 def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
-    Return the network with batch norms of another kind; other norms stay.
+    Return the network with batch norms of another kind; keep other norms.
 
     timm converts them together with the activations that they may contain (``BatchNormAct2d``).
 

@@ -80,7 +80,7 @@ SCALES = (4.0, 2.0, 1.0, 0.5)  # to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """Detectron2's pyramid with its misspelt padding constraint mended, for images of any size."""
+    """Detectron2's pyramid with its misspelt padding constraint fixed, for images of any size."""
 
     @property
     def size_divisibility(self) -> int:

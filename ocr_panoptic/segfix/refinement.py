@@ -42,7 +42,7 @@ class RefinedModel(nn.Module):
         ]
 
     def sources(self, inputs: dict) -> Tensor:
-        """Return :func:`.source_pixels` for an input, int64 [H, W] on SegFix's device."""
+        """Return the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
         (found,) = self.segfix([inputs["segfix"]])
         near_boundary, direction = (
             found[key].cpu().numpy() for key in ("near_boundary", "direction")
@@ -56,7 +56,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     Move labels with their scores, segments, and masks of instances.
 
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
-    Boxes and scores of instances stay.
+    Boxes and scores of instances do not change.
 
     Args:
         output: output of a model for an image, see :class:`.InferenceOutput`.

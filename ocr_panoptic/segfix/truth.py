@@ -129,7 +129,7 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
 
 class OffsetTruth(Transform):
     """
-    A transform that replaces a segment map by its offset labels; images stay.
+    A transform that replaces a segment map by its offset labels, and keeps images.
 
     Args:
         boundary_distance: see :func:`true_offset_labels`.

@@ -273,7 +273,7 @@ def test_another_shape_is_in_the_summary_of_a_training(tmp_path):
         "     0          2         1  weight",
         "     1          4         4",
     ]
-    # A training on data with other classes keeps everything except the classifiers.
+    # Training on data with other classes keeps everything except the classifiers.
     started, found = make_model().state_dict(), checkpointer.model.state_dict()
     for key, value in {**state, "0.weight": started["0.weight"]}.items():
         assert torch.equal(found[key], value), key

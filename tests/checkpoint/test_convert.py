@@ -53,7 +53,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.std() > 0.3  # not a constant map
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
-    # Labels as in the published codes: corners aligned; padding, on ADE20K, cut off.
+    # Labels as in the published code: corners aligned; padding, on ADE20K, cut off.
     padded = network_input(cfg, x).shape[2:]
     scores = F.interpolate(found[1], padded, mode="bilinear", align_corners=source != "mmseg")
     model.network.inference.flip = False  # LIP's tests also average mirrored images
@@ -162,7 +162,7 @@ def test_ceil_mode_is_demanded_and_matters_for_even_sides(tmp_path):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-# Facts from the published codes: channel order, and pixel mean and deviation in 0..255.
+# Facts from the published code: channel order, and pixel mean and deviation in 0..255.
 RGB = ("RGB", [255 * m for m in (0.485, 0.456, 0.406)], [255 * s for s in (0.229, 0.224, 0.225)])
 PREPROCESSING = {
     "openseg_R_101": ("BGR", [102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
@@ -266,7 +266,7 @@ NVIDIA, W18_COARSE = "nvidia_cityscapes", conversions.W18
 @pytest.fixture
 def network():
     """Return random weights, an image and its logits at a single scale."""
-    weights, x = published.Weights(), image(64, 128)
+    weights, x = published.Weights(seed=2), image(64, 128)
     with torch.no_grad():
         logits = published.nvidia_hmsa(weights, network_input(load(NVIDIA, *W18_COARSE), x))
     return weights, x, logits
@@ -300,7 +300,7 @@ def test_logits_equal_the_published_network_and_scales(network, tmp_path, capsys
             blended = published.nvidia_scales(weights, x, scales)
             found, most = model.logits(x), blended.abs().max().item()
             torch.testing.assert_close(found, blended, rtol=0, atol=5e-6 * most)
-            assert blended.std(dim=(2, 3)).mean() > 0.5
+            assert blended.std(dim=(2, 3)).mean() > 1
     assert "2 biases folded" in capsys.readouterr().out
 
 

@@ -175,7 +175,7 @@ def test_pickles_of_the_model_zoo_for_other_channels(tmp_path):
 
 
 def test_a_checkpoint_of_this_package(tmp_path, caplog):
-    """A checkpoint can start a training on other images, but is not evaluated on them."""
+    """A checkpoint can start training on other images, but is not evaluated on them."""
     before, after = with_fpn(3), with_fpn(4)
     for model in (before, after):
         model.backbone.of_three = nn.Conv2d(3, 64, 1)  # both have this size: it stays unchanged

@@ -133,7 +133,7 @@ OTHERWISE = {
 
 @pytest.mark.slow
 def test_other_settings_are_refused(run, other_data, make_args, tmp_path, caplog):
-    """Every use of the trained model refuses them; a training from it only warns."""
+    """Every use of the trained model refuses them; training from it only warns."""
     folder, opts = run()
     values = dict(zip(opts[::2], opts[1::2]))
     output = str(tmp_path / "out")
@@ -187,7 +187,7 @@ def test_a_checkpoint_of_an_earlier_version(run, tiny_data, tmp_path, caplog):
 def test_a_training_is_not_overwritten(run, make_args):
     folder, _ = run()
     before = (folder / "model_final.pth").read_bytes()
-    with pytest.raises(ValueError, match="has the checkpoints of another training.*--overwrite"):
+    with pytest.raises(ValueError, match="has the checkpoints of another run.*--overwrite"):
         main(make_args())
     assert (folder / "model_final.pth").read_bytes() == before
     main(make_args("SEED", 5, flags=("--overwrite",)))

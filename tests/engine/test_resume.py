@@ -214,7 +214,7 @@ def test_refused_continuations(interrupted, resume):
         with pytest.raises(ValueError, match=fault):
             resume(*opts)
     torch.save({"model": {"a": torch.zeros(1)}, "trainer": 3}, interrupted / "model_final.pth")
-    with pytest.raises(ValueError, match="has weights, but not the state of a training"):
+    with pytest.raises(ValueError, match="has weights, but not the state of training"):
         resume()
     assert (interrupted / "config.yaml").read_text() == config
 

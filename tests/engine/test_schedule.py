@@ -1,4 +1,4 @@
-"""A schedule that follows from the data, and a training that ends when the metric stops rising."""
+"""A schedule that follows from the data, and training that ends when the metric stops rising."""
 
 import re
 

@@ -75,7 +75,7 @@ def test_a_run_and_its_files(trained, make_args, tmp_path):
     # The saved weights give the same metrics again; only weights of other settings do not load.
     weights = str(run / "model_final.pth")
     other = str(run / "again")
-    # Settings that only a training needs do not matter.
+    # Settings that only training needs do not matter.
     training = ["DATASETS.TRAIN", "('moved_away',)", "SOLVER.AMP.ENABLED", True]
     training += ["SOLVER.ACCUMULATION_STEPS", 3]
     opts = ["MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training]

@@ -33,6 +33,7 @@ def test_a_norm_folds_if_it_is_affine(norm):
     torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
+R18 = ("MODEL.TIMM.NAME", "resnet18")  # whose norms are all folded
 GN = (
     *("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32),
     *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32),
@@ -45,11 +46,11 @@ LITE0 += ("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["blocks.4"])
 @pytest.mark.parametrize(
     "make",
     [
-        make_cfg,
-        lambda: make_cfg("TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", *GN),
+        lambda: make_cfg(*R18),
+        lambda: make_cfg(*R18, "TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", *GN),
         lambda: make_cfg(backbone="hrnet_w18_small"),
         lambda: make_resnet_cfg(50),
-        lambda: make_cfg("MODEL.CONTEXT.NAME", "PPM-OCR", "MODEL.OCR.RESIDUAL", True),
+        lambda: make_cfg(*R18, "MODEL.CONTEXT.NAME", "PPM-OCR", "MODEL.OCR.RESIDUAL", True),
     ],
     ids=["OCR", "PPM", "HRNet", "dilated", "PPM-OCR"],
 )

@@ -40,8 +40,8 @@ def test_losses(case, device):
     with FakeTensorMode():
         with torch.device(device):
             criterion = take_criterion(dict(CASES[case]))
-            coarse, refined = (torch.randn(2, 5, 200, 300, requires_grad=True) for _ in range(2))
-            targets = torch.zeros(2, 800, 1200, dtype=torch.long)
+            coarse, refined = (torch.randn(2, 5, 100, 75, requires_grad=True) for _ in range(2))
+            targets = torch.zeros(2, 400, 300, dtype=torch.long)
         losses = criterion(coarse, refined, targets)
         assert all(loss.device.type == device for loss in losses.values())
         if device == "cpu":

@@ -9,6 +9,11 @@ from detectron2.utils.events import EventStorage
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 
+NARROW = (
+    *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
+    *("MODEL.ROI_BOX_HEAD.FC_DIM", "32", "MODEL.ROI_MASK_HEAD.CONV_DIM", "32"),
+)
+
 
 def test_the_truth_is_no_scheme_of_panoptic_fpn(small_cfg):
     with pytest.raises(ValueError, match="GroundTruthOCR\\) sees the ground truth"):
@@ -34,11 +39,11 @@ def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, size",
-    [("OCR", (200, 249)), *((name, (64, 96)) for name in CONTEXT_SCHEMES if name != "GT-OCR")],
+    [("OCR", (100, 149)), *((name, (64, 96)) for name in CONTEXT_SCHEMES if name != "GT-OCR")],
 )
 def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     torch.manual_seed(0)
-    model = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", scheme))
+    model = build_model(small_cfg("ocr", *NARROW, "MODEL.CONTEXT.NAME", scheme))
     assert type(model) is PanopticFPN and isinstance(model.sem_seg_head, OCRSemSegFPNHead)
     records = batch(2, *size)
     with EventStorage():

@@ -18,6 +18,7 @@ from support.loaded_configs import CONFIGS
 NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}
 FOLDER = "COCO-PanopticSegmentation"
 THRESHOLD = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.02", "MODEL.DEVICE", "cpu"]
+THRESHOLD += ["MODEL.RPN.POST_NMS_TOPK_TEST", "100"]
 COUNTS = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
 
 

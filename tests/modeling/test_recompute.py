@@ -31,7 +31,6 @@ CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES"
 
 def make_pair(*opts: object) -> list[nn.Module]:
     """Make a network of timm's tests without and with recomputation."""
-    opts = ("MODEL.TIMM.NAME", "test_resnet", *opts)
     models = []
     for recompute in (False, True):
         torch.manual_seed(0)

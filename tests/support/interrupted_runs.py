@@ -1,5 +1,5 @@
 """
-Small trainings that are interrupted and resumed, and a comparison of their files.
+Small training runs that are interrupted and resumed, and a comparison of their files.
 
 As a script, this is train_net.py with two more words in front: the kind of the interruption, and
 its iteration.

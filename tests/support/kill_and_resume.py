@@ -2,7 +2,7 @@
 """
 Kill a small training at random moments, and resume it by the same command each time.
 
-The result is compared with a training that was not killed:
+The result is compared with a run that was not killed:
 
     python tests/support/kill_and_resume.py --kills 30 --processes 2
 

@@ -18,7 +18,7 @@ from .source import PanopticSource
 
 
 def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
-    """Yield a single fault, not a fault for each image, if a folder lacks all images' files."""
+    """Yield a single fault, not a fault for each image, if a folder lacks every image's file."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):

@@ -79,7 +79,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return the source in the class order of other metadata, if these have the same names."""
+        """Return the source in the order of ``classes``, if these are the same classes."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)

@@ -125,7 +125,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
 
 
 def coco_source(name: str, coco: Path) -> CocoSource:
-    """Return the records of a data set in ``COCO_PANOPTIC`` below a folder ``coco``."""
+    """Return the source of a data set in ``COCO_PANOPTIC``, with its files in a folder."""
     images, pngs, annotations = COCO_PANOPTIC[name]
     split = PanopticSplit(
         coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs

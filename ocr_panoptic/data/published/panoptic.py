@@ -268,7 +268,7 @@ class ReleaseSource(PanopticSource):
 
 
 def release_source(name: str, root: Path) -> ReleaseSource:
-    """Return the records of a data set in ``PANOPTIC_RELEASES`` below a folder."""
+    """Return the source of a data set in ``PANOPTIC_RELEASES``, with its files below a folder."""
     release = PANOPTIC_RELEASES[name]
     split = PanopticSplit(*(root / path for path in vars(release.split).values()))
     return ReleaseSource(name, split, read_segments=release.read_segments)

@@ -30,7 +30,7 @@ def build_semantic_augmentation(
     """
     Return the augmentations that ``cfg.INPUT`` describes.
 
-    In training: turn, resize, random scale and aspect, crop (a smaller image is padded), flip,
+    In training: rotate, resize, random scale and aspect, crop (a smaller image is padded), flip,
     colours. At test time, the image is only resized, if the config says so.
 
     Args:

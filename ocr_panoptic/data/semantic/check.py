@@ -26,7 +26,7 @@ FIRST, MOST = 20, 40  # label images that are searched for foreign labels; label
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-    """Yield a single fault, not a fault for each image, if most have labels that no class has."""
+    """Yield a single fault, not a fault for each image, if most images have unknown labels."""
     foreign: Counter[int] = Counter()
     for _, label_file in pairs[:FIRST]:
         with suppress(FileNotFoundError, ValueError):  # reported with the image

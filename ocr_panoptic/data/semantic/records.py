@@ -147,9 +147,9 @@ class LabelledFolder:
 
 def _patterns(*sides: Sequence[Path]) -> list[Path]:
     """
-    Return a folder, or a pattern, for the files of each side.
+    Return the folder or pattern of the images, and of the labels.
 
-    The part of the names that differs within a side is the stem that both sides share.
+    The part that differs among the names of images, or of labels, is the stem that both share.
     """
     folders = [Path(os.path.commonpath([file.parent for file in files])) for files in sides]
     ends = [files[0].suffix if len({f.suffix for f in files}) == 1 else "" for files in sides]

@@ -34,7 +34,7 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source in the class order of other metadata, if these have the same names."""
+        """Return the source in the order of ``classes``, if these are the same classes."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     def _folder(self) -> LabelledFolder:

@@ -217,8 +217,8 @@ class _Search:
         """
         Return rules that improve on ``start``.
 
-        Each sweep tries every constant of every class separately. It takes the best values together
-        if that raises PQ.
+        Each sweep tries every constant of every class separately. It adopts the best values if
+        together they raise PQ.
         """
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]

@@ -75,7 +75,7 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, seed by seed, so that an interrupted study has equal seeds of systems.
+    Train all missing runs, seed by seed, so that an interrupted study has the same seeds for all.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
     same time: each skips the runs that another process trains.

@@ -80,7 +80,7 @@ class SemanticGraph(nn.Module):
 
     @property
     def divisor(self) -> int:
-        """Return the number to whose multiples images are padded."""
+        """Return the number that the sides of padded images are multiples of."""
         return self.model.divisor
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:

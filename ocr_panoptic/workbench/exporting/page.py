@@ -78,7 +78,7 @@ def _read_runtime(given: Path | None) -> dict[str, bytes]:
         files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
         found = {name: file.read() for name, file in files.items() if file}
     if len(found) < len(files):
-        raise tarfile.ReadError("package/dist holds folders in the place of files")
+        raise tarfile.ReadError("package/dist holds folders instead of files")
     return found
 
 
@@ -90,7 +90,7 @@ def registry() -> str:
     """
     Return the address of npm's registry.
 
-    The environment names it, or the user's ``.npmrc``; otherwise it is the public registry.
+    It comes from the environment or the user's ``.npmrc``; by default, it is the public registry.
     """
     settings = {name.lower(): value for name, value in os.environ.items()}
     if address := settings.get("npm_config_registry"):

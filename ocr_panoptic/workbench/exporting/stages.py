@@ -244,7 +244,7 @@ def merged(
     least_scores: BY_THING,
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
-    """Merge as :func:`.merge_panoptic` does; scores are in descending order, masks in boxes."""
+    """Merge as :func:`.merge_panoptic` does; scores descend, and masks cover only the boxes."""
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0

@@ -30,7 +30,7 @@ class Format(NamedTuple):
         splits: function: source -> its splits, as name -> (source, part); {} if it has no splits.
         void_class: name of a class that is always void.
         rest_class: name for all other pixels, which get ``--rest``'s class, or else are void.
-        has_polygons: whether polygons follow edges or centres of pixels, depending on the tool (see
+        has_polygons: whether polygons follow pixel edges in some tools and centres in others (see
             :data:`.masks.POLYGONS`).
     """
 

@@ -35,7 +35,7 @@ class AnnotationSource:
     Attributes:
         annotations: file or folder, depending on the format.
         images: folder of images; None if the format knows their place.
-        labels: folder of semantic label PNGs that lie under the annotations.
+        labels: folder of semantic label PNGs, over which the annotations are painted.
         part: the format's name for the part of the annotations to read; None for all.
     """
 

@@ -49,7 +49,7 @@ def import_annotations(
     workers: int | None = None,
 ) -> Path:
     """
-    Read annotations, write the files listed in this module's docstring; return the data file.
+    Import annotations as the files listed in this module's docstring; return the data file.
 
     Equal annotations give equal files. After an error nothing is changed.
 

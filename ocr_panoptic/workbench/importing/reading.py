@@ -53,7 +53,7 @@ class Annotations:
         read: function: (image without segments, entry) -> image with segments.
         labels: function: entry -> class of each segment, without reading pixels; None if that takes
             as long as ``read``.
-        instance: :attr:`.Segment.instance` of all segments, for use with ``labels``.
+        instance: :attr:`.Segment.instance`, the same for all segments that ``labels`` lists.
     """
 
     entries: Sequence[tuple[str, Any]]
@@ -194,7 +194,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return folded file name -> paths, for all files below a folder."""
+    """Return the paths of all files below a folder, by the names that ``_folded`` returns."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder):
         for name in sorted(names):

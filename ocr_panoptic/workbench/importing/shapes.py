@@ -78,7 +78,7 @@ def ellipse(
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return the mask of an image with a part, bool [h, w], whose upper left corner is given."""
+    """Return the mask of an image in which ``part``, bool [h, w], begins at (left, top)."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(

@@ -41,7 +41,7 @@ class RegionQuality:
       that the class covers.
     - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
       smaller than the cells.
-    - "own relation": relation w_ik of the class's pixels to its own region (100 over all regions).
+    - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
 
     Means over the images are weighted by the number of the class's pixels.
     """

@@ -48,7 +48,7 @@ class Offsets(NamedTuple):
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return the offsets of the truth, an upper bound for any network.
+    Return offsets computed from the true labels, an upper bound for any network.
 
     Args:
         dataset_name: data set with semantic or panoptic labels.
