@@ -12,10 +12,17 @@ def test_two_temporary_names_differ(tmp_path):
         other.touch()
 
 
-@pytest.mark.parametrize("name", ["/proc/x", "file", "file/below"])
-def test_a_folder_that_cannot_be_written(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("/proc/x", r"cannot be written \(.*\)"),
+        ("file/below", r"cannot be written \(.*\)"),
+        ("file", "is a file"),
+    ],
+)
+def test_a_folder_that_cannot_be_written(tmp_path, name, fault):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"^Output .* cannot be written \(.*\)\. Take another\.$"):
+    with pytest.raises(ValueError, match=rf"^Output .*{name} {fault}\. Take another\.$"):
         check_output_folder(tmp_path / name, "Output", "Take another.")
 
 
