@@ -70,7 +70,8 @@ def test_benches_do_not_import_each_other():
 
 @pytest.mark.slow
 def test_public_names_are_unique():
-    """Exceptions are the functions that each command has, those that the check of each kind of data
+    """
+    Exceptions are the functions that each command has, those that the check of each kind of data
     has, and the separate file run_onnx.py."""
     owners = defaultdict(list)
     for file in (ROOT / "ocr_panoptic").rglob("*.py"):
