@@ -71,8 +71,11 @@ def test_benches_do_not_import_each_other():
 @pytest.mark.slow
 def test_public_names_are_unique():
     """
+    No two modules define the same public name.
+
     Exceptions are the functions that each command has, those that the check of each kind of data
-    has, and the separate file run_onnx.py."""
+    has, and the separate file run_onnx.py.
+    """
     owners = defaultdict(list)
     for file in (ROOT / "ocr_panoptic").rglob("*.py"):
         for node in ast.parse(file.read_text()).body if file.name != "run_onnx.py" else ():
