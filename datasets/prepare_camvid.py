@@ -66,7 +66,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     classes = {"classes": list(_CLASSES), "ignore": _VOID}
     space = parse_label_space(classes, "CamVid")
     sources = [SemanticSource(f"camvid_{name}", split, space) for name, split in splits.items()]
-    check_sources(sources, workers, wholly=True)
+    check_sources(sources, workers, thorough=True)
     write_data_file(semantic, "camvid", splits, **classes)
     panoptic.unlink(missing_ok=True)  # until its files are complete
     made = {

@@ -74,7 +74,7 @@ def explained(error: BaseException) -> str:
         what = next((line for line in lines if NO_MEMORY.search(line)), "MemoryError")
         return MEMORY.format(what=what.strip()[:200], on=" on the GPU" * ("CUDA" in what))
     if isinstance(error, FileNotFoundError) and os.stat(os.curdir).st_nlink == 0:
-        return "The current folder was removed; change to another one."
+        return "The current folder was removed; change to another."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)!r}: {error.strerror or error}"
     if isinstance(error, OSError) and error.errno in STATES:

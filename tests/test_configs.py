@@ -157,6 +157,7 @@ TRAINED = {
     "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0": (*SMALL_FPN, *SMALL_OCR, *NOT_RESIDUAL),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "Custom-SemanticSegmentation/plain_Lite0": ("MODEL.OCR.CHANNELS", "32"),
     "Custom-SemanticSegmentation/ocr_Lite0": (*SMALL_OCR, *NOT_RESIDUAL),
     "Custom-SemanticSegmentation/ocr_R_101_d8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),

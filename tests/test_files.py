@@ -24,7 +24,7 @@ def test_two_temporary_names_differ(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, fault",
+    ("name", "fault"),
     [
         ("/proc/x", r"cannot be written \(.*\)"),
         ("file/below", r"cannot be written \(.*\)"),
@@ -35,7 +35,7 @@ def test_two_temporary_names_differ(tmp_path):
 def test_a_folder_that_cannot_be_written(tmp_path, name, fault):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(ValueError, match=rf"^Output .* {fault}\. Take another\.$"):
+    with pytest.raises(ValueError, match=rf"^Output .*{name} {fault}\. Take another\.$"):
         check_output_folder(tmp_path / name, "Output", "Take another.")
 
 
@@ -49,7 +49,7 @@ def test_errors_name_the_file_and_not_its_temporary_name(tmp_path):
         temporary.touch()
     assert str(error.value) == f"[Errno 21] Is a directory: '{tmp_path}/a'"
     with pytest.raises(FileNotFoundError) as error, replacing(tmp_path / "b") as temporary:
-        open(temporary)
+        temporary.read_bytes()
     assert error.value.filename == f"{tmp_path}/b"
 
 

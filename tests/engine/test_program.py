@@ -53,7 +53,7 @@ def test_a_removed_current_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").rmdir()
     with pytest.raises(SystemExit):
         run_program(os.path.abspath, "a")
-    assert "ERROR: The current folder was removed; change to another one." in capsys.readouterr().err
+    assert capsys.readouterr().err == "ERROR: The current folder was removed; change to another.\n"
 
 
 def test_a_defect_raises_an_exception():

@@ -70,7 +70,12 @@ def test_benches_do_not_import_each_other():
 
 @pytest.mark.slow
 def test_public_names_are_unique():
-    """Exceptions are each command's ``run``, and the separate file run_onnx.py."""
+    """
+    No two modules define the same public name.
+
+    Exceptions are the functions that each command has, those that the check of each kind of data
+    has, and the separate file run_onnx.py.
+    """
     owners = defaultdict(list)
     for file in (ROOT / "ocr_panoptic").rglob("*.py"):
         for node in ast.parse(file.read_text()).body if file.name != "run_onnx.py" else ():
@@ -79,4 +84,5 @@ def test_public_names_are_unique():
             for name in [*names, getattr(node, "name", "_")]:
                 owners[name].append(str(file))
     shared = {name for name, files in owners.items() if len(files) > 1 and name[0] != "_"}
-    assert shared == {"argument_parser", "run"}, {name: owners[name] for name in shared}
+    checks = {"general_faults", "checker", "warnings"}
+    assert shared == {"argument_parser", "run", *checks}, {name: owners[name] for name in shared}

@@ -38,7 +38,7 @@ def test_standard_heads_are_compared_with_the_configs_head(file):
         features = set(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES)
         assert file != SEMANTIC or features == ({"res5"} if name == OURS else {"res4", "res5"})
     own = load_config(str(file), []).MODEL
-    start = "he" if file == SEMANTIC else "detectron2"
+    start = "pytorch" if file == SEMANTIC else "detectron2"
     differs = own.OCR.RESIDUAL, own.OCR.COARSE_START
     assert differs == (True, start)
     assert found == {
