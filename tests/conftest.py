@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import shutil
+import signal
 from argparse import Namespace
 from pathlib import Path
 
@@ -48,6 +49,15 @@ def no_determinism():
     """Switch off the determinism that a run with --deterministic leaves in its process."""
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def own_signals():
+    """End what a program, or torchrun's agent, does with a signal together with the test."""
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
