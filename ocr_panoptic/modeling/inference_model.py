@@ -91,7 +91,7 @@ class InferenceModel(nn.Module):
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network
         with self._autocast():
             for rows in network.inference.window_rows(
-                network.logits, image[None], network.divisor, network.normalised
+                network.logits, image[None], network.divisor, prepare=network.normalised
             ):
                 groups = rows.split(classes_at_once(rows.device, *rows.shape[2:]), dim=1)
                 (found,), (probability,) = confident_argmax(groups)
