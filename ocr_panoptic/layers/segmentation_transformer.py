@@ -101,15 +101,10 @@ class SegmentationTransformer(ContextScheme):
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         size = x.shape[2:]
-        x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
+        x = as_map(self.encoder_self_attention(pixel_tokens(x)).transpose(1, 2), size)
         f = self.decode(x)
         y = attend(*(pixel_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
-        return self.dropout(self.fuse(x, self.ffn(_maps(y, size))))
-
-
-def _maps(tokens: Tensor, size: torch.Size) -> Tensor:
-    """Return tokens [N, P, C] as maps [N, C, h, w]."""
-    return as_map(tokens.transpose(1, 2), size)
+        return self.dropout(self.fuse(x, self.ffn(as_map(y.transpose(1, 2), size))))
 
 
 class JointTransformer(ContextScheme):
@@ -128,8 +123,6 @@ class JointTransformer(ContextScheme):
         num_classes: K.
         channels: channels C of input and output.
         key_channels: channels of queries, keys and values.
-        num_blocks: number of blocks.
-        dropout: see :class:`.ContextScheme`.
     """
 
     def __init__(

@@ -34,6 +34,11 @@ class HierarchicalScales:
     Training has two scales; inference has any number, including 1.0. The attention of the largest
     scale is not used. As in the published code, logits are blended at the sizes of the images, and
     the coarse logits with the same attention.
+
+    Args:
+        scales: scales at test time.
+        scale_loss_weight: weight of the losses of each training scale's own prediction.
+        align_corners: option of resizing logits and attention, see :func:`.resize`.
     """
 
     @configurable
@@ -44,14 +49,6 @@ class HierarchicalScales:
         scale_loss_weight: float = 0.05,
         align_corners: bool = False,
     ):
-        """
-        Check the options.
-
-        Args:
-            scales: scales at test time.
-            scale_loss_weight: weight of the losses of each training scale's own prediction.
-            align_corners: option of resizing logits and attention, see :func:`.resize`.
-        """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
                 f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "

@@ -11,7 +11,6 @@ way as the network resizes them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F

@@ -62,13 +62,7 @@ def hard_cross_entropy(
     lowest probability); all pixels are hard if fewer are valid. As in the published code, class
     weights multiply the losses of the kept pixels, whose plain mean is taken.
 
-    Args:
-        logits, targets, ignore_value, class_weights, align_corners: see :func:`cross_entropy`
-        threshold: probability below which a pixel is hard, in (0, 1]
-        min_kept: smallest number of kept pixels of ``targets``, if there are that many
-
-    Returns:
-        scalar, float32 or better; 0 if all pixels are ignored
+    The other arguments and the result are the same as in :func:`cross_entropy`.
     """
     if not 0 < threshold <= 1:
         raise UserError(
@@ -136,12 +130,10 @@ class SemSegCriterion(nn.Module):
                 f"{num_classes} classes; it needs one for each class, or [] for equal weights"
             )
         self.ignore_value = ignore_value
-        self.loss_weight = loss_weight
-        self.coarse_loss_weight = coarse_loss_weight
+        self.loss_weight, self.coarse_loss_weight = loss_weight, coarse_loss_weight
         self.terms = _terms("LOSS_TYPE", loss_type)
         self.coarse_terms = _terms("COARSE_LOSS_TYPE", coarse_loss_type)
-        self.ohem_threshold = ohem_threshold
-        self.ohem_min_kept = ohem_min_kept
+        self.options = {"ohem": {"threshold": ohem_threshold, "min_kept": ohem_min_kept}}
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
@@ -186,8 +178,7 @@ class SemSegCriterion(nn.Module):
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
     ) -> Tensor:
         arguments = logits, targets, self.ignore_value, self.class_weights, corners
-        options = {"ohem": {"threshold": self.ohem_threshold, "min_kept": self.ohem_min_kept}}
-        losses = [w * LOSSES[name](*arguments, **options.get(name, {})) for w, name in terms]
+        losses = [w * LOSSES[name](*arguments, **self.options.get(name, {})) for w, name in terms]
         return torch.stack([loss.float() for loss in losses]).sum()
 
 

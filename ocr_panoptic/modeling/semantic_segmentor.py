@@ -1,6 +1,7 @@
 """The semantic-only meta-architecture."""
 
 import math
+from functools import partial
 
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
@@ -10,13 +11,7 @@ from ocr_panoptic.errors import UserError
 
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
-from .inference import (
-    SemanticInference,
-    check_decided,
-    confident_argmax,
-    pad_to_multiple,
-    padded_batch,
-)
+from .inference import SemanticInference, check_decided, confident_argmax, padded_batch
 from .inference_output import InferenceOutput, semantic_parts
 
 
@@ -138,10 +133,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         if not self.hierarchy:
             return {}
-        image = self.normalised(inputs["image"])[None]
-        height, width = image.shape[2:]
-        image = pad_to_multiple(image, self.divisor)
-        maps = self.hierarchy.attention(self._scale, image, self.divisor)
+        height, width = inputs["image"].shape[1:]
+        maps = self.hierarchy.attention(self._scale, self._images([inputs]), self.divisor)
         return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,21 +145,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
-        truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
-
-        def logits(image: Tensor) -> Tensor:
-            targets = None
-            if truth is not None:  # pad the truth in the same way as the image
-                ignored = self.sem_seg_head.criterion.ignore_value
-                targets = truth.new_full((1, *image.shape[2:]), ignored)
-                targets[0, : truth.shape[0], : truth.shape[1]] = truth
-                targets = targets.to(self.device)
-            return self.logits(image, targets)
-
+        truth = self._targets([inputs]) if self.sem_seg_head.context.needs_truth else None
+        logits = partial(self.logits, targets=truth)
         classes = self.inference(logits, image[None], size, self.divisor)
         if self.sees_images_once:
             return InferenceOutput(semantic_parts(classes))
-        # At once: with several views, the scores are all classes at full resolution.
+        # Compute both at once: the scores of several views are all classes at full resolution.
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})

@@ -12,7 +12,6 @@ from ocr_panoptic.layers import (
     JointTransformer,
     PositionAttention,
     SegmentationTransformer,
-    gather_regions,
     pixel_region_relation,
 )
 from support import equations
@@ -112,7 +111,6 @@ def test_bands_and_layouts_do_not_change_the_result(monkeypatch, norm, memory_fo
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda: gather_regions(torch.zeros(1, 4, 3, 5), torch.zeros(1, 2, 6, 10)), "3, 5.*6, 10"),
         (lambda: OCR(transform_convs=0), "transform_convs is 0"),
         (lambda: GroundTruthOCR(part="regions"), "part is regions; .*both or gather or"),
         (lambda: JointTransformer(5, num_blocks=0), "num_blocks is 0"),
