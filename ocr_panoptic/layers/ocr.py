@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
-
 from .context_scheme import ContextScheme, run_part
 from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
 
@@ -224,10 +222,6 @@ def relation_transforms(
     transform_convs: int = 2,
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """Return phi and psi; see :class:`OCR` for the arguments."""
-    if transform_convs < 1:
-        raise UserError(
-            f"transform_convs is {transform_convs}; phi and psi need at least 1 convolution"
-        )
     channels = [in_channels] + [key_channels] * transform_convs
     phi, psi = (
         nn.Sequential(*(conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import ShapeSpec
-from detectron2.modeling import META_ARCH_REGISTRY, ROI_HEADS_REGISTRY, build_backbone
+from detectron2.modeling import META_ARCH_REGISTRY, ROI_HEADS_REGISTRY
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads import ROI_MASK_HEAD_REGISTRY, StandardROIHeads
@@ -13,7 +13,6 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
-from .features import check_panoptic_names, check_stage_names
 from .panoptic_merge import MergeRules, rules_of_config
 
 
@@ -28,18 +27,10 @@ def build_network(cfg: CfgNode) -> nn.Module:
 
     A config with ``PanopticFPN`` gives a :class:`PanopticSegmentor`.
     """
-    check_stage_names(cfg)
     name = cfg.MODEL.META_ARCHITECTURE
-    if name != PanopticFPN.__name__:
-        return META_ARCH_REGISTRY.get(name)(cfg)
-    try:
-        network = PanopticSegmentor(cfg)
-    except (KeyError, ValueError):  # a head may lack a feature
-        with torch.device("meta"):
-            check_panoptic_names(cfg, build_backbone(cfg))
-        raise
-    check_panoptic_names(cfg, network.backbone)
-    return network
+    if name == PanopticFPN.__name__:
+        return PanopticSegmentor(cfg)
+    return META_ARCH_REGISTRY.get(name)(cfg)
 
 
 class PanopticSegmentor(PanopticFPN):

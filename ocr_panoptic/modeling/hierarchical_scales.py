@@ -54,10 +54,6 @@ class HierarchicalScales:
                 f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "
                 "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
             )
-        if not scale_loss_weight >= 0:
-            raise UserError(
-                f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; it has to be 0 or more"
-            )
         self.scales = tuple(sorted(scales, reverse=True))
         self.scale_loss_weight = scale_loss_weight
         self.align_corners = align_corners

@@ -64,10 +64,6 @@ def hard_cross_entropy(
 
     The other arguments and the result are the same as in :func:`cross_entropy`.
     """
-    if not 0 < threshold <= 1:
-        raise UserError(
-            f"MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD is {threshold}; expected a probability in (0, 1]"
-        )
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
     # pixels are the easiest: if fewer than min_kept others exist, the limit is -inf, and all of

@@ -11,6 +11,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
 
+from .features import check_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -66,6 +67,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        # Detectron2's head leaves out unknown names.
+        names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, input_shape)
         refinement = refinement_arguments(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM)
         return {**refinement, "plain": SemSegFPNHead(cfg, input_shape)}
 

@@ -55,11 +55,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 "set TEST.SCALES [1.0], TEST.FLIP False, TEST.SLIDING_WINDOW.SIZE [] and "
                 "MODEL.HMSA.ENABLED False."
             )
-        if pad_to_multiple < 0:
-            raise UserError(
-                f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it has to be a number of pixels, "
-                "1 for no padding, or 0 for the stride of the logits"
-            )
         self.divisor = math.lcm(
             self.backbone.size_divisibility or 1,
             pad_to_multiple or self.sem_seg_head.common_stride,

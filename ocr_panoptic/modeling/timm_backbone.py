@@ -98,8 +98,6 @@ class TimmBackbone(Backbone):
         in_channels: int = 3,
     ):
         super().__init__()
-        if output_norm not in ("", "LN"):
-            raise UserError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
         self.name, self.frozen = name, frozen
         self._options = _network_options(name, output_stride, patch_size, in_channels)
         network, self.known = _create_features(name, drop_path, self._options)

@@ -155,8 +155,6 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
         "FrozenBN": freeze_batch_norm_2d,
         "naiveSyncBN": _with_naive_norms,
     }
-    if norm not in conversions:
-        raise UserError(f"MODEL.TIMM.NORM is {norm}; it has to be one of {', '.join(conversions)}")
     return conversions[norm](network)
 
 

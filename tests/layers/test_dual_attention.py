@@ -71,3 +71,9 @@ def test_attentions_start_as_identity(module):
         assert torch.equal(module(x), x)
         nn.init.ones_(module.gamma)
         assert not torch.allclose(module(x), x)
+
+
+@pytest.mark.parametrize("channels", [4, 20])
+def test_queries_have_an_eighth_of_the_channels(channels):
+    with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
+        PositionAttention(channels)

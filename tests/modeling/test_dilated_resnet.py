@@ -55,12 +55,11 @@ def test_ceil_mode_of_the_stem():
     "key, value, message",
     [
         ("DEPTH", 18, "DEPTH is 18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
-        ("RES5_DILATION", 1, "are 2 and 1; 2 and 4 give stride 8, .*1 and 2 .* 16, 1 and 1 .* 32"),
-        ("STEM_TYPE", "deep", "STEM_TYPE is deep; it is deeplab .* or basic"),
+        ("STEM_TYPE", "basic", "STEM_CEIL_MODE True needs STEM_TYPE deeplab"),
     ],
 )
 def test_unknown_dilated_resnets(key, value, message):
-    cfg = make_resnet_cfg(50)
+    cfg = make_resnet_cfg(50, "MODEL.RESNETS.STEM_CEIL_MODE", True)
     cfg.MODEL.RESNETS[key] = value
     with pytest.raises(ValueError, match=message):
         build_backbone(cfg)

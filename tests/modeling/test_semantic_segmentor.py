@@ -67,7 +67,6 @@ def test_training_without_truth_is_refused(several_scales):
         ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, DA-OCR"),
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
-        ("MODEL.PAD_TO_MULTIPLE", "-1", "PAD_TO_MULTIPLE is -1"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* takes ContextSem"),
     ],
 )
