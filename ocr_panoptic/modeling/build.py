@@ -42,30 +42,21 @@ class PanopticSegmentor(PanopticFPN):
 
     Args:
         merge_rules: thresholds of the panoptic merge.
-        augmentation: config of :class:`.PanopticAugmentation` at test time; None for one view.
+        augmentation: config of :func:`.see_augmented` at test time; None for one view.
         kwargs: arguments of ``PanopticFPN``.
     """
 
     @configurable
-    def __init__(
-        self,
-        *,
-        merge_rules: MergeRules,
-        augmentation: CfgNode | None = None,
-        **kwargs,
-    ):
+    def __init__(self, *, merge_rules: MergeRules, augmentation: CfgNode | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.merge_rules = merge_rules
-        self.augmentation = augmentation
+        self.merge_rules, self.augmentation = merge_rules, augmentation
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
         exact = cfg.clone()
         exact.defrost()
-        for node, own in (
-            (exact.MODEL.ROI_HEADS, ExactROIHeads),
-            (exact.MODEL.ROI_MASK_HEAD, ExactMaskHead),
-        ):
+        nodes = exact.MODEL.ROI_HEADS, exact.MODEL.ROI_MASK_HEAD
+        for node, own in zip(nodes, (ExactROIHeads, ExactMaskHead)):
             if own.__base__.__name__ == node.NAME:
                 node.NAME = own.__name__
         return {
@@ -102,7 +93,6 @@ class ExactROIPooler(ROIPooler):
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
-        """Pool the maps [N, C, h, w] inside N lists of boxes; return [R, C, s, s] in their type."""
         maps, pool = [_to_float32(map_) for map_ in x], super().forward
         threads = torch.get_num_threads()
         undivided = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1
@@ -124,7 +114,6 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
 
     def layers(self, x: Tensor) -> Tensor:
-        """Return logits [R, K, 2s, 2s] for features [R, C, s, s]."""
         return _to_float32(super().layers(x))
 
 

@@ -29,9 +29,7 @@ class ContextSemSegHead(RefinedHead):
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
             coarse prediction is made from the pixel representations.
-        num_classes: K.
-        context, refinement: see :class:`.RefinedHead`.
-        ocr_channels: channels of the pixel representations.
+        context, ocr_channels, refinement: see :class:`.RefinedHead`.
         ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
         coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
             for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
@@ -66,8 +64,8 @@ class ContextSemSegHead(RefinedHead):
     ):
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, "
-                "or 0 for no convolution"
+                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, or 0 for "
+                "no convolution"
             )
         in_features = finest_first(in_features, input_shape)
         in_channels = count_channels(input_shape, in_features)

@@ -83,7 +83,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images are padded with 0 to multiples of this.
+            divisor: images of each scale are padded with 0 to multiples of this.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -113,11 +113,7 @@ class HierarchicalScales:
         return blended
 
     def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
-        """
-        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest.
-
-        The arguments are the same as in :meth:`logits`.
-        """
+        """Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest."""
         scales, size = self.scales[1:], image.shape[2:]
         views = zip(scales, self._views(network, image, scales, divisor, first=2))
         return {scale: resize(a, size, self.align_corners) for scale, (a,) in views}

@@ -63,7 +63,8 @@ class InferenceModel(nn.Module):
         """
         Return an output for each input of the network; outputs of a ``SegFix`` are dicts.
 
-        Raises FloatingPointError with the image's name, see :func:`.check_decided`.
+        Raises:
+            FloatingPointError: with the image's name, see :func:`.check_decided`.
         """
         try:
             with self._autocast():
@@ -79,13 +80,10 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image, one row of windows at a time, with bit-identical results.
+        Label a large image [C, H, W], one row of windows at a time, with bit-identical results.
 
-        Args:
-            image: [C, H, W], for a network with TEST.SLIDING_WINDOW and one scale in TEST.SCALES.
-
-        Returns:
-            labels int64 [H, W] and their probabilities, float32 [H, W], on the CPU
+        The network has TEST.SLIDING_WINDOW and one scale in TEST.SCALES. The labels, int64 [H, W],
+        and their probabilities, float32 [H, W], are on the CPU.
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network

@@ -36,9 +36,6 @@ def cross_entropy(
         ignore_value: label of the pixels that do not count
         class_weights: [K], weights in the average over pixels; None for equal weights
         align_corners: see :func:`.resize`
-
-    Returns:
-        scalar, float32 or better
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     weights = _pixel_weights(targets, ignore_value, class_weights)
@@ -94,8 +91,6 @@ class SemSegCriterion(nn.Module):
     The losses of a coarse and a refined prediction.
 
     Args:
-        num_classes: K.
-        ignore_value: label that does not count.
         loss_weight, coarse_loss_weight: weights of the two losses.
         class_weights: weight of each class in both losses; () for equal weights.
         loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
@@ -154,10 +149,7 @@ class SemSegCriterion(nn.Module):
         """
         Return the weighted ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``.
 
-        Args:
-            coarse, refined: logits [N, K, h, w], each with its own size
-            targets: int64 labels [N, H, W]
-            align_corners: option of resizing to the labels' size, see :func:`.resize`
+        Logits are [N, K, h, w], each with its own size; int64 labels are [N, H, W].
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)
@@ -167,7 +159,7 @@ class SemSegCriterion(nn.Module):
         }
 
     def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """Return the unweighted loss of coarse predictions; arguments as in :meth:`forward`."""
+        """Return the unweighted loss of coarse predictions."""
         return self._sum(self.coarse_terms, logits, targets, align_corners)
 
     def _sum(

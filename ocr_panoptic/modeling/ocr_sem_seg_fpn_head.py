@@ -29,9 +29,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
-        context, refinement: see :class:`.RefinedHead`.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.
+        context, refinement: see :class:`.RefinedHead`.
     """
 
     @configurable
@@ -46,8 +46,7 @@ class OCRSemSegFPNHead(RefinedHead):
         if context.needs_truth:
             raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) sees the ground "
-                "truth, and PanopticFPN has none at inference. Use OCRSemanticSegmentor with "
-                "ContextSemSegHead for it, or another scheme here."
+                "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
         # Detectron2 starts it with std sqrt(2 / K); here only coarse_start "detectron2" does.

@@ -102,11 +102,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers(features, self._targets(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
-        """
-        Return final logits [N, K, h, w] of a normalised, padded image [N, 3, H, W], for all scales.
-
-        ``targets`` are for schemes that see the truth.
-        """
+        """Return final logits [N, K, h, w] of a normalised, padded image, for all scales."""
         if self.hierarchy:
             return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
@@ -119,12 +115,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         Return how far hierarchical attention trusts each scale more than all larger scales.
 
-        Args:
-            inputs: mapping with "image" [3, H, W]
-
-        Returns:
-            float32 [H, W] in (0, 1) of the image's size, for each of TEST.SCALES except the
-            largest; empty without MODEL.HMSA.ENABLED
+        For an input with "image" [3, H, W], these are float32 [H, W] in (0, 1) for each of
+        TEST.SCALES except the largest, and nothing without MODEL.HMSA.ENABLED.
         """
         if not self.hierarchy:
             return {}
