@@ -76,10 +76,6 @@ class TestLabelsOfLogits:
             labels = running_argmax(resized_classes(given, size))
             assert labels.dtype == torch.int64 and torch.equal(labels, expected)
 
-    def test_first_of_equal_scores(self):
-        logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
-        assert running_argmax(resized_classes(logits, (1, 2))).tolist() == [[[0, 1]]]
-
     @pytest.mark.parametrize("at_once", [2, 4, 100])
     @pytest.mark.parametrize("classes", [1, 2, 7])
     def test_groups_of_classes(self, monkeypatch, at_once, classes):
