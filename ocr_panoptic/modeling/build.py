@@ -55,10 +55,10 @@ class PanopticSegmentor(PanopticFPN):
     def from_config(cls, cfg: CfgNode) -> dict:
         exact = cfg.clone()
         exact.defrost()
-        nodes = exact.MODEL.ROI_HEADS, exact.MODEL.ROI_MASK_HEAD
-        for node, own in zip(nodes, (ExactROIHeads, ExactMaskHead)):
-            if own.__base__.__name__ == node.NAME:
-                node.NAME = own.__name__
+        if exact.MODEL.ROI_HEADS.NAME == StandardROIHeads.__name__:
+            exact.MODEL.ROI_HEADS.NAME = ExactROIHeads.__name__
+        if exact.MODEL.ROI_MASK_HEAD.NAME == MaskRCNNConvUpsampleHead.__name__:
+            exact.MODEL.ROI_MASK_HEAD.NAME = ExactMaskHead.__name__
         return {
             **super().from_config(exact),
             "merge_rules": rules_of_config(cfg),

@@ -126,7 +126,8 @@ def see_in_tiles(
             )
             found = {key: output[key].cpu().numpy() for key in ("confidence", "labels")}
             is_inside = row.start > 0, row.end < size[0], column.start > 0, column.end < size[1]
-            own = joiner.add(*output["panoptic_seg"], found["labels"], is_inside)
+            panoptic, listed = output["panoptic_seg"]
+            own = joiner.add(panoptic, listed, found["labels"], is_inside)
             tile = _Tile(row.start, column.start, own)
             for other in (*above, *tiles):
                 joiner.join(tile, other)
