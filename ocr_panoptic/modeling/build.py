@@ -55,10 +55,10 @@ class PanopticSegmentor(PanopticFPN):
     def from_config(cls, cfg: CfgNode) -> dict:
         exact = cfg.clone()
         exact.defrost()
-        if exact.MODEL.ROI_HEADS.NAME == StandardROIHeads.__name__:
-            exact.MODEL.ROI_HEADS.NAME = ExactROIHeads.__name__
-        if exact.MODEL.ROI_MASK_HEAD.NAME == MaskRCNNConvUpsampleHead.__name__:
-            exact.MODEL.ROI_MASK_HEAD.NAME = ExactMaskHead.__name__
+        if exact.MODEL.ROI_HEADS.NAME == "StandardROIHeads":
+            exact.MODEL.ROI_HEADS.NAME = "ExactROIHeads"
+        if exact.MODEL.ROI_MASK_HEAD.NAME == "MaskRCNNConvUpsampleHead":
+            exact.MODEL.ROI_MASK_HEAD.NAME = "ExactMaskHead"
         return {
             **super().from_config(exact),
             "merge_rules": rules_of_config(cfg),
