@@ -20,11 +20,10 @@ from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
-from .complete_config import complete_config
+from .setup import complete_config
 from .config_files import load_config
-from .resume import check_trained_weights
 from .task import TASKS, Task
-from .trained_model import build_trained_model
+from .trained_model import build_trained_model, check_trained_weights
 
 ARCHITECTURE = "SegFix"
 
@@ -44,13 +43,7 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
             f"TEST.SEGFIX.WEIGHTS is {named.WEIGHTS}, its config {file}: no such file. Set "
             "TEST.SEGFIX.CONFIG_FILE to the config of that SegFix."
         )
-    found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
-    if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
-        raise UserError(
-            f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, but the model that this SegFix "
-            f"refines has {cfg.INPUT.CHANNELS}; both must see the same images."
-        )
-    return found
+    return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
 
 
 @functools.cache
@@ -96,10 +89,7 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
     """Refuse data without regions; any classes will do."""
     kind = MetadataCatalog.get(dataset).get("evaluator_type")
     if kind not in ("sem_seg", "coco_panoptic_seg"):
-        raise UserError(
-            f"{dataset} has evaluator_type {kind!r}; SegFix needs the regions of a semantic "
-            "('sem_seg') or panoptic ('coco_panoptic_seg') data set."
-        )
+        raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
 
 
 def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
