@@ -56,8 +56,7 @@ class Identity(NamedTuple):
     Attributes:
         file: checkpoint file.
         settings: key of the config -> value.
-        classes: key in CLASSES -> value in the training data's metadata; None if unknown, as in
-            checkpoints of earlier versions.
+        classes: key in CLASSES -> value in the training data's metadata; None if unknown.
     """
 
     file: str
@@ -88,13 +87,9 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
     file = Path(weights.partition("?")[0])
     if file.suffix != ".pth" or not file.is_file():
         return None
-    content = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True)
-    found = content.get(IDENTITY)
-    if found is None:  # checkpoints of earlier versions have the trainer's config
-        trainer = content.get("trainer")
-        if not isinstance(trainer, Mapping) or not isinstance(trainer.get("config"), str):
-            return None
-        found = {"settings": trainer["config"], "classes": None}
+    found = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True).get(IDENTITY)
+    if found is None:
+        return None
     return Identity(str(file), values_by_key(yaml.safe_load(found["settings"])), found["classes"])
 
 
@@ -151,10 +146,7 @@ def check_classes_of(
         names: names of the data sets.
         strict: whether to raise instead of warn.
     """
-    if identity is None:
-        return
-    if identity.classes is None:
-        logger.warning("%s does not name its classes: the data's are taken", identity.file)
+    if identity is None or identity.classes is None:
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]
     for name in names:

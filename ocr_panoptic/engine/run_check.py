@@ -1,4 +1,4 @@
-"""Checks of a training run: before it starts, and by ``ocr-panoptic check``, which trains nothing."""
+"""Checks of a training run, before it starts and by ``ocr-panoptic check``."""
 
 import copy
 import logging
@@ -10,6 +10,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
+from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
@@ -23,7 +24,7 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
-from .optimizer import build_optimizer, build_schedule
+from .optimizer import build_optimizer
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .task import task_of
 from .trained_model import check_trained_weights
@@ -191,7 +192,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
 def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
     names = {id(p): name for name, p in model.named_parameters()}
     optimizer = build_optimizer(cfg, model)
-    scheduler = build_schedule(cfg, optimizer)
+    scheduler = build_lr_scheduler(cfg, optimizer)
     first = scheduler.get_last_lr()
     scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
     last = scheduler.get_lr()
@@ -200,7 +201,7 @@ def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
         rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
         for p in group["params"]:
             part = names[id(p)].partition(".")[0]
-            counts[part, *rates, group["weight_decay"]] += p.numel()
+            counts[(part, *rates, group["weight_decay"])] += p.numel()
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     return [
         ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],

@@ -76,30 +76,11 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
         )
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
     written = complete_config(cfg, training=training, needs_data=True)
-    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    if args.deterministic and is_panoptic and cfg.MODEL.DEVICE.startswith("cuda"):
-        _check_deterministic_pooling(cfg)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
     cfg.freeze()
     return cfg, written
-
-
-def _check_deterministic_pooling(cfg: CfgNode) -> None:
-    """
-    Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU.
-
-    It samples as many points in each bin as the map has pixels: 512 boxes on 256 channels of
-    200 x 336 need a tensor of 1608 GiB.
-    """
-    heads = ["ROI_BOX_HEAD", "ROI_MASK_HEAD"][: 1 + cfg.MODEL.MASK_ON]
-    heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
-    if fix := " ".join(f"MODEL.{head}.POOLER_SAMPLING_RATIO 2" for head in heads):
-        raise UserError(
-            "--deterministic on a GPU needs more memory than there is, because boxes are pooled by "
-            f"sampling ratio 0. Set {fix}, which trains another model than the published one."
-        )
 
 
 @contextmanager
@@ -186,20 +167,12 @@ def complete_schedule(cfg: CfgNode) -> None:
     - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
     """
     solver = cfg.SOLVER
-    if solver.EPOCHS:
+    if not solver.MAX_ITER:
+        if not solver.EPOCHS:
+            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
         images = len(training_records(cfg))
-        iterations = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
-        if not solver.MAX_ITER:
-            solver.MAX_ITER = iterations
-            solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, iterations // 10)
-        elif solver.MAX_ITER != iterations:
-            logger.warning(
-                "SOLVER.MAX_ITER %d is trained, and not the %d iterations of SOLVER.EPOCHS %g, "
-                "which needs SOLVER.MAX_ITER 0.",
-                *(solver.MAX_ITER, iterations, solver.EPOCHS),
-            )
-    elif not solver.MAX_ITER:
-        raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
+        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+        solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
     if solver.WARMUP_ITERS >= solver.MAX_ITER:
         logger.warning(
             "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "

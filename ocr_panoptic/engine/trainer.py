@@ -13,6 +13,7 @@ from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator, verify_results
+from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from detectron2.utils.events import EventWriter
 from torch import nn
@@ -28,7 +29,6 @@ from ocr_panoptic.data.training_stream import (
     run_seed,
 )
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.stored import evaluation_folder, write_evaluation
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG, write_classes, write_config
@@ -47,7 +47,7 @@ from .hooks import (
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .loggers import RunLogger
-from .optimizer import build_optimizer, build_schedule
+from .optimizer import build_optimizer
 from .resume import (
     Resume,
     continued_optimizer,
@@ -81,7 +81,7 @@ class Trainer(DefaultTrainer):
 
     build_model = staticmethod(build_model)
     build_optimizer = staticmethod(build_optimizer)
-    build_lr_scheduler = staticmethod(build_schedule)
+    build_lr_scheduler = staticmethod(build_lr_scheduler)
     build_train_loader = staticmethod(training_loader)
 
     def __init__(self, cfg: CfgNode, written: str = ""):
@@ -327,8 +327,7 @@ class Trainer(DefaultTrainer):
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
-        evaluator = task_of(cfg).evaluator or build_evaluator
-        return evaluator(cfg, dataset_name, folder)
+        return task_of(cfg).evaluator(cfg, dataset_name, folder)
 
     @classmethod
     def test(

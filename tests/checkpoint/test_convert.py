@@ -28,8 +28,8 @@ from support.conversions import (
     shapes_of,
     write,
 )
-from support.tiny_runs import predict
 from support.published_files import FILES
+from support.tiny_runs import predict
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uninitialized")]
 
