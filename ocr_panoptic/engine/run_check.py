@@ -17,7 +17,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
-from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_summaries
+from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
@@ -167,12 +167,13 @@ def _data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     rows: list[list] = [["", "data", "images", ""]]
-    found, solver = [], cfg.SOLVER
+    found: list[SplitSummary] = []
+    solver = cfg.SOLVER
     tests = [(name,) for name in cfg.DATASETS.TEST]
     for names, is_train in [(cfg.DATASETS.TRAIN, True), *((test, False) for test in tests)]:
         count = 0
         try:
-            found.append(check_data_sets(names, inputs=cfg.INPUT))
+            found += check_data_sets(names, inputs=cfg.INPUT).splits
             records = training_records(cfg) if is_train else DatasetCatalog.get(*names)
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
@@ -185,7 +186,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
                 plan += f": {solver.MAX_ITER * solver.IMS_PER_BATCH / count:.1f} epochs"
         title = "training" if is_train else "evaluation"
         rows.append([title, ", ".join(names), count or "not found", plan])
-    check.warnings += _data_warnings(cfg, joined_summaries(found))
+    check.warnings += _data_warnings(cfg, DataSummary(tuple(found)))
     return rows
 
 
@@ -201,7 +202,8 @@ def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
         rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
         for p in group["params"]:
             part = names[id(p)].partition(".")[0]
-            counts[(part, *rates, group["weight_decay"])] += p.numel()
+            row = part, *rates, group["weight_decay"]
+            counts[row] += p.numel()
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     return [
         ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],
