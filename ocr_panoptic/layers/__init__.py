@@ -8,7 +8,7 @@ from .class_losses import (
 )
 from .context_scheme import ContextScheme, NoContext, run_part
 from .conv import ConvNormReLU, CPUSyncBatchNorm
-from .criss_cross import CrissCross
+from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .folding import fold_norms, to_channels_last
