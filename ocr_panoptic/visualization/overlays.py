@@ -93,26 +93,23 @@ def segment_colors(
     return colors
 
 
-def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
+def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
     """
-    Draw weights in matplotlib's "inferno" over the faint image, by default logarithmically.
+    Draw weights in matplotlib's "inferno" over the faint image, on a logarithmic scale.
 
     A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
 
     Args:
         weights: float [h,w], not negative, the largest positive.
         image: uint8 [H,W,3] RGB.
-        logarithmic: False for weights that already lie in 0..1.
 
     Returns:
-        uint8 [H,W,3] RGB: the brightest colour for the largest weight (or 1), the darkest for
-        weights smaller by HEAT_DECADES powers of ten or more (or 0)
+        uint8 [H,W,3] RGB: the brightest colour for the largest weight, the darkest for weights
+        smaller by HEAT_DECADES powers of ten or more
     """
     height, width = image.shape[:2]
-    scaled = weights
-    if logarithmic:
-        lowest = 10.0**-HEAT_DECADES
-        scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
+    lowest = 10.0**-HEAT_DECADES
+    scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
     scaled = resize_picture((255 * scaled).round().astype(np.uint8), height, width, smooth=True)
     heat = 255 * matplotlib.colormaps["inferno"](scaled)[..., :3]
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)

@@ -14,7 +14,6 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image, ImageDraw
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import Color
 from ocr_panoptic.visualization.overlays import (
     draw_segments,
@@ -83,11 +82,6 @@ def image_figures(
         with_regions: whether to draw soft object regions and relation, if the head has them.
     """
     full = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
-    if full != inspection.image.shape[:2]:
-        raise UserError(
-            f"{name}: the image has size {inspection.image.shape[:2]}, its truth {full} "
-            "(height, width)"
-        )
     size = page_size(*full)
     image = resize_picture(inspection.image, *size, smooth=True)
     stuff_colors = [(int(r), int(g), int(b)) for r, g, b in metadata.stuff_colors]
@@ -124,10 +118,6 @@ def image_figures(
         views.append(semantic("Coarse semantics", inspection.coarse))
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
     views.append(semantic(title, inspection.refined))
-    for scale, weights in inspection.attention.items():
-        caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
-        picture = heat_map(weights, image, logarithmic=False)
-        views.append(Picture(f"Attention at scale {scale:g}", caption, jpeg_source(picture)))
 
     regions, relation = [], None
     if with_regions and inspection.regions is not None:

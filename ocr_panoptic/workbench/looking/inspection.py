@@ -20,6 +20,8 @@ from ocr_panoptic.modeling.refined_head import RefinedHead
 
 from .scene import Inspection, PanopticMap, SeenRegions
 
+HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
+"""Semantic heads with a context scheme, as MODEL.SEM_SEG_HEAD.NAME."""
 Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
 
@@ -66,12 +68,7 @@ class Inspector:
             return found
         with torch.inference_mode():
             labels = self._model([inputs])[0]["labels"]
-            attention = self._network.scale_attention(inputs)
-        return replace(
-            found,
-            refined=labels.cpu().numpy(),
-            attention={scale: a.cpu().numpy() for scale, a in attention.items()},
-        )
+        return replace(found, refined=labels.cpu().numpy())
 
     @contextmanager
     def _watching(self) -> Iterator[Seen]:

@@ -22,7 +22,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.progress import with_progress
 
-from .inspection import Inspector
+from .inspection import HEADS, Inspector
 from .scene import semantic_truth
 
 
@@ -120,7 +120,6 @@ SCHEMES = [
     for name, (scheme, _) in CONTEXT_SCHEMES.items()
     if issubclass(scheme, RegionContext) and not scheme.needs_truth
 ]
-HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:

@@ -5,8 +5,7 @@ Shape letters: H, W size of the image file; K semantic classes; h, w size of the
 logits, without padding.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +71,6 @@ class Inspection:
         refined: labels of the semantic head's output, int [H,W].
         coarse: labels of the coarse logits, int [H,W]; None for Detectron2's head.
         regions: soft object regions; None if the head has none.
-        attention: scale -> float32 [H,W] in (0, 1): how much hierarchical multi-scale attention
-            prefers the prediction at this scale to predictions at larger scales.
     """
 
     image: np.ndarray
@@ -81,7 +78,6 @@ class Inspection:
     refined: np.ndarray
     coarse: np.ndarray | None = None
     regions: SeenRegions | None = None
-    attention: Mapping[float, np.ndarray] = field(default_factory=dict)
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
