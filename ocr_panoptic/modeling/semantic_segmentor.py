@@ -14,7 +14,6 @@ from .inference import (
     SemanticInference,
     check_decided,
     confident_argmax,
-    pad_to_multiple,
     padded_batch,
 )
 from .inference_output import InferenceOutput, semantic_parts

@@ -47,7 +47,7 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
             fetched from npm's registry.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
-    registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")
+    registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")  # noqa: SIM112
     where = given or f"{registry}/onnxruntime-web/-/onnxruntime-web-{VERSION}.tgz"
     try:
         found = _read_runtime(where)

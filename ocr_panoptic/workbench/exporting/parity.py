@@ -72,7 +72,7 @@ def check_parity(
         with torch.no_grad():
             expected = model(inputs)[0]
             logits = semantic_logits(network, inputs)[0].numpy()
-        row = {
+        row: dict[str, Any] = {
             "image": "{}x{}".format(*size),
             "network": "{}x{}".format(*tensor.shape[1:]),
             "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),

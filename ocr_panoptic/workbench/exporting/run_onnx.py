@@ -297,7 +297,7 @@ def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarr
     """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
     ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
-        colors = np.full((len(prediction["segments"]) + 1, 3), 128)
+        colors: np.ndarray = np.full((len(prediction["segments"]) + 1, 3), 128)
         for segment in prediction["segments"]:
             classes = model.description["things"] if segment["isthing"] else model.classes
             colors[segment["id"]] = classes[segment["category_id"]]["color"]

@@ -54,7 +54,8 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
         shortest, *others = set(given.short_edge_length)
         if not others:
             limits = {"shortest": np.float64(shortest), "longest": np.float64(given.max_size)}
-            return joined(_model(shortest_edge, **limits), resize) if shortest else _model(unchanged)
+            sides = _model(shortest_edge, **limits)
+            return joined(sides, resize) if shortest else _model(unchanged)
     raise UserError(f"{augmentation}: this resizing of test images cannot be exported")
 
 

@@ -47,9 +47,9 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated != found:  # metrics and pictures would be two models'
         raise UserError(
-            f"The evaluation in {folder} used {evaluation.run.get('weights')} (SHA-256 {evaluated}); "
-            f"MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} ({found}). Evaluate these weights first: "
-            f"ocr-panoptic evaluate --config-file CONFIG --weights {cfg.MODEL.WEIGHTS} "
+            f"The evaluation in {folder} used {evaluation.run.get('weights')} (SHA-256 "
+            f"{evaluated}); MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} ({found}). Evaluate these weights "
+            f"first: ocr-panoptic evaluate --config-file CONFIG --weights {cfg.MODEL.WEIGHTS} "
             f"OUTPUT_DIR {cfg.OUTPUT_DIR}"
         )
     records, inspector = DatasetCatalog.get(metadata.name), Inspector(cfg, model)

@@ -45,6 +45,9 @@ def test_images_are_read_like_in_training(tmp_path, mode, orientation):
     assert np.array_equal(run_onnx.read_image(tmp_path / "image.png"), expected)
 
 
+DESCRIPTION = {METADATA_KEY: '{"format": 3, "classes": []}'}
+
+
 def identity_model(**metadata: str) -> bytes:
     value, *results = (
         onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
@@ -84,7 +87,7 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
 
 def test_an_image_on_which_the_model_fails(tmp_path, capsys):
     """The message names the image; here the image has bytes, but the model takes floats."""
-    (tmp_path / "model.onnx").write_bytes(identity_model(**{METADATA_KEY: '{"format": 3, "classes": []}'}))
+    (tmp_path / "model.onnx").write_bytes(identity_model(**DESCRIPTION))
     Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
     assert run(tmp_path) == 1
     said = capsys.readouterr()
