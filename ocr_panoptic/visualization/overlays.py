@@ -13,7 +13,7 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import Color
 
-Colors = Sequence[Color] | Mapping[int, Color]  # by the class
+Colors = Sequence[Color] | Mapping[int, Color]  # colour of each class
 
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
@@ -43,14 +43,6 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
     return np.asarray(Image.fromarray(image).resize((width, height), resample))
 
 
-def outlines(ids: np.ndarray) -> np.ndarray:
-    """Return the pixels of ids [H,W] whose lower or right neighbour has another id, bool [H,W]."""
-    edges = np.zeros(ids.shape, dtype=bool)
-    edges[:, :-1] |= ids[:, :-1] != ids[:, 1:]
-    edges[:-1] |= ids[:-1] != ids[1:]
-    return edges
-
-
 def draw_segments(
     image: np.ndarray, ids: np.ndarray, colors: Mapping[int, Color], opacity: float = 0.72
 ) -> np.ndarray:
@@ -67,7 +59,8 @@ def draw_segments(
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)
     blended = opacity * palette[inverse.reshape(ids.shape)] + (1 - opacity) * grey
     picture = blended.round().astype(np.uint8)
-    picture[outlines(ids)] = OUTLINE_COLOR
+    picture[:, :-1][ids[:, :-1] != ids[:, 1:]] = OUTLINE_COLOR
+    picture[:-1][ids[:-1] != ids[1:]] = OUTLINE_COLOR
     return picture
 
 

@@ -140,7 +140,7 @@ def test_the_mark_is_in_its_class(inspection):
     assert relation_of_a_pixel(seen, np.full((9, 9), -1), classes, image) is None
 
 
-@pytest.mark.parametrize("size, expected", [((160, 160), (320, 320)), ((1024, 2048), (320, 640))])
+@pytest.mark.parametrize("size, expected", [((160, 160), (640, 640)), ((1024, 2048), (320, 640))])
 def test_size_in_the_page(size, expected):
     nothing = PanopticMap(np.zeros(size, int), [])
     record = Inspection(np.zeros((*size, 3), np.uint8), nothing, np.zeros(size, int))
