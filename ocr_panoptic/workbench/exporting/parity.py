@@ -1,9 +1,9 @@
 """
 Parity: does an ONNX file compute its model's results?
 
-Both the file and the model round numbers. Some networks enlarge rounding errors, e.g. by the norm
-of a channel that hardly varies. If the model's float32 and float64 results differ by more than the
-limit, the file may differ by a multiple of their difference.
+Both round numbers, and some networks enlarge rounding errors, e.g. by the norm of a channel that
+hardly varies. So if the model's float32 and float64 results differ by more than the limit, the file
+may differ by a multiple of their difference.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """

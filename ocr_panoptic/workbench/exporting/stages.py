@@ -2,8 +2,7 @@
 The stages of an ONNX file before and after its network, as separate ONNX models.
 
 They are the resizing of test images, and the merge of instances and labels into a panoptic map.
-They need onnxscript, and use only operators and types that TensorRT and OpenVINO parse: no
-Compress, no CumSum of INT32.
+They use only operators and types that TensorRT and OpenVINO parse: no Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -37,13 +36,10 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model that resizes an image with exactly Pillow's values.
+    Return the model that resizes test images with exactly Pillow's values.
 
     It turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W), int64
     [2].
-
-    Args:
-        augmentation: transform that resizes test images.
     """
     is_list = isinstance(augmentation, T.AugmentationList)
     (given,) = augmentation.augs if is_list else (augmentation,)

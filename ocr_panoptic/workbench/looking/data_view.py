@@ -45,10 +45,10 @@ class ViewedImage(NamedTuple):
 
     Attributes:
         size: width and height.
-        image, truth: data URIs of the two pictures; ``truth`` is "" if the image has no labels.
+        image, truth: pictures as data URIs; ``truth`` is "" if the image has no labels.
         void: number of pixels without a class.
-        segments: (is it a thing, category_id, pixels) for each segment.
-        fault: why the image or its truth cannot be used; "" if both can.
+        segments: (whether it is a thing, category_id, pixels) of each segment.
+        fault: reason why the image or its truth cannot be used; "" if both can.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ViewedImage(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median area of a segment, None if there is none."""
+    """A row of the class table; ``area`` is the median area of its segments in pixels."""
 
     name: str
     kind: str

@@ -1,5 +1,5 @@
 """
-The truth of an image and a model's results for it, from which its pictures are drawn.
+An image's truth and a model's results, which the report shows.
 
 Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
 logits, without padding.
@@ -23,8 +23,8 @@ class PanopticMap:
 
     Attributes:
         ids: segment ids, int [H,W]; 0 is void.
-        info: Detectron2's dict for each segment: "id", "isthing" and the contiguous "category_id"
-            (for stuff an index into ``stuff_classes``, whose 0 stands for all things).
+        info: Detectron2's dict for each segment, with "id", "isthing" and the contiguous
+            "category_id".
     """
 
     ids: np.ndarray
@@ -48,8 +48,7 @@ class SeenRegions(NamedTuple):
     The soft object regions of an image, and the relation of its pixels to them.
 
     Attributes:
-        weights: float32 [K,h,w]: each class's logits after a softmax over the image's pixels, so
-            that each map sums to 1.
+        weights: softmax of each class's logits over the image's pixels, float32 [K,h,w].
         relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
         cells: edges of the cells of both, floats [h+1] and [w+1], in pixels of the image file from
             0 to H and W.
@@ -96,8 +95,7 @@ def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> PanopticMap:
     stuff = metadata.stuff_dataset_id_to_contiguous_id
     info = []
     for segment in truth.segments:
-        category = segment["category_id"]
-        isthing = category in things
-        contiguous = (things if isthing else stuff)[category]
-        info.append({"id": segment["id"], "isthing": isthing, "category_id": contiguous})
+        isthing = segment["category_id"] in things
+        category = (things if isthing else stuff)[segment["category_id"]]
+        info.append({"id": segment["id"], "isthing": isthing, "category_id": category})
     return PanopticMap(truth.ids, info)

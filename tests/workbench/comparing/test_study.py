@@ -80,7 +80,7 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
     system = study.systems["OCR"]
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
-    message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6; .* MAX_ITER 7"
+    message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6; .*MAX_ITER 7"
     for use in (lambda: read_runs(changed, output), lambda: run_study(changed, ABSENT, output)):
         with pytest.raises(ValueError, match=message):
             use()
