@@ -146,17 +146,24 @@ def render_report(
         confusion: data URI of the confusion matrix's picture; "" for no picture.
     """
     per_class = per_class_rows(results)
-    columns, rows = class_table(per_class, metadata)
+    columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
+    rows = [row for row in per_class if any(occurs(row[m.column], m) for m in columns)]
+    rows.sort(key=lambda row: (1, 0, None).index(row["isthing"]))  # things, stuff, others
+    colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
+    things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
+    colors.update(zip(*things, strict=True))
     return TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
         dataset=dataset,
-        groups=metric_cards(results),
+        groups=headline_metrics(results),
+        results=results,
         images=images,
         is_panoptic="panoptic_seg" in results,
         heat_decades=HEAT_DECADES,
         class_columns=columns,
         class_rows=rows,
+        colors={name: css_color(color) for name, color in colors.items()},
         confusion=confusion,
         ranking=ranking,
         ranked_by="PQ" if "panoptic_seg" in results else "mIoU",
@@ -167,60 +174,6 @@ def render_report(
     )
 
 
-class Card(NamedTuple):
-    """A headline metric in percent, with its 95 % interval over the images."""
-
-    label: str
-    meaning: str
-    value: float | None
-    interval: tuple[float, float] | None
-
-
-class ScoredClass(NamedTuple):
-    """A row of the class table; ``kind`` and ``color`` are "" if unknown."""
-
-    name: str
-    kind: str
-    color: str
-    cells: list[str]
-
-
-def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
-    """Return the headline metrics by group; tasks that were not evaluated are left out."""
-    groups: dict[str, list[Card]] = {}
-    for group, metrics in headline_metrics(results).items():
-        for metric in metrics:
-            values = results[metric.task]
-            low, high = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
-            interval = None if low is None or high is None else (low, high)
-            meaning = metric.meaning + (", mean over the classes" if metric.column else "")
-            card = Card(metric.label, meaning, values[metric.name], interval)
-            groups.setdefault(group, []).append(card)
-    return groups
-
-
-def class_table(
-    per_class: Sequence[Mapping[str, Any]], metadata: Metadata
-) -> tuple[list[Metric], list[ScoredClass]]:
-    """
-    Return the metrics of the table's columns, and its rows: things, stuff, then other classes.
-
-    Metrics without a value are left out, as are classes that neither occur nor are predicted.
-
-    Args:
-        per_class: result of :func:`ocr_panoptic.metrics.per_class_rows`.
-        metadata: names and colours of the classes.
-    """
-    kinds = {1: "thing", 0: "stuff", None: ""}
-    colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
-    things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
-    colors.update(zip(*things, strict=True))
-    columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
-    rows = []
-    for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"])):
-        values = [(row[metric.column], 0 if metric.is_count else 1) for metric in columns]
-        cells = ["–" if value is None else f"{value:.{digits}f}" for value, digits in values]
-        if set(cells) - {"–", "0"}:
-            color = css_color(colors[row["class"]]) if row["class"] in colors else ""
-            rows.append(ScoredClass(row["class"], kinds[row["isthing"]], color, cells))
-    return columns, rows
+def occurs(value: float | None, metric: Metric) -> bool:
+    """Return whether a class's value shows that the class occurs or is predicted."""
+    return value is not None and not (metric.is_count and value == 0)

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 import pytest
 
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
-from ocr_panoptic.workbench.looking.report import metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}
@@ -42,7 +41,6 @@ class Parsed(HTMLParser):
 
 def test_the_page_equals_the_files(render):
     text = Parsed(render()).text
-    assert list(metric_cards({"sem_seg": {"mIoU": 1.0}})) == ["Semantic segmentation"]
     for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
         assert value in text
     assert text[text.index("Mask AP") + 2] == "–"  # null
