@@ -86,7 +86,7 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
     Args:
         weights: file or address; an address is not read and gives None.
     """
-    file = Path(weights.partition("?")[0])
+    file = Path(weights)
     if file.suffix != ".pth" or not file.is_file():
         return None
     content = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True)

@@ -17,7 +17,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
-from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_summaries
+from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
@@ -166,12 +166,12 @@ def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     rows: list[list] = [["", "data", "images", ""]]
-    found: list[DataSummary] = []
+    found: list[SplitSummary] = []
 
     def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
         count = 0
         try:
-            found.append(check_data_sets(names, inputs=cfg.INPUT))
+            found.extend(check_data_sets(names, inputs=cfg.INPUT).splits)
             records = load()
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
@@ -188,7 +188,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
     for name in cfg.DATASETS.TEST:
         add((name,), partial(DatasetCatalog.get, name), False)
-    check.warnings += data_warnings(cfg, joined_summaries(found))
+    check.warnings += data_warnings(cfg, DataSummary(tuple(found)))
     return rows
 
 

@@ -89,7 +89,7 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 def are_weights(name: str) -> bool:
     """Return whether a name belongs to a file of weights, not to a config."""
-    return name.partition("?")[0].endswith(WEIGHTS)  # options of Detectron2's checkpointer
+    return name.endswith(WEIGHTS)
 
 
 def check_weights_file(path: str) -> None:

@@ -128,7 +128,11 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, f"{TRAIN} ()", f"{TRAIN} is empty ... train on ... 'NAME',"),
     (P, f"--eval-only {TEST} ()", f"{TEST} is empty ... evaluate on ... 'NAME',"),
     (P, f"{TEST} \"('coco_2017_val',)\"", "coco_2017_val is not a data set that Panoptic-FPN"),
-    (P, f"{TEST} \"('tiny_vall',)\"", "TEST: ... 'tiny_vall' is not regis ... describes tiny_tr"),
+    (
+        P,
+        f"{TEST} \"('tiny_vall',)\"",
+        "TEST: ... 'tiny_vall' is not regis ... Did you mean tiny_val",
+    ),
     (P, f"{TRAIN} \"('xyz',)\"", f"{TRAIN}: Data set 'xyz' is not registered ... --data FILE"),
     (P, f"{TEST} \"('tiny_sem_vall',)\"", "'tiny_sem_vall' is not ... Did you mean tiny_sem_val"),
     (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "test is not a data set that Pan"),
