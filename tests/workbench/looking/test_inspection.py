@@ -7,7 +7,7 @@ from detectron2.data import DatasetCatalog
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
+from ocr_panoptic.engine.single_image import class_metadata, model_input
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.workbench.looking.inspection import Inspector
@@ -17,6 +17,7 @@ from support.tiny_runs import (
     SEMANTIC_CONFIG,
     TINY_SEMANTIC,
     make_labels_vary,
+    predict,
 )
 
 # The FPN pads scenes of 64 pixels, resized to 72, to 96: 24 x 24 logits, 18 x 18 inside.
