@@ -111,19 +111,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
-    def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
-        """
-        Return how far hierarchical attention trusts each scale more than all larger scales.
-
-        For an input with "image" [3, H, W], these are float32 [H, W] in (0, 1) for each of
-        TEST.SCALES except the largest, and nothing without MODEL.HMSA.ENABLED.
-        """
-        if not self.hierarchy:
-            return {}
-        height, width = inputs["image"].shape[1:]
-        maps = self.hierarchy.attention(self._scale, self._images([inputs]), self.divisor)
-        return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
-
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return coarse logits, refined logits and scale attention of images at one scale."""
         return self.sem_seg_head.maps(self.backbone(image))
