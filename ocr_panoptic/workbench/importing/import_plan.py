@@ -210,7 +210,8 @@ def _read(
     # The user's kinds decide about the format's own classes of void and of the rest.
     own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
-    names = {n: new for n, new in names.items() if n not in (*kinds.classes, *kinds.ignore)}
+    for listed in (None, *kinds.classes, *kinds.ignore):
+        names.pop(listed, None)
     segments = [
         replace(
             segment,

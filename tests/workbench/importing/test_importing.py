@@ -222,6 +222,7 @@ def test_the_same_image_in_both_splits(root, voc, tmp_path):
     [
         (("train_00000.jpg", "train_00000.jpeg"), "a", "2 images are named train_00000"),
         (("train_00000.jpg",), "a\nb", r"class 'a\\nb': the name must have no control characters"),
+        (("train_00000.jpg",), None, "class None: the name must be a text"),
         ((), "a", "coco.json: no image is annotated"),
     ],
 )
