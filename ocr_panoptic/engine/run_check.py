@@ -125,6 +125,12 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
         the config with batch and schedule scaled to the number of processes
         (SOLVER.REFERENCE_WORLD_SIZE)
     """
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the {reference} processes "
+            "of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
     cfg = DefaultTrainer.auto_scale_workers(cfg, processes)
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
