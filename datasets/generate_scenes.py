@@ -114,7 +114,7 @@ def generate_scenes(
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
-    """Raise UserError if the arguments, or images of another run in the folder, are unusable."""
+    """Raise UserError for unusable arguments, and for a folder with images of another run."""
     check_name(output.resolve().name)
     if min(num_train, num_val) < 1 or seed < 0:
         raise UserError(
