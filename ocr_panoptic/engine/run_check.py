@@ -100,7 +100,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
         check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())
     _check_weights(cfg, find_checkpoint(cfg.OUTPUT_DIR, resume), training=training)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+    for text in data_warnings(cfg, check_data_sets(names)):
         logging.getLogger(__name__).warning(text)
 
 
@@ -171,7 +171,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
         count = 0
         try:
-            found.extend(check_data_sets(names, inputs=cfg.INPUT).splits)
+            found.extend(check_data_sets(names).splits)
             records = load()
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
