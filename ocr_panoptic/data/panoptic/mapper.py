@@ -135,17 +135,13 @@ class PanopticDatasetMapper(DatasetMapper):
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
-        listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
-        if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
+        listed, shown = {s["id"] for s in record["segments_info"]}, {*runs.ids.tolist()} - {0}
+        differing = shown - listed if record.get("hides_segments") else shown ^ listed
+        if differing:
             raise UserError(
-                f"{path}: has segments that are not in the JSON's segments_info: "
-                f"{first_few(foreign)}. Has it changed since the start of the training?"
-            )
-        lost = [str(number) for number in listed if number not in shown]
-        if lost and not record.get("hides_segments"):
-            raise UserError(
-                f"{path}: segments of the JSON's segments_info have no pixel in it: "
-                f"{first_few(lost)}. Has it changed since the start of the training?"
+                f"{path}: segments are only in it or only in the JSON's segments_info: "
+                f"{first_few(list(map(str, sorted(differing))))}. Has it changed since the start "
+                "of the training?"
             )
         return runs
 

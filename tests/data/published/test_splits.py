@@ -132,12 +132,6 @@ def test_cityscapes_test_can_only_be_predicted(root, mapper):
     assert mapper(name, is_train=False)(record)["image"].shape == (3, 2, 4)
 
 
-def test_images_of_other_splits_are_left_out(root):
-    for split in ("train", "val"):
-        write(root, f"pascal_context_59_{split}_sem")
-    assert len(DatasetCatalog.get("pascal_context_59_train_sem")) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
