@@ -109,8 +109,6 @@ class PanopticDatasetMapper(DatasetMapper):
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
         if labels is not None:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
-        if self.proposal_topk is not None:
-            utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
         if runs is not None:
             # Contiguous, else every reader copies a mirrored image.
             places = np.ascontiguousarray(inputs.sem_seg)
