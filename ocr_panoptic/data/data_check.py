@@ -56,7 +56,6 @@ class SplitSummary:
     The content of a split; its text is a table by class.
 
     Attributes:
-        images: number of images.
         pixels: number of pixels of all images, including pixels without a class.
         most_things: file and number of things of the image with the most things.
     """

@@ -146,7 +146,7 @@ def _check_is_no_annotation(path: Path, content: object) -> None:
 
 
 def _keys_of_first(entries: object) -> set:
-    """Return the keys of the first object in a JSON's list or object."""
+    """Return the keys of the first value in a list or an object, if it is an object."""
     values = [*entries.values()] if isinstance(entries, dict) else entries
     first = values[0] if isinstance(values, list) and values else None
     return {*first} if isinstance(first, dict) else set()

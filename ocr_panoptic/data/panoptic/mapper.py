@@ -129,7 +129,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG, which must be the record's."""
+        """Return the segments of the panoptic PNG; refuse others than the record's segments."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)

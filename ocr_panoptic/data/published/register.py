@@ -15,13 +15,10 @@ from .splits import NAMED_SPLITS, load_named
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
     """
-    Register the published data sets; replace Detectron2's own names only if they are wanted.
+    Register the published data sets below a folder, by default ``$DETECTRON2_DATASETS``.
 
-    Files are read only when the records are asked for. The function may be called again, with
-    another root.
-
-    Args:
-        root: folder of all data sets, by default ``$DETECTRON2_DATASETS``.
+    Names of Detectron2 are replaced only if they are wanted. Files are read only when the records
+    are asked for. The function may be called again, with another root.
     """
     root = root or datasets_root()
     for name, named in NAMED_SPLITS.items():

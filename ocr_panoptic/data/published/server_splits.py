@@ -21,7 +21,7 @@ from .tables import cityscapes_categories
 
 
 class ServerSplit(NamedTuple):
-    """A split without truth."""
+    """A data set whose truth only a server has."""
 
     classes: dict  # metadata for Panoptic-FPN
     files: tuple[Path, ...]  # folder of images, other files; relative to ``$DETECTRON2_DATASETS``
