@@ -122,10 +122,7 @@ def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSum
 
 
 def check_sources(
-    sources: Iterable[object],
-    workers: int | None,
-    *,
-    thorough: bool = False,
+    sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
     Check the sources of this package; sources of other code are not read.
