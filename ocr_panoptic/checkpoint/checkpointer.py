@@ -14,7 +14,7 @@ from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import nn
 
-from ocr_panoptic.errors import FailedWriteError, UserError
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
 from .class_rows import Rows, rows_by_name, zoo_classes
@@ -120,7 +120,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises RuntimeError on a full disk
             why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
-            raise FailedWriteError(
+            raise OSError(
                 f"The checkpoint {path} could not be written ({why}). The last whole one is "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
                 "written to, then --resume."

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError, lacks_memory
+from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.config_files import check_weights_file
 from ocr_panoptic.formats.files import printable
 
@@ -72,7 +72,7 @@ def fetch_weights(path: str) -> str:
     except Exception as e:  # from urllib, http.client, iopath ...
         url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
         place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
-        raise FailedWriteError(
+        raise OSError(
             f"The weights {path} could not be downloaded ({e}). Check the address and the "
             f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
             "that file."

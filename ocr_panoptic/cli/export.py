@@ -23,7 +23,7 @@ PRECISIONS = ("float32", "int8")
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--output", required=True, type=onnx_file, help="the file to write, *.onnx")
+    parser.add_argument("--output", required=True, type=path, help="the file to write, *.onnx")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
@@ -41,14 +41,6 @@ def argument_parser() -> CommandParser:
     )
     parser.add_model()
     return parser
-
-
-def onnx_file(name: str | PathLike) -> Path:
-    """Return the path of an ONNX file, which must end in .onnx."""
-    path = Path(name).expanduser()
-    if path.suffix != ".onnx" or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
-    return path
 
 
 def run(args: argparse.Namespace) -> None:
@@ -96,14 +88,11 @@ def export(
     from ocr_panoptic.formats.config_files import options_of
     from ocr_panoptic.formats.files import path_argument
 
-    try:
-        path = onnx_file(path_argument("output", output))
-    except argparse.ArgumentTypeError as e:
-        raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}; expected {' or '.join(PRECISIONS)}")
-    _export(run, weights, path, options_of(keys), precision)
-    return path
+    file = path(path_argument("output", output))
+    _export(run, weights, file, options_of(keys), precision)
+    return file
 
 
 def _export(
@@ -114,6 +103,8 @@ def _export(
     precision: str,
 ) -> str:
     """Write the ONNX file and return the table of the comparison."""
+    if output.suffix != ".onnx" or output.is_dir():
+        raise UserError(f"output {output}: name a file that ends in .onnx")
     from tabulate import tabulate
 
     from ocr_panoptic.engine import build_trained_model

@@ -51,7 +51,7 @@ def setup(args: argparse.Namespace) -> Run:
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: arguments of :class:`.TrainingArguments`.
+        args: arguments of a command with :meth:`.CommandParser.add_run`.
     """
     cfg, training = load_arguments(args), not args.eval_only
     if args.deterministic:
