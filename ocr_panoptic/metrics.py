@@ -31,27 +31,15 @@ def of_classes(values: Values, metric: str) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Metric:
-    """
-    A metric and the way to show it.
+    """A metric and the way to show it."""
 
-    Attributes:
-        task: task whose results contain the metric.
-        name: key of the value. The key for a class is ``<name>-<class>``.
-        label: name in tables and pages.
-        meaning: explanation in a few words.
-        group: heading above the value over all classes, in percent; "" hides this value.
-        column: heading of the values for each class; "" if the metric has no such values.
-        is_count: whether the values for each class are counts, not percent.
-        lower_is_better: whether the metric is an error.
-    """
-
-    task: str
-    name: str
-    label: str
+    task: str  # task whose results contain the metric
+    name: str  # key of the value; the key for a class is <name>-<class>
+    label: str  # name in tables and pages
     meaning: str
-    group: str = ""
-    column: str = ""
-    is_count: bool = False
+    group: str = ""  # heading above the value over all classes, in percent; "" hides this value
+    column: str = ""  # heading of the values for each class; "" if there are none
+    is_count: bool = False  # whether the values for each class are counts, not percent
     lower_is_better: bool = False
 
 

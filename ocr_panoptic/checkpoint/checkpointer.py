@@ -49,13 +49,6 @@ class SafeCheckpointer(DetectionCheckpointer):
         by_class: give classifiers the rows of the classes with the same names, if the file and
             ``identity`` name the classes, see :func:`.rows_by_name`.
         average: module whose weights are saved instead of the model's; None saves the model.
-
-    Attributes:
-        fit: how the last loaded file fits the model; None before loading.
-        record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
-            They come from ocr-panoptic convert or from a known layout; None for other files. They
-            are also written into saved files.
-        rows: rows of the last loaded file by class; None if its or the model's classes are unknown.
     """
 
     def __init__(
@@ -78,8 +71,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.identity = identity
         self.by_class = by_class
         self.average = average
+        # Facts about the last loaded file; None if unknown.
         self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None
+        self.record: Mapping[str, Any] | None = None  # settings that it expects; is also saved
         self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -23,17 +23,11 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """
-    Weights with the model's classes, and the origin of each class's rows.
+    """Weights with the model's classes, and the origin of each class's rows."""
 
-    Attributes:
-        weights: tensors; the classifiers have a row for each of the model's classes.
-        kept: names of the model's classes with rows from the weights.
-        new: names of the other classes, whose rows are the model's own. Both lists are empty if the
-            classes are the same or the weights have no such classifier.
-    """
-
-    weights: Mapping[str, Any]
+    weights: Mapping[str, Any]  # the classifiers have a row for each of the model's classes
+    # Names of the classes with rows from the weights, and of the others, which keep the model's
+    # rows. Both are empty if the classes are the same or the weights have no such classifier.
     kept: list[str]
     new: list[str]
 

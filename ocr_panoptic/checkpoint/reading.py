@@ -95,8 +95,7 @@ def read_checkpoint(
     Return the content of a checkpoint: named tensors as "model", and the file's other entries.
 
     Args:
-        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
-            of ``torch.save``.
+        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or a file of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
         mmap: leave the tensors of a file of ``torch.save`` in it until they are used.
     """
@@ -111,8 +110,6 @@ def read_checkpoint(
             "__author__": "Caffe2",
             "matching_heuristics": True,
         }
-    elif filename.endswith(".pyth"):
-        checkpoint = {"model": data.get("model_state"), "matching_heuristics": True}
     else:
         checkpoint = dict(data) if "model" in data else {"model": data}
     inner = checkpoint["model"]
@@ -152,10 +149,9 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
             raise
         # torch's own message tells how to switch its protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
-        is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)
-        if not (isinstance(e, Forbidden) or refused or is_newer):
+        if not (isinstance(e, Forbidden) or refused):
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
-        what = e if isinstance(e, Forbidden) else refused[1] if refused else "a newer protocol"
+        what = refused[1] if refused else e
         raise UserError(
             f"{filename} is a pickle that wants to run {printable(what)}, which plain weights do "
             "not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "

@@ -73,22 +73,18 @@ class CommandParser(argparse.ArgumentParser):
             action="extend",
             default=[],
             metavar="FILE",
-            help="files that describe your data (datasets/README.md), in place of DATASETS.TRAIN "
-            "and DATASETS.TEST",
+            help="data files (datasets/README.md), in place of DATASETS.TRAIN and DATASETS.TEST",
         )
 
     def add_opts(self) -> None:
         """Add the arguments KEY VALUE ... at the end of the line, for keys of the config."""
-        self.add_argument(
-            "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
-        )
+        self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
 
     def add_weights(self) -> None:
         """Add the flag that names a trained model."""
         self.add_argument(
             "--weights",
-            help="trained model, which holds its settings and classes (default: the last "
-            "checkpoint in the folder given as --config-file)",
+            help="trained model (default: the last checkpoint in the folder of --config-file)",
         )
 
     def add_model(self) -> None:
@@ -105,12 +101,8 @@ class CommandParser(argparse.ArgumentParser):
 
         ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False.
         """
-        self.add_argument(
-            "--config-file",
-            default="",
-            metavar="CONFIG",
-            help="file, name listed by `ocr-panoptic configs`, or folder of a run",
-        )
+        names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
+        self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
         self.set_defaults(
             eval_only=not can_train, resume=False, overwrite=False, deterministic=False
@@ -119,33 +111,20 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="go on after the last checkpoint of OUTPUT_DIR; --resume auto starts a run "
-                "if there is no checkpoint",
+                help="go on after the last checkpoint; --resume auto starts a run if there is none",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
             )
-            self.add_argument(
-                "--overwrite",
-                action="store_true",
-                help="start a new run in an OUTPUT_DIR that has checkpoints of another run",
-            )
-            self.add_argument("--eval-only", action="store_true", help="evaluate without training")
-            self.add_argument(
-                "--deterministic",
-                action="store_true",
-                help="repeatable results on this machine from the config's SEED; slower on a GPU",
-            )
-        self.add_argument(
-            "--num-gpus",
-            type=positive,
-            default=1,
-            help="processes on this machine, each with a GPU",
-        )
+            for flag, meaning in (
+                ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
+                ("--eval-only", "evaluate without training"),
+                ("--deterministic", "repeatable results from the config's SEED; slower on a GPU"),
+            ):
+                self.add_argument(flag, action="store_true", help=meaning)
+        self.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
         self.add_argument("--num-machines", type=positive, default=1)
-        self.add_argument(
-            "--machine-rank", type=int, default=0, help="number of this machine, from 0"
-        )
+        self.add_argument("--machine-rank", type=int, default=0, help="from 0")
         self.add_argument(
             "--dist-url",
             default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as Detectron2

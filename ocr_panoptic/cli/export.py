@@ -28,16 +28,14 @@ def argument_parser() -> CommandParser:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="type of the network's weights; all else stays float32 (default: %(default)s)",
+        help="type of the network's weights (default: %(default)s)",
     )
-    parser.add_argument(
-        "--page", type=path, metavar="FOLDER", help="new folder of a web page that runs the model"
-    )
+    parser.add_argument("--page", type=path, metavar="FOLDER", help="new folder of a web page")
     parser.add_argument(
         "--onnxruntime-web",
         type=path,
         metavar="PACKAGE",
-        help="folder or .tgz of npm's package onnxruntime-web, for --page (default: fetched)",
+        help="folder or .tgz of npm's package onnxruntime-web (default: fetched)",
     )
     parser.add_model()
     return parser

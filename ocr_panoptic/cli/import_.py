@@ -44,35 +44,22 @@ def argument_parser() -> CommandParser:
             type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
-            help="SOURCE [IMAGES [LABELS]]: the annotations, the folder of images, and a folder of "
-            "semantic label PNGs that lie under the annotations",
+            help="SOURCE [IMAGES [LABELS]]; LABELS: label PNGs that lie under the annotations",
         )
     parser.add_argument("--things", type=path, help="YAML: things, stuff, ignore, colors")
     parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
-    parser.add_argument(
-        "--crowds",
-        choices=("groups", "objects"),
-        help="meaning of segments marked as crowds, if the command asks for it",
-    )
+    parser.add_argument("--crowds", choices=("groups", "objects"), help="meaning of crowds")
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
         help="whether polygons of coco and yolo-seg go through edges of pixels (the default) or "
         "centres of border pixels (Roboflow, SAHI, supervision, V7 and Label Studio)",
     )
-    parser.add_argument(
-        "--missing", choices=("skip",), help="leave out missing images, and report their number"
-    )
+    parser.add_argument("--missing", choices=("skip",), help="leave out missing images")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for pixels without segment")
-    parser.add_argument(
-        "--semantic", action="store_true", help="make a semantic data set, without objects"
-    )
-    parser.add_argument(
-        "--split", type=float, metavar="SHARE", help="divide --train: the share for training"
-    )
-    parser.add_argument(
-        "--output", type=path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
-    )
+    parser.add_argument("--semantic", action="store_true", help="make a data set without objects")
+    parser.add_argument("--split", type=float, metavar="SHARE", help="share for NAME_train")
+    parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser
 

@@ -208,8 +208,8 @@ def test_weights_by_timms_name(hub):
     "address, message",
     [
         ("timm://convnext_tiny.fb_in1k", "downloaded .*https://.*/timm/convnext_tiny.fb_in1k/res"),
-        ("timm://convnext_tiny.fb_in", "no weights timm://convnext_tiny.fb_in.*convnext_tiny.fb_i"),
-        ("timm://convnext_tinny", "similar names: .*convnext_tiny"),
+        ("timm://convnext_tiny.fb_in", "no weights timm:.*mean convnext_tiny.fb_in"),
+        ("timm://convnext_tinny", "Did you mean convnext_tiny"),
         ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
     ],
 )

@@ -187,7 +187,7 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["cocco"]) == 1
-    assert capsys.readouterr().out == "No config's name contains cocco. Did you mean coco?\n"
+    assert capsys.readouterr().out == "No config's name contains cocco.\n"
 
 
 WITHOUT_PYTORCH = """
