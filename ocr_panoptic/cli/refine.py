@@ -33,9 +33,10 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    needed = args.config_file and args.images
-    if bool(args.weights) != bool(needed) or (args.opts and not args.weights):
-        raise UserError("--config-file and --images belong to --weights, as do KEY VALUE ...")
+    if args.weights and not (args.config_file and args.images):
+        raise UserError("--weights needs --config-file and --images")
+    if not args.weights and (args.config_file or args.images or args.opts):
+        raise UserError("--config-file, --images and KEY VALUE ... need --weights")
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
             raise MissingFileError(f"--{flag} {folder}: folder not found")
