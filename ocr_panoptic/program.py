@@ -81,15 +81,11 @@ def log_run(folder: str, rank: int) -> None:
     from detectron2.utils.logger import setup_logger
 
     setup_logger.cache_clear()
+    ended = "detectron2.engine.train_loop"  # hide its traceback: run_program reports the error
     for name in (PACKAGE, "detectron2", "fvcore"):
         logging.getLogger(name).handlers.clear()
         logger = setup_logger(folder, rank, name=name, configure_stdout=name != "fvcore")
         for handler in logger.handlers:
             if getattr(handler, "stream", None) is sys.stdout:
                 handler.setLevel(logging.INFO)
-                handler.addFilter(_is_no_end)
-
-
-def _is_no_end(record: logging.LogRecord) -> bool:
-    """Return whether a record is not Detectron2's traceback: :func:`run_program` reports errors."""
-    return not (record.exc_info and record.name == "detectron2.engine.train_loop")
+                handler.addFilter(lambda record: not (record.exc_info and record.name == ended))

@@ -59,32 +59,26 @@ def fetch_weights(path: str) -> str:
     Args:
         path: file or address; "" for no weights.
     """
-    if "://" not in path:
-        if path:
-            check_weights_file(path)
-        return path
-    waiting = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        file = PathManager.get_local_path(path)
-    except MissingFileError:  # from a package or timm, with its own advice
-        raise
-    except Exception as e:  # from urllib, http.client, iopath ...
-        url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
-        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
-        raise OSError(
-            f"The weights {path} could not be downloaded ({e}). Check the address and the "
-            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
-            "that file."
-        ) from e
-    finally:
-        socket.setdefaulttimeout(waiting)
-    if not os.path.isfile(file):
-        raise MissingFileError(
-            f"The weights {path} have no address that can be read: https://, detectron2://, "
-            'timm:// or package://. Set MODEL.WEIGHTS to a checkpoint file, or to "" for random '
-            "weights."
-        )
+    file = path
+    if "://" in path:
+        waiting = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(TIMEOUT)
+        try:
+            file = PathManager.get_local_path(path)
+        except MissingFileError:  # from a package or timm, with its own advice
+            raise
+        except Exception as e:  # from urllib, http.client, iopath ...
+            url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+            place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
+            raise OSError(
+                f"The weights {path} could not be downloaded ({e}). Check the address and the "
+                f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS "
+                "to that file."
+            ) from e
+        finally:
+            socket.setdefaulttimeout(waiting)
+    if file:
+        check_weights_file(file)
     return file
 
 

@@ -109,7 +109,7 @@ def test_code_in_a_file_is_refused_unless_trusted(tmp_path, kind):
     [
         ("nowhere.pth", "nowhere.pth do not exist"),
         ("/", "are not a file"),
-        ("s3://bucket/m.pth", "have no address that can be read"),
+        ("s3://bucket/m.pth", "s3://bucket/m.pth do not exist"),
         ("https://nowhere/m.pth", "https://nowhere/m.pth could not be downloaded .*not known"),
     ],
 )

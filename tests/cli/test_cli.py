@@ -14,7 +14,6 @@ from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.class_names import LABELS
-from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES
@@ -246,13 +245,3 @@ def test_the_page_has_every_command():
     rows = [row for row in (ROOT / "docs/commands.md").read_text().splitlines() if row[:3] == "| `"]
     named = {word for row in rows for word in row.split("|")[1].replace("`", "").split(", ")}
     assert {word.strip() for word in named} == {*COMMANDS}
-
-
-@pytest.mark.parametrize("name", ["torch", "detectron2"])
-def test_the_message_about_a_missing_package_has_the_command(monkeypatch, capsys, name):
-    with monkeypatch.context() as absent, pytest.raises(SystemExit) as end:
-        absent.setitem(sys.modules, name, None)
-        run_program(__import__, name)
-    assert end.value.code == 1
-    said = capsys.readouterr().err
-    assert f"{name} is not installed here: " in said and "pip install" in said
