@@ -30,8 +30,8 @@ def _evaluated(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.engine.trained_model import resolve_model
 
     named = resolve_model(args.config_file, args.weights, args.opts)
-    args.config_file, args.settings = named.config, named.settings
-    args.opts = named.opts + args.opts
+    args.config_file, names, args.settings = named
+    args.opts = names + args.opts
     return launched(args)
 
 

@@ -119,16 +119,6 @@ class HierarchicalScales:
             blended = blend_scales(blended, refined, attention, scale, self.align_corners)
         return blended
 
-    def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
-        """
-        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest.
-
-        The arguments are the same as in :meth:`logits`.
-        """
-        scales, size = self.scales[1:], image.shape[2:]
-        views = zip(scales, self._views(network, image, scales, divisor, first=2))
-        return {scale: resize(a, size, self.align_corners) for scale, (a,) in views}
-
     def _views(
         self,
         network: Network,

@@ -14,7 +14,6 @@ from .inference import (
     SemanticInference,
     check_decided,
     confident_argmax,
-    pad_to_multiple,
     padded_batch,
 )
 from .inference_output import InferenceOutput, semantic_parts
@@ -124,25 +123,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def normalised(self, image: Tensor) -> Tensor:
         """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
-
-    def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
-        """
-        Return how far hierarchical attention trusts each scale more than all larger scales.
-
-        Args:
-            inputs: mapping with "image" [3, H, W]
-
-        Returns:
-            float32 [H, W] in (0, 1) of the image's size, for each of TEST.SCALES except the
-            largest; empty without MODEL.HMSA.ENABLED
-        """
-        if not self.hierarchy:
-            return {}
-        image = self.normalised(inputs["image"])[None]
-        height, width = image.shape[2:]
-        image = pad_to_multiple(image, self.divisor)
-        maps = self.hierarchy.attention(self._scale, image, self.divisor)
-        return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return coarse logits, refined logits and scale attention of images at one scale."""

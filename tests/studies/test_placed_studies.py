@@ -97,8 +97,8 @@ def test_finished_runs_of_another_machine(study_file, tmp_path):
     assert add_records(study, tmp_path / "reordered", results) == 1
     other = tmp_path / "other"
     for changed, message in (
-        ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9;"),
-        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trials.py skip "),
+        ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with SOLVER.MAX_ITER 9;"),
+        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trial trials.py skip;"),
         ({"metrics": {}}, "OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"),
     ):
         results.write_text(json.dumps([records[0], {**records[1], **changed}]))
