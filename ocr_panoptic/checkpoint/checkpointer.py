@@ -193,7 +193,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Write the keys to the log only, since :meth:`summary` is for users."""
+        """Write the keys only to the log file; :meth:`summary` is for users."""
         assert self.fit is not None
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 

@@ -36,7 +36,7 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Give each class of the model the rows of the weights' class with the same name.
+    Copy the classifiers' rows of each class that weights and model share by name.
 
     Args:
         weights: tensors or arrays of the file.
@@ -89,7 +89,7 @@ ZOO_WEIGHTS = {
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
     """
-    Return "thing_classes" and "stuff_classes" of weights of the zoo; None for other weights.
+    Return "thing_classes" and "stuff_classes" of Detectron2's weights; None for others.
 
     They are recognised by the name of the file, in any folder.
     """

@@ -31,7 +31,7 @@ class Layout:
 
     def rename(self, name: str, backbone: str) -> str:
         """
-        Return a tensor's name in this project, "" if the layout does not have it.
+        Return a tensor's name in this project, or "" if the published network lacks the tensor.
 
         Args:
             backbone: "hrnet" or "resnet".
@@ -47,7 +47,7 @@ class Layout:
 
 
 def _timm_hrnet(name: str) -> str:
-    """Return the name of HRNet's tensor, which is the same in all code bases."""
+    """Return this project's name of an HRNet's tensor; all code bases have the same names."""
     is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
     return f"backbone.body.{name}" if is_known else ""
 
@@ -58,7 +58,7 @@ def _resnet(name: str) -> str:
 
 
 def _mmseg_resnet(name: str) -> str:
-    """Rename a tensor of mmsegmentation, whose stem is a Sequential of (conv, norm, ReLU) x 3."""
+    """Return the name of a ResNet's tensor, whose stem is a Sequential of (conv, norm, ReLU) x 3."""
     found = re.match(r"stem\.([013467])\.", name)
     if found:
         conv, is_norm = divmod(int(found[1]), 3)
@@ -67,17 +67,17 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Map a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
+    """Return the rules for a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Map a conv-norm-ReLU, whose convolution has this place in a Sequential."""
+    """Return the rules for a conv-norm-ReLU whose convolution has this place in a Sequential."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Map the module of openseg.pytorch and HRNet-OCR; ASP-OCR has ``relation`` as a submodule."""
+    """Return the rules for the authors' OCR module; ``relation`` is its name inside ASP-OCR."""
     block = rf"{relation or name}\.object_context_block"
     modules = _in_sequence(rf"{name}\.conv_bn_dropout", "context.g")
     for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
@@ -89,7 +89,7 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr(name: str) -> dict[str, str]:
-    """Map openseg.pytorch's module with four branches beside OCR."""
+    """Return the rules for openseg.pytorch's module with four branches beside OCR."""
     modules = _authors_ocr(name, rf"{name}\.context\.2")
     modules |= _in_sequence(rf"{name}\.context", "context.bottleneck")
     for i in range(4):
@@ -98,7 +98,7 @@ def _asp_ocr(name: str) -> dict[str, str]:
 
 
 def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
-    """Map the head of HRNet-OCR, which NVIDIA has under a prefix."""
+    """Return the rules for the head of HRNet-OCR, which NVIDIA's code has under a prefix."""
     return {
         **_in_sequence(rf"{prefix}conv3x3_ocr", "bottleneck"),
         **_in_sequence(rf"{prefix}aux_head", "coarse.0"),
