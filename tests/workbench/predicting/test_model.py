@@ -179,7 +179,7 @@ def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
     (expected,) = model._model([{"image": torch.as_tensor(pixels(path).transpose(2, 0, 1).copy())}])
     assert np.array_equal(found.labels, expected["labels"]) and len(np.unique(found.labels)) > 1
     assert np.array_equal(found.confidence, expected["confidence"])
-    monkeypatch.setattr("ocr_panoptic.modeling.inference.sliding_window_scores", None)
+    monkeypatch.setattr("ocr_panoptic.modeling.inference.joined_rows", None)
     assert np.array_equal(model.predict(path).labels, found.labels)
     whole = loaded(model_of("semantic", "INPUT.MIN_SIZE_TEST", 0)).predict(path)
     assert not np.array_equal(whole.confidence, found.confidence)
