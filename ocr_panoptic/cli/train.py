@@ -14,11 +14,13 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import TrainingArguments, check_arguments, check_weights
+from .arguments import CommandParser, check_arguments, check_weights
 
 
-def argument_parser() -> TrainingArguments:
-    return TrainingArguments(__doc__)
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_run()
+    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -29,12 +31,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """
-    Run :func:`run_here` in the processes that the arguments ask for.
-
-    Returns:
-        the metrics if the training ran in this process
-    """
+    """Run :func:`run_here` in each process; return the metrics if this process ran it."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
@@ -46,18 +43,17 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
     from ocr_panoptic.engine.run_check import check_start
-    from ocr_panoptic.engine.setup import locked_folder, sole_run
+    from ocr_panoptic.engine.setup import locked_folder
 
-    with sole_run():
-        with faults_listed(cache_folder() / "faults.txt"):
-            cfg, written = setup(args)
-            check_start(cfg, args.resume, training=not args.eval_only)
-        if args.eval_only:
-            return Trainer.evaluate(cfg)
-        with locked_folder(cfg.OUTPUT_DIR):
-            trainer = Trainer(cfg, written)
-            trainer.resume_or_load(resume=args.resume)
-            return trainer.train()
+    with faults_listed(cache_folder() / "faults.txt"):
+        cfg, written = setup(args)
+        check_start(cfg, args.resume, training=not args.eval_only)
+    if args.eval_only:
+        return Trainer.evaluate(cfg)
+    with locked_folder(cfg.OUTPUT_DIR):
+        trainer = Trainer(cfg, written)
+        trainer.resume_or_load(resume=args.resume)
+        return trainer.train()
 
 
 def train(

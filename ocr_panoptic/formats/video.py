@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
 CODEC = "mp4v"  # the wheels of OpenCV can write it
@@ -17,12 +17,9 @@ FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 class VideoReader:
     """
-    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file.
+    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file, with its ``fps``.
 
     If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
-
-    Attributes:
-        fps: frames per second.
     """
 
     def __init__(self, source: Path):
@@ -38,7 +35,7 @@ class VideoReader:
         self.fps = self._capture.get(cv2.CAP_PROP_FPS) or FALLBACK_FPS
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        stated, count = max(0, int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))), 0
+        stated, count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT), 0
         try:
             while True:
                 there, frame = self._capture.read()
@@ -50,8 +47,8 @@ class VideoReader:
             self._capture.release()
         if count + 1 < (1 - SHARE_LOST) * stated:
             raise UserError(
-                f"{printable(self._source)}: ends after {count} of its {stated} frames, it is cut "
-                "off or broken"
+                f"{printable(self._source)}: ends after {count} of its {stated:.0f} frames, it is "
+                "cut off or broken"
             )
 
 
@@ -66,7 +63,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
                 codec = cv2.VideoWriter.fourcc(*CODEC)
                 writer = cv2.VideoWriter(str(unfinished), codec, fps, size)
                 if not writer.isOpened():
-                    raise FailedWriteError(
+                    raise OSError(
                         f"OpenCV {cv2.__version__} cannot write {path} (codec {CODEC}); is the "
                         "folder writable?"
                     )

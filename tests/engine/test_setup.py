@@ -7,14 +7,11 @@ import sys
 import pytest
 import torch
 from detectron2.config import CfgNode
-from PIL import Image
 
-from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
 from ocr_panoptic.engine.run_check import check_solver
 from ocr_panoptic.engine.run_info import portable
-from ocr_panoptic.engine.training import scaled_to_processes
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 from train_net import main as run_here
@@ -82,19 +79,6 @@ def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_args, clean_catalog):
-    for folder in ("images", "labels"):
-        (tmp_path / folder).mkdir()
-        Image.new("L", (300, 1)).save(tmp_path / folder / "thin.png")
-    split = SemanticSplit(tmp_path / "images", tmp_path / "labels")
-    write_data_file(tmp_path / "thin.yaml", "thin", {"train": split}, classes=["a", "b"])
-    opts = ["DATASETS.FILES", f"('{tmp_path}/thin.yaml',)", "DATASETS.TRAIN", "('thin_train',)"]
-    opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
-    with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
-        run_here(semantic_args(*opts))
-
-
-@pytest.mark.slow
 def test_config_of_a_run_works_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
     """A config.yaml written without a GPU works on a machine with two GPUs, and vice versa."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
@@ -156,15 +140,10 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
     use_gpus(monkeypatch, 2)
     assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"
-    for processes, number, fault in (
-        (1, 2, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
-        (2, 1, "MODEL.DEVICE is cuda:1, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
-    ):
-        monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda n=processes: n)
-        with pytest.raises(ValueError, match=fault):
-            complete("MODEL.DEVICE", f"cuda:{number}")
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 1)
     assert complete("MODEL.DEVICE", "cuda:1").MODEL.DEVICE == "cuda:1"
+    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda:2, but torch sees 2 GPU"):
+        complete("MODEL.DEVICE", "cuda:2")
 
 
 @pytest.mark.parametrize(
@@ -173,11 +152,10 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
         (0, 1, 1, "ACCUMULATION_STEPS"),
         (1, 1, 1, ""),  # the batch is scaled to 2 images
         (4, 4, 2, "ACCUMULATION_STEPS"),  # 2 images would leave parts empty
-        (3, 8, 1, "IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"),
     ],
 )
 def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(scaled_to_processes(cfg, 2), 2)
+        check_solver(cfg, 2)
