@@ -207,7 +207,7 @@ def _read(
         return error.faults
     except (UserError, OSError) as error:
         return [str(error)]
-    # The user's kinds decide about the format's own classes of void and of the rest.
+    # The format's own classes of void and of the rest are renamed unless the user lists them.
     own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
     for listed in (None, *kinds.classes, *kinds.ignore):
