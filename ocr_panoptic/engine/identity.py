@@ -65,25 +65,14 @@ class Identity(NamedTuple):
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """
-    Return the identity that :class:`.SafeCheckpointer` writes into a run's checkpoints.
-
-    Args:
-        cfg: completed config.
-        written: YAML of config.yaml.
-    """
+    """Return the identity for a run's checkpoints, from its config and the text of config.yaml."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
 
 
 def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
-    """
-    Return the identity of a checkpoint, or None if it has none (weights of other code).
-
-    Args:
-        weights: file or address; an address is not read and gives None.
-    """
+    """Return the identity of a checkpoint; None for an address, and for weights of other code."""
     file = Path(weights)
     if file.suffix != ".pth" or not file.is_file():
         return None
@@ -95,11 +84,9 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Compare the config with the weights' settings, for all keys that affect the output.
+    Refuse a completed config that differs from the weights' in a key that affects the output.
 
-    Args:
-        cfg: completed config.
-        strict: whether to raise instead of warn; training may start with other settings.
+    Without ``strict``, only warn: training may start from weights of other settings.
     """
     if identity is None:
         return
@@ -140,11 +127,9 @@ def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
     """
-    Compare the classes of registered data sets with the classes of the weights.
+    Refuse registered data sets whose classes are not the classes of the weights.
 
-    Args:
-        names: names of the data sets.
-        strict: whether to raise instead of warn.
+    Without ``strict``, only warn.
     """
     if identity is None or identity.classes is None:
         return

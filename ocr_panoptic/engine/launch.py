@@ -24,10 +24,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
     Run ``main(args)`` in every process that the arguments ask for.
 
     These are torchrun's processes, ``args.num_gpus`` processes that Detectron2 starts, or this
-    process.
-
-    Returns:
-        result of ``main`` if it ran in this process, else None
+    process. Only what runs in this process has a result.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process

@@ -60,13 +60,7 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """
-    Return the model, refined (:class:`.RefinedModel`) if TEST.SEGFIX.WEIGHTS is set.
-
-    Args:
-        cfg: completed config of the model.
-        model: an :class:`.InferenceModel`.
-    """
+    """Return an inference model, as a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model

@@ -48,9 +48,6 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     Check the config, and set up log and seed. The log is the only file in OUTPUT_DIR that
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
-    Args:
-        args: arguments of :class:`.TrainingArguments`.
-
     Returns:
         the frozen config for this machine, and the text of config.yaml for every machine
     """

@@ -61,7 +61,7 @@ from .run_info import portable, run_info, start_summary
 from .segfix import refined_by_segfix, segfix_config
 from .single_image import with_segfix_input
 from .task import task_of, training_loader
-from .trained_model import build_trained_model, check_inference_keys, deployed
+from .trained_model import build_trained_model, deployed
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +93,6 @@ class Trainer(DefaultTrainer):
             written: YAML of OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
         TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
-        check_inference_keys(cfg)
-        segfix_config(cfg)  # raises early; otherwise the first evaluation would fail
         self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
@@ -179,9 +177,6 @@ class Trainer(DefaultTrainer):
 
         After a checkpoint, the training continues with the next iteration. If loading succeeds, the
         folder is prepared for this run; otherwise it stays unchanged.
-
-        Args:
-            resume: True, False, or "auto" (resume if there is a checkpoint).
         """
         cfg, checkpointer = self.cfg, self.checkpointer
         file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
@@ -216,11 +211,7 @@ class Trainer(DefaultTrainer):
         logger.info("%s", start_summary(self))
 
     def state_dict(self) -> dict[str, Any]:
-        """
-        Return the state that a resumed run needs besides the weights.
-
-        Seed and position determine the random numbers and images.
-        """
+        """Return what a resumed run needs besides the weights; its random numbers follow from it."""
         iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
         done = iteration + 1 - self.start_iter
         state = {
@@ -305,11 +296,7 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """
-        Evaluate the config's weights, and return the results of :meth:`test`.
-
-        The program ends if the results differ from TEST.EXPECTED_RESULTS.
-        """
+        """Evaluate the config's weights; end the program if TEST.EXPECTED_RESULTS are not met."""
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
@@ -334,9 +321,7 @@ class Trainer(DefaultTrainer):
         cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
     ) -> dict:
         """
-        Evaluate the main process's model as Detectron2's ``test`` does.
-
-        The result files of every data set are written.
+        Evaluate the main process's model on every data set, and write the result files.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.
