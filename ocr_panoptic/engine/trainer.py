@@ -211,7 +211,7 @@ class Trainer(DefaultTrainer):
         logger.info("%s", start_summary(self))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs besides the weights; its random numbers follow from it."""
+        """Return what a resumed run needs besides the weights."""
         iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
         done = iteration + 1 - self.start_iter
         state = {
