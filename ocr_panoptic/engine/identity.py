@@ -84,9 +84,9 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Refuse a completed config that differs from the weights' in a key that affects the output.
+    Refuse a completed config that differs from the weights' settings in the model's output.
 
-    Without ``strict``, only warn: training may start from weights of other settings.
+    Without ``strict``, only warn: training may start from weights with other settings.
     """
     if identity is None:
         return

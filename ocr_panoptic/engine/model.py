@@ -77,7 +77,7 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """Build the model of a completed config; ``labels`` of PNGs as in :func:`.classes_of`."""
+        """Build the model of a completed config; ``labels`` is the kind of :func:`.classes_of`."""
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)

@@ -60,7 +60,7 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """Return an inference model, as a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
+    """Return the model, in a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model

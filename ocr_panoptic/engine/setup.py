@@ -139,7 +139,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
 
 
 def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
-    """Register the data sets, for a trained model with its classes in its order."""
+    """Register the data sets; for a trained model, with the classes in its order."""
     is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
     identity = None
     if not (training or is_segfix):
