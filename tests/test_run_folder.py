@@ -127,7 +127,7 @@ def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
         title="",
         description="",
         dataset="",
-        evaluation=read_evaluation(tmp_path),
+        results=read_evaluation(tmp_path).results,
         training_log=[],
         images=[],
         metadata=Metadata(stuff_classes=["things", "sky"], stuff_colors=[[0, 0, 0]] * 2),

@@ -1,7 +1,7 @@
 """
 Write a self-contained HTML page about a run that was trained and evaluated.
 
-It shows metrics, pictures of a few images, the worst and the best images, classes and loss curves.
+It shows metrics, pictures of a few images, the worst images, classes and loss curves.
 
     ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
@@ -17,12 +17,7 @@ def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", type=path, help="default: OUTPUT_DIR/index.html")
     parser.add_argument("--num-images", type=positive, default=6, help="images to show (default 6)")
-    parser.add_argument(
-        "--num-ranked",
-        type=int,
-        default=5,
-        help="number of worst images to show, and of best images (default 5)",
-    )
+    parser.add_argument("--num-ranked", type=int, default=5, help="worst images (default 5)")
     parser.add_model()
     return parser
 

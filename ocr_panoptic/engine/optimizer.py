@@ -9,7 +9,7 @@ from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
 if TYPE_CHECKING:
-    from ocr_panoptic.modeling.timm_network import Training
+    from ocr_panoptic.modeling.timm_backbone import Training
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
 
+from .features import check_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -28,9 +29,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
-        context, refinement: see :class:`.RefinedHead`.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.
+        context, refinement: see :class:`.RefinedHead`.
     """
 
     @configurable
@@ -45,8 +46,7 @@ class OCRSemSegFPNHead(RefinedHead):
         if context.needs_truth:
             raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) sees the ground "
-                "truth, and PanopticFPN has none at inference. Use OCRSemanticSegmentor with "
-                "ContextSemSegHead for it, or another scheme here."
+                "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
         # Detectron2 starts it with std sqrt(2 / K); here only coarse_start "detectron2" does.
@@ -66,6 +66,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        # Detectron2's head leaves out unknown names.
+        names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, input_shape)
         refinement = refinement_arguments(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM)
         return {**refinement, "plain": SemSegFPNHead(cfg, input_shape)}
 
