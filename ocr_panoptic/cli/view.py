@@ -25,7 +25,6 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.data_file import data_options
 
     data_options(args.data)  # refuse a missing file before PyTorch is imported
-    import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
     from ocr_panoptic.data.register import register_in_use
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
-from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from torch import nn
 
@@ -36,7 +35,7 @@ from .hooks import (
     StopOnSignal,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
-from .optimizer import build_optimizer
+from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Resume,
     continued_optimizer,
@@ -65,7 +64,7 @@ class ResumableTrainer(DefaultTrainer):
 
     build_model = staticmethod(build_model)
     build_optimizer = staticmethod(build_optimizer)
-    build_lr_scheduler = staticmethod(build_lr_scheduler)
+    build_lr_scheduler = staticmethod(build_schedule)
     build_train_loader = staticmethod(training_loader)
 
     def __init__(self, cfg: CfgNode, written: str = ""):
