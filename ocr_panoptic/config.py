@@ -233,6 +233,9 @@ SECTIONS: dict[str, list[Key]] = {
         'Initial weights of the coarse classifier of C channels and K classes: "pytorch", as in '
         'published code, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
         "times as large; also for short runs."),
+    Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
+        "2: the panoptic OCR head sees FPN's sum at stride 8 instead of 4, and its logits are "
+        "enlarged: a quarter of its operations. Not in the paper."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping its results: "
         "less memory for more time (docs/memory.md)."),

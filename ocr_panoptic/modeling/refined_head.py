@@ -36,7 +36,7 @@ class RefinedHead(nn.Module):
     Args:
         coarse_predictor: classifier of the coarse prediction.
         in_channels: channels of the features that pixel representations are made from.
-        common_stride: stride of the pixel representations.
+        common_stride: stride of the final logits.
         context: context scheme.
         criterion: losses of both predictions.
         coarse: modules between the features and the coarse classifier; None for no modules.
