@@ -233,15 +233,15 @@ SECTIONS: dict[str, list[Key]] = {
         'Initial weights of the coarse classifier of C channels and K classes: "pytorch", as in '
         'published code, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
         "times as large; also for short runs."),
-    Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
-        "2: the panoptic OCR head sees FPN's sum at stride 8 instead of 4, and its logits are "
-        "enlarged: a quarter of its operations. Not in the paper."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping its results: "
         "less memory for more time (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
         "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the weight of "
         "the refined prediction's loss."),
+    Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
+        "With 2, the context scheme sees means of 2x2 cells of FPN's sum (stride 8 instead of 4), "
+        "at a quarter of the cost, and the refined logits are enlarged. Not in the paper."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
         "The coarse prediction, which has a loss, is the soft object regions. False is the "
         "paper's ablation: a second branch of the same form predicts them without a loss of its "
