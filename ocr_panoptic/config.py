@@ -182,7 +182,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
         one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
         "Type of the network's batch norms. Other norms do not change."),
-    Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
+    Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], one_of("", "LN"),
         '"LN": a layer norm over the channels of each feature, as published models with ConvNeXt '
         'and Swin have it, or the last norm of a plain ViT. "" for none.'),
     Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "follows the weights"),
@@ -258,7 +258,7 @@ SECTIONS: dict[str, list[Key]] = {
         '"0.8 cross_entropy + 0.2 lovasz" (docs/losses.md).'),
     Key("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "cross_entropy", [REFINED], ANY,
         "Loss of the coarse prediction, of the same form."),
-    Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], ANY,
+    Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], share("(0, 1]"),
         '"ohem" is the cross-entropy of the pixels whose probability of the true class is below '
         "this, or of at least OHEM_MIN_KEPT pixels."),
     Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
@@ -284,7 +284,7 @@ SECTIONS: dict[str, list[Key]] = {
         "published code."),
 ],
 "Context schemes (docs/context_schemes.md)": [
-    Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], ANY,
+    Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], at_least(1),
         "1x1 conv-norm-ReLU in each of φ and ψ: 1 in the paper's text, 2 in the published code."),
     Key("MODEL.OCR.SCALE_RELATION", True, [IDLE_IN_PLAIN, SCHEME], ANY,
         "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
@@ -294,10 +294,11 @@ SECTIONS: dict[str, list[Key]] = {
         "part is OCR's with its default keys."),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
         "Self-attention among the pixels, of Segmentation-Transformer."),
-    Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME], ANY,
+    Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME],
+        one_of("none", "before", "after"),
         'Self-attention among the categories of Segmentation-Transformer: "before" the decoder\'s '
         'cross-attention, "after" it, or "none".'),
-    Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], ANY,
+    Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], at_least(1),
         "Blocks of Joint-Transformer."),
     Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
         "Dilations of ASPP and ASP-OCR, for features of stride 8. At stride 4 (panoptic head, "
@@ -309,14 +310,15 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.ALIGN_CORNERS", False, [SEMANTIC_OR_SEGFIX], ANY,
         "Resizing of features and logits: True maps corner pixels onto each other by their "
         "centres, as the authors' code does, False by their outer corners."),
-    Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], ANY,
+    Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], at_least(0),
         "Pad images to multiples of this. 0: multiples of the logits' stride, so that a logit lies "
         "in the middle of its pixels. 1: no padding, as in the published code."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
         "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
         "half and full size, and learns how far to trust the lower scale. In tests the predictions "
         "at TEST.SCALES, which must include 1.0, are blended in this way instead of averaged."),
-    Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)], ANY,
+    Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)],
+        at_least(0),
         "Weight of the losses of each scale's own prediction; 0 for none."),
     Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
         "A pixel lies near a boundary if its distance from the nearest pixel of another "

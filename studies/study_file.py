@@ -1,13 +1,17 @@
 """The YAML file of a study."""
 
+import functools
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detectron2.config import CfgNode
+
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.config_files import merge_options
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.workbench.comparing.study import Study, System
 
@@ -121,10 +125,7 @@ def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]
     if "trial" not in entry:
         return ()
     script, *arguments = map(str, entry["trial"])
-    file = (folder / script).resolve()
-    if not file.is_file():
-        raise MissingFileError(f"{name} names the trial {file}, which is not there")
-    return str(file), *arguments
+    return str(_existing(script, "trial", name, folder)), *arguments
 
 
 def _config(
@@ -132,12 +133,29 @@ def _config(
 ) -> tuple[Path, tuple[str, ...]]:
     """Return the last config and all overrides of some entries."""
     config = [entry["config"] for entry in entries if "config" in entry][-1]
-    file = (folder / config).resolve()
-    if not file.is_file():
-        raise MissingFileError(f"{name} names the config {file}, which is not there")
+    file = _existing(config, "config", name, folder)
     opts = tuple(str(opt) for entry in entries for opt in entry.get("opts", ()))
     try:
-        load_config(str(file), list(opts))
+        overridden(file, opts)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
     return file, opts
+
+
+def _existing(named: str, kind: str, system: str, folder: Path) -> Path:
+    file = (folder / named).resolve()
+    if not file.is_file():
+        raise MissingFileError(f"{system} names the {kind} {file}, which is not there")
+    return file
+
+
+def overridden(config: Path, opts: Sequence[str]) -> CfgNode:
+    """Load a config with overrides; each file is read only once."""
+    cfg = _loaded(config).clone()
+    merge_options(cfg, opts)
+    return cfg
+
+
+@functools.cache
+def _loaded(config: Path) -> CfgNode:
+    return load_config(str(config), [])

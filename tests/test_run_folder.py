@@ -15,7 +15,6 @@ from ocr_panoptic.evaluation.stored import (
     read_evaluation,
     read_table,
     write_evaluation,
-    write_region_quality,
     write_table,
 )
 from ocr_panoptic.formats.run_folder import read_training_log
@@ -100,7 +99,7 @@ def test_table_is_logged(tmp_path, caplog):
         write_evaluation(RESULTS, tmp_path, {})
     table = caplog.text.splitlines()
     disc = next(line for line in table if line.startswith("disc"))
-    assert " ".join(disc.split()) == "disc thing 40.50 81.00 50.00 3 2 4 33.00"
+    assert " ".join(disc.split()) == "disc 1 40.50 81.00 50.00 3 2 4 33.00"
     assert not any("AP_mask" in line for line in table)  # this column would have no value
 
 
@@ -128,7 +127,7 @@ def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
         title="",
         description="",
         dataset="",
-        evaluation=read_evaluation(tmp_path),
+        results=read_evaluation(tmp_path).results,
         training_log=[],
         images=[],
         metadata=Metadata(stuff_classes=["things", "sky"], stuff_colors=[[0, 0, 0]] * 2),
@@ -140,18 +139,6 @@ def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
     assert '<th scope="col">Boundary IoU</th>' in page and '<th scope="col">Holes</th>' in page
     assert "<td>42.5</td>" in page and "<td>7</td>" in page
     assert "Boundary IoU: IoU near edges;" in page and "Holes: missing parts." in page
-
-
-def test_region_quality(tmp_path):
-    folder = evaluation_folder(tmp_path, "a_val")
-    path = write_region_quality(
-        {"sky": {"uniform": np.nan, "own weight": 2.0}}, folder, {"seed": 3}
-    )
-    assert path == tmp_path / "inference/a_val/region_quality.json"
-    assert json.loads(path.read_text()) == {
-        "run": {"seed": 3},
-        "classes": {"sky": {"uniform": None, "own weight": 2.0}},
-    }
 
 
 def loss(iteration: int, value: float) -> dict:

@@ -1,5 +1,4 @@
-# Importing the first two lets weights have other addresses, and other names.
-from . import addresses, imagenet  # noqa: F401
+from . import addresses  # noqa: F401 - registers timm:// and package://
 from .checkpointer import SafeCheckpointer, last_checkpoint, newest_whole, not_finite
 from .convert_file import convert_file
 from .published import LAYOUTS

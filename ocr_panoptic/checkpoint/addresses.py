@@ -9,14 +9,13 @@ import timm
 from detectron2.utils.file_io import PathManager
 from huggingface_hub.errors import EntryNotFoundError
 from iopath.common.file_io import PathHandler
-from timm.models import PretrainedCfg
 from timm.models._hub import download_cached_file, download_from_hf
 
 from ocr_panoptic.errors import MissingFileError
 
 PACKAGE, TIMM = "package://", "timm://"
 SUFFIXES = (".pth", ".safetensors")  # of files of weights in a package
-HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+HUB_FILE, OLD_HUB_FILE = "model.safetensors", "pytorch_model.bin"
 
 
 class PackageHandler(PathHandler):
@@ -57,47 +56,32 @@ class TimmHandler(PathHandler):
         return [TIMM]
 
     def _get_local_path(self, path: str, force: bool = False, **kwargs: Any) -> str:
-        published = _published(path.removeprefix(TIMM).strip("/"))
-        if published.hf_hub_id:
-            first = published.hf_hub_filename or HUB_FILES[0]
-            source = f"https://huggingface.co/{published.hf_hub_id}/resolve/main/{first}"
-        else:
-            source = published.url
+        name = path.removeprefix(TIMM).strip("/")
         try:
-            if published.hf_hub_id:
-                return _from_hub(published.hf_hub_id, published.hf_hub_filename)
-            return download_cached_file(source)
+            published = timm.get_pretrained_cfg(name) if name else None
+        except RuntimeError:  # the network has other weights
+            published = None
+        if published is None or not published.has_weights:
+            close = difflib.get_close_matches(name, timm.list_pretrained(), n=5, cutoff=0.5)
+            raise MissingFileError(
+                f"timm has no weights {path}. Names are like {TIMM}convnext_tiny.fb_in1k"
+                + (f"; similar names: {', '.join(close)}." if close else ".")
+            )
+        hub, file = published.hf_hub_id, published.hf_hub_filename or HUB_FILE
+        source = f"https://huggingface.co/{hub}/resolve/main/{file}" if hub else published.url
+        try:
+            if not hub:
+                return download_cached_file(source)
+            try:
+                return download_from_hf(hub, file)
+            except EntryNotFoundError:
+                return download_from_hf(hub, OLD_HUB_FILE)
         except Exception as e:  # from huggingface_hub, httpx, urllib ...
             raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
                 f"network, or download {source} elsewhere and set MODEL.WEIGHTS to that file, in "
                 "whose name or folder the name of the weights should stay."
             ) from e
-
-
-def _published(name: str) -> PretrainedCfg:
-    try:
-        found = timm.get_pretrained_cfg(name) if name else None
-    except RuntimeError:  # the network has other weights
-        found = None
-    if found is None or not found.has_weights:
-        known = timm.list_pretrained()
-        close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
-        raise MissingFileError(
-            f"timm has no weights {TIMM}{name}. Names are like {TIMM}convnext_tiny.fb_in1k"
-            + (f"; similar names: {', '.join(close)}." if close else ".")
-        )
-    return found
-
-
-def _from_hub(model_id: str, file: str | None) -> str:
-    """Return the file of a model of the hub; timm's own loading returns only its tensors."""
-    for name in [file] if file else HUB_FILES:
-        try:
-            return download_from_hf(model_id, name)
-        except EntryNotFoundError:
-            missing = name
-    raise MissingFileError(f"{model_id} has no {missing}")
 
 
 PathManager.register_handler(PackageHandler(), allow_override=True)

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,15 @@ from ocr_panoptic.formats.files import replacing, write_text
 
 from .class_rows import Rows, rows_by_name, zoo_classes
 from .fit import Fit
+from .imagenet import adapt_published
 from .reading import fetch_weights, read_checkpoint
 from .settings import IDENTITY, RECORD
 
 logger = logging.getLogger(__name__)
 
-
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
 NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, until there is one
-
-# (weights, model, file) -> the weights under the model's names, and the record of their settings or
-# None. Weights that have the model's names are returned unchanged. :mod:`.imagenet` adds itself.
-ADAPTERS: list[Callable[..., tuple[Mapping[str, Any], Mapping[str, Any] | None]]] = []
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -79,12 +75,12 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.trust_pickle = trust_pickle
         self.strict = strict
         self.min_share = min_share
-        self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None
         self.identity = identity
         self.by_class = by_class
-        self.rows: Rows | None = None
         self.average = average
+        self.fit: Fit | None = None
+        self.record: Mapping[str, Any] | None = None
+        self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -94,16 +90,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         has values that are not finite, fits nowhere in the model, fills less than ``min_share`` or,
         with ``strict``, does not fit everywhere.
         """
-        # Split here: with several processes, Detectron2 looks for a file with the whole name.
-        path, _, query = (path or "").partition("?")
-        if query not in ("", "matching_heuristics=True", "matching_heuristics=False"):
-            raise UserError(
-                f"The weights {path} are followed by ?{query}; only ?matching_heuristics=True is "
-                "known (names are matched as Caffe2's are)."
-            )
         fetch_weights(path)
         self._path = path
-        self._match_names = query.endswith("=True")
         self._parsed_url_during_load = None  # a failed load leaves it behind
         return super().load(path, *args, **kwargs)
 
@@ -159,38 +147,31 @@ class SafeCheckpointer(DetectionCheckpointer):
     def _load_file(self, filename: str) -> dict[str, Any]:
         checkpoint = read_checkpoint(filename, trust_pickle=self.trust_pickle)
         self.record = checkpoint.get(RECORD)
-        if self._match_names:
-            checkpoint["matching_heuristics"] = True
         return checkpoint
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
-        weights = checkpoint["model"].get("state_dict", checkpoint["model"])
-        checkpoint["model"] = weights
-        if any("object_context_block" in name for name in weights):
+        if any("object_context_block" in name for name in checkpoint["model"]):
             raise UserError(
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
-        for adapt in ADAPTERS:
-            checkpoint["model"], record = adapt(
-                checkpoint["model"],
-                self.model,
-                self._path,
-                renames=not checkpoint.get("matching_heuristics"),
-                widens=not self.strict,  # an evaluated model needs no other channels
-            )
-            self.record = record or self.record
-        self.rows = None
-        theirs, ours = (
-            known and known.get("classes") for known in (checkpoint.get(IDENTITY), self.identity)
+        checkpoint["model"], record = adapt_published(
+            checkpoint["model"],
+            self.model,
+            self._path,
+            renames=not checkpoint.get("matching_heuristics"),
+            widens=not self.strict,  # an evaluated model needs no other channels
         )
-        theirs = theirs or zoo_classes(self._path)
+        self.record = record or self.record
+        self.rows = None
+        theirs = (checkpoint.get(IDENTITY) or {}).get("classes") or zoo_classes(self._path)
+        ours = (self.identity or {}).get("classes")
         if self.by_class and theirs and ours:
             own = self.model.state_dict()
             self.rows = rows_by_name(checkpoint["model"], own, theirs, ours)
             checkpoint["model"] = self.rows.weights
         incompatible = super()._load_model(checkpoint)
-        self.fit = fit = Fit.of(
+        self.fit = fit = Fit(
             self.model.state_dict(),
             incompatible.missing_keys,
             incompatible.incorrect_shapes,

@@ -49,11 +49,10 @@ def rows_by_name(
         own: tensors of the model before loading.
         theirs, ours: classes of the weights and of the model.
     """
-    places = {}
-    for kind in {kind for kind, *_ in CLASSIFIERS.values()} & ours.keys():
-        names = ours[kind]
+    places: dict[str, list[int | None]] = {}
+    for kind in {"thing_classes", "stuff_classes"} & ours.keys():
         known = {name.casefold(): place for place, name in enumerate(theirs.get(kind, ()))}
-        places[kind] = [known.get(name.casefold()) for name in names]
+        places[kind] = [known.get(name.casefold()) for name in ours[kind]]
     rearranged, kinds = {}, set()
     for name, value in own.items():
         kind, each, after = CLASSIFIERS.get(name.rpartition(".")[0], ("", 0, 0))
@@ -83,7 +82,7 @@ def rows_by_name(
 
 _FOLDER = "COCO-PanopticSegmentation"
 # Config of a Panoptic-FPN of Detectron2's model zoo -> address of its weights.
-# ``detectron2.model_zoo`` has them, too, but its import is slow and warns about setuptools.
+# Importing ``detectron2.model_zoo``, which also has them, is slow and warns about setuptools.
 ZOO_WEIGHTS = {
     f"{_FOLDER}/panoptic_fpn_{name}": f"detectron2://{_FOLDER}/panoptic_fpn_{name}/{file}"
     for name, file in {

@@ -16,6 +16,8 @@ from .published import HEAD, LAYOUTS
 ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
+# Tensor of HRNet-OCR's files -> why it is not used.
+UNUSED = {"loss.criterion.weight": "class weights of the loss, a key of the config here"}
 
 
 @dataclass
@@ -25,8 +27,8 @@ class Conversion:
 
     Attributes:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
-        backbone: "hrnet" or "resnet", as in the file.
-        inplace_abn: the heads had InPlaceABN's norms.
+        backbone: "hrnet" or "resnet".
+        inplace_abn: whether the published heads have InPlaceABN's norms.
         weights: name in the model -> tensor.
         renamed: name in the file -> name in the model.
         folded: name of a bias in the file -> name of the mean in the model that it is folded into.
@@ -47,25 +49,17 @@ class Conversion:
 
     def report(self) -> str:
         """Describe the use of the tensors; folded and dropped tensors are named."""
-        lines = [
-            f"{len(self.renamed)} tensors renamed",
-            *(
-                f"input channels of {name}: [context, pixels] -> [pixels, context]"
-                for name in self.weights
-                if name == FUSION
-            ),
-            f"{len(self.folded)} biases folded into the mean of the norm after them",
-            *(f"  {name}" for name in self.folded),
-        ]
+        lines = [f"{len(self.renamed)} tensors renamed"]
+        if FUSION in self.weights:
+            lines.append(f"input channels of {FUSION}: [context, pixels] -> [pixels, context]")
+        lines.append(f"{len(self.folded)} biases folded into the mean of the norm after them")
+        lines += [f"  {name}" for name in self.folded]
         if self.absolute:
             count = len(self.absolute)
             lines.append(f"{count} norms are InPlaceABN's: weight -> |weight| + {ABN_EPS}")
         lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
         if self.filled:
-            lines.append(
-                f"{len(self.filled)} counters of batches are not in the file and start at 0; norms "
-                "with a momentum do not use them"
-            )
+            lines.append(f"{len(self.filled)} counters of batches are not in the file: set to 0")
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
@@ -85,70 +79,37 @@ def plain_name(name: str) -> str:
     return re.sub(r"^((module|model)\.)+", "", name)
 
 
-def recognise_layout(
-    weights: Mapping[str, Any], source: str, inplace_abn: bool | None
-) -> Conversion:
-    """
-    Return an empty conversion for the kind of network that the names show.
-
-    The arguments are the same as in :func:`convert_weights`.
-    """
+def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
+    """Return an empty conversion for the kind of network that the names show."""
     layout = LAYOUTS[source]
-    if inplace_abn and layout.has_inplace_abn is None:
-        raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
-    names = {str(name): tensor for name, tensor in weights.items()}
-    if inplace_abn is not None and layout.has_inplace_abn is not None:
-        _check_one_kind_of_norm(names, inplace_abn)
-    if inplace_abn is None:
-        inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(names)
-    is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in names)
+    inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
+    is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
     return Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
 
 
-def _check_one_kind_of_norm(names: Mapping[str, Any], inplace_abn: bool) -> None:
-    """Refuse ``inplace_abn`` True or False for a file that has both kinds of norms."""
-    norms = [name.removesuffix("running_mean") for name in names if name.endswith("running_mean")]
-    counted = sum(norm + COUNTER in names for norm in norms)
-    if 0 < counted < len(norms):
-        raise UserError(
-            f"--inplace-abn {'yes' if inplace_abn else 'no'}: {counted} of the file's {len(norms)} "
-            "norms are PyTorch's, which count batches, and the others InPlaceABN's. Leave the flag "
-            "out: each norm is then converted as its kind."
-        )
-
-
 def convert_weights(
-    weights: Mapping[str, Tensor],
-    source: str,
-    model_shapes: Mapping[str, tuple[int, ...]],
-    *,
-    inplace_abn: bool | None = None,
+    weights: Mapping[str, Tensor], source: str, model_shapes: Mapping[str, tuple[int, ...]]
 ) -> Conversion:
     """
     Rename and transform published weights.
+
+    InPlaceABN's norms are recognised one by one: they have no counter of batches. (Some networks of
+    openseg.pytorch have InPlaceABN in the backbone, and PyTorch's norms in the heads.)
 
     Args:
         weights: state dict of a published network; its names may begin with ``module.`` and
             ``model.``.
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         model_shapes: shape of each tensor of the model.
-        inplace_abn: the norms are InPlaceABN's; None recognises each norm by its names: InPlaceABN
-            has no counter of batches. (Some networks of openseg.pytorch have InPlaceABN in the
-            backbone, and PyTorch's norms in the heads.)
     """
-    found = recognise_layout(weights, source, inplace_abn)
+    found, layout = recognise_layout(weights, source), LAYOUTS[source]
     biases: dict[str, Tensor] = {}
+    targets = {name: layout.rename(plain_name(name), found.backbone) for name in weights}
     faults = [
         fault
-        for name, tensor in weights.items()
-        if (fault := _add_tensor(str(name), tensor, model_shapes, found, biases))
+        for name, target in targets.items()
+        if (fault := _add_tensor(name, target, weights[name], model_shapes, found, biases))
     ]
-    layout = LAYOUTS[source]
-    counters = {
-        layout.rename(plain_name(str(name)), found.backbone)
-        for name in weights
-        if str(name).endswith(COUNTER)
-    }
     for name in model_shapes:  # tensors that the file lacks
         if name not in found.weights and name.endswith(COUNTER):
             found.weights[name] = torch.tensor(0)
@@ -169,7 +130,8 @@ def convert_weights(
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias
-    is_mixed = inplace_abn is None and layout.has_inplace_abn is not None and counters
+    counters = {target for target in targets.values() if target.endswith(COUNTER)}
+    is_mixed = layout.has_inplace_abn is not None and counters
     for name in weights:
         norm = name.removesuffix("weight")
         is_abn = norm + COUNTER not in counters if is_mixed else found.inplace_abn
@@ -183,7 +145,8 @@ def convert_weights(
 
 def _add_tensor(
     name: str,
-    tensor: Any,
+    target: str,
+    tensor: Tensor,
     model_shapes: Mapping[str, tuple[int, ...]],
     found: Conversion,
     biases: dict[str, Tensor],
@@ -194,27 +157,22 @@ def _add_tensor(
     Returns:
         why the tensor does not fit, or ""
     """
-    layout = LAYOUTS[found.source]
-    plain = plain_name(name)
-    reason = next((why for p, why in layout.dropped.items() if re.fullmatch(p, plain)), None)
-    if reason:
-        found.dropped[name] = reason
+    if plain_name(name) in UNUSED:
+        found.dropped[name] = UNUSED[plain_name(name)]
         return ""
-    target = layout.rename(plain, found.backbone)
     if not target:
         return f"{name}: in the file, but not in the published network"
-    if not isinstance(tensor, Tensor):
-        return f"{name}: a {type(tensor).__name__} in the file, not a tensor"
     mean = target.removesuffix("bias") + "norm.running_mean"
-    is_bias = target.endswith(".bias") and re.fullmatch(layout.biased, target[: -len(".bias")])
-    if is_bias and mean in model_shapes:
-        target, shape = mean, model_shapes[mean]
-    elif target in model_shapes:
-        is_bias, shape = None, model_shapes[target]
-    elif target.endswith(COUNTER):
-        found.dropped[name] = "counter of batches, which this model's norms do not have"
-        return ""
-    else:
+    is_bias = (
+        mean in model_shapes
+        and target.endswith(".bias")
+        and re.fullmatch(LAYOUTS[found.source].biased, target.removesuffix(".bias"))
+    )
+    target = mean if is_bias else target
+    if target not in model_shapes:
+        if target.endswith(COUNTER):
+            found.dropped[name] = "counter of batches, which this model's norms do not have"
+            return ""
         return f"{name}: would be {target}, which the model does not have"
     if target in (biases if is_bias else found.weights):
         return f"{name}: a second tensor for {target}"
@@ -222,7 +180,7 @@ def _add_tensor(
         biases[target], found.folded[name] = tensor, target
     else:
         found.weights[target], found.renamed[name] = tensor.detach().clone().contiguous(), target
-    if tuple(tensor.shape) == tuple(shape):
-        return ""
-    found_shape = tuple(tensor.shape)
-    return f"{name}: {found_shape} in the file, {tuple(shape)} for {target} in the model"
+    shape, expected = tuple(tensor.shape), tuple(model_shapes[target])
+    if shape != expected:
+        return f"{name}: {shape} in the file, {expected} for {target} in the model"
+    return ""

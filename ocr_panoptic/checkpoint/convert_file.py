@@ -12,18 +12,16 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
 
 from .convert import Conversion, convert_weights, plain_name, recognise_layout
 from .fit import Shape
 from .published import HEAD, LAYOUTS
 from .reading import read_checkpoint
-from .settings import RECORD, differing_settings, recorded_value
+from .settings import RECORD, differing_settings, settings_of
 
 SUFFIXES = (".pth", ".safetensors")
-# Sizes of test images. They are recorded but not enforced: users may choose other sizes.
-TEST_IMAGES = ("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST")
 
 
 def convert_file(
@@ -32,7 +30,6 @@ def convert_file(
     output_file: Path,
     make_config: Callable[[Mapping[str, Any]], CfgNode],
     *,
-    inplace_abn: bool | None = None,
     trust_pickle: bool = False,
 ) -> Conversion:
     """
@@ -46,29 +43,22 @@ def convert_file(
         output_file: ``.pth`` or ``.safetensors``.
         make_config: makes the config for the settings that the weights need, see
             :func:`.described_settings`.
-        inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
+        trust_pickle: see :func:`read_checkpoint`.
     """
     if output_file.suffix not in SUFFIXES:
         raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
-    if not input_file.is_file():
-        raise MissingFileError(f"{input_file}: no such file")
     if output_file.exists() and output_file.samefile(input_file):
         raise UserError(f"{output_file}: the converted file would replace the published one")
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
-    content = checkpoint.pop("model")
-    weights = content.get("state_dict", content)
-    beside = [*checkpoint, *(name for name in content if weights is not content)]
-    cfg = make_config(described_settings(weights, source, inplace_abn=inplace_abn))
+    weights = checkpoint.pop("model")
+    cfg = make_config(described_settings(weights, source))
     on_cpu = cfg.clone()
     on_cpu.MODEL.DEVICE = "cpu"
     shapes = {name: tuple(t.shape) for name, t in build_model(on_cpu).state_dict().items()}
-    conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
-    conversion.dropped |= {
-        name: "an entry beside the weights" for name in beside if name != "state_dict"
-    }
+    conversion = convert_weights(weights, source, shapes)
+    conversion.dropped |= dict.fromkeys(checkpoint, "an entry beside the weights")
     settings = conversion.expected_settings()
-    faults = differing_settings(cfg, settings)
-    if faults:
+    if faults := differing_settings(cfg, settings):
         raise UserError(
             f"The config is not for weights of {source}: their logits would be wrong.\n  "
             + "\n  ".join(faults)
@@ -79,9 +69,8 @@ def convert_file(
         "file": input_file.name,
         "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
         "inplace_abn": conversion.inplace_abn,
-        "settings": {key: recorded_value(cfg, key) for key in settings},
-        "test_images": {key: recorded_value(cfg, key) for key in TEST_IMAGES},
     }
+    record = settings_of(cfg, {**record, "settings": settings})
     with replacing(output_file) as temporary:
         if output_file.suffix == ".safetensors":
             metadata = {"format": "pt", RECORD: json.dumps(record)}
@@ -95,18 +84,16 @@ def convert_file(
     return conversion
 
 
-def described_settings(
-    weights: Mapping[str, Any], source: str, *, inplace_abn: bool | None = None
-) -> dict[str, Any]:
+def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
     Return the config keys whose values a file of weights determines.
 
     A value may be a frozenset of allowed values. Architecture, classes and data belong to the
-    recipe. The arguments are the same as in :func:`.convert_weights`.
+    recipe.
     """
-    found, layout = recognise_layout(weights, source, inplace_abn), LAYOUTS[source]
+    found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {
-        layout.rename(plain_name(str(name)), found.backbone): tuple(tensor.shape)
+        layout.rename(plain_name(name), found.backbone): tuple(tensor.shape)
         for name, tensor in weights.items()
         if isinstance(tensor, Tensor) and tensor.dim() == 4
     }

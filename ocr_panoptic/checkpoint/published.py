@@ -1,7 +1,7 @@
 """The published OCR networks and SegFix: their names of tensors, and the settings they expect."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,47 +16,41 @@ class Layout:
     A code base's names of tensors, and the settings that its weights expect.
 
     Attributes:
-        prefix: prefix of the backbone's names.
-        resnet: maps a name of its ResNet, without prefix, to the name in this project, "" if there
-            is no such name. None if the code base has no ResNet.
         modules: name of a module -> its name in this project, by regular expressions that match a
             whole name.
-        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias
-            before the norm in the code base; "" for none.
-        dropped: regular expression of a tensor that this project does not need -> the reason.
         settings: config keys that shapes do not show, with the values that the weights expect, or a
             frozenset of values.
         hrnet_settings, resnet_settings: further settings for one kind of backbone.
-        has_inplace_abn: function that returns whether a state dict's norms are InPlaceABN's; None
-            if they never are.
-        leaks_with_inplace_abn: with InPlaceABN, the heads' ReLUs are leaky.
+        prefix: prefix of the backbone's names.
+        resnet: maps a name of its ResNet, without prefix, to the name in this project, "" if there
+            is no such name. None if the code base has no ResNet.
+        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias
+            before the norm in the code base; "" for none.
+        has_inplace_abn: function that returns whether a file's norms are InPlaceABN's, from the
+            names of its tensors; None if they never are.
+        leaks_with_inplace_abn: whether the heads' ReLUs are leaky if the norms are InPlaceABN's.
     """
 
-    prefix: str
-    resnet: Callable[[str], str] | None
     modules: Mapping[str, str]
-    biased: str = ""
-    dropped: Mapping[str, str] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    hrnet_settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
+    hrnet_settings: Mapping[str, Any]
     resnet_settings: Mapping[str, Any] = field(default_factory=dict)
-    has_inplace_abn: Callable[[Mapping[str, Any]], bool] | None = None
+    prefix: str = "backbone."
+    resnet: Callable[[str], str] | None = None
+    biased: str = ""
+    has_inplace_abn: Callable[[Iterable[str]], bool] | None = None
     leaks_with_inplace_abn: bool = False
 
     def rename(self, name: str, backbone: str) -> str:
         """
-        Rename a tensor.
+        Return a tensor's name in this project, "" if the layout does not have it.
 
         Args:
             backbone: "hrnet" or "resnet".
-
-        Returns:
-            name of the tensor in this project, "" if the layout does not have it
         """
         module, _, kind = name.rpartition(".")
         for pattern, replacement in self.modules.items():
-            found = re.fullmatch(pattern, module)
-            if found:
+            if found := re.fullmatch(pattern, module):
                 return f"{HEAD}{found.expand(replacement)}.{kind}"
         backbone_name = _timm_hrnet if backbone == "hrnet" else self.resnet
         if backbone_name is None or not name.startswith(self.prefix):
@@ -64,12 +58,10 @@ class Layout:
         return backbone_name(name.removeprefix(self.prefix))
 
 
-_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.")
-
-
 def _timm_hrnet(name: str) -> str:
     """Return the name of HRNet's tensor, which is the same in all code bases."""
-    return f"backbone.body.{name}" if _HRNET.match(name) else ""
+    is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
+    return f"backbone.body.{name}" if is_known else ""
 
 
 def _resnet(name: str) -> str:
@@ -150,10 +142,20 @@ def _segfix_branch(name: str, target: str) -> dict[str, str]:
     }
 
 
-_AUTHORS_SETTINGS = {
-    "MODEL.ALIGN_CORNERS": True,
-    "MODEL.OCR.SCALE_RELATION": True,
-}
+def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
+    """Map the head of HRNet-OCR, which NVIDIA has under a prefix."""
+    return {
+        **_conv_norm(rf"{prefix}conv3x3_ocr\.0", rf"{prefix}conv3x3_ocr\.1", "bottleneck"),
+        **_conv_norm(rf"{prefix}aux_head\.0", rf"{prefix}aux_head\.1", "coarse.0"),
+        rf"{prefix}aux_head\.{coarse_predictor}": "coarse_predictor",
+        **_authors_ocr(rf"{prefix}ocr_distri_head"),
+        rf"{prefix}cls_head": "refined_predictor",
+    }
+
+
+_HRNET_OCR_BIASED = rf"{re.escape(HEAD)}(bottleneck|coarse\.0)"
+_AUTHORS_SETTINGS = {"MODEL.ALIGN_CORNERS": True, "MODEL.OCR.SCALE_RELATION": True}
+_OTHERS_SETTINGS = {"MODEL.ALIGN_CORNERS": False, "MODEL.OCR.SCALE_RELATION": True}
 _HRNET_SETTINGS = {
     "MODEL.BACKBONE.NAME": "build_timm_backbone",
     "MODEL.TIMM.ENLARGE_TWICE": False,
@@ -161,6 +163,12 @@ _HRNET_SETTINGS = {
 _IMAGENET = {
     "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
     "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
+}
+_RGB = {
+    **_IMAGENET,
+    "INPUT.FORMAT": "RGB",
+    "INPUT.INTERPOLATION": "bilinear",
+    "MODEL.PAD_TO_MULTIPLE": 1,
 }
 _DILATED = {
     "MODEL.BACKBONE.NAME": "build_dilated_resnet_backbone",
@@ -175,8 +183,6 @@ _DILATED = {
 
 LAYOUTS: dict[str, Layout] = {
     "openseg": Layout(
-        prefix="backbone.",
-        resnet=_openseg_resnet,
         modules={
             **_conv_norm(r"conv_?3x3\.0", r"conv_?3x3\.1", "bottleneck"),
             **_conv_norm(r"(?:dsn|aux)_head\.0", r"(?:dsn|aux)_head\.1", "coarse.0"),
@@ -187,7 +193,6 @@ LAYOUTS: dict[str, Layout] = {
             **_segfix_branch("mask_head", "boundary"),
             **_segfix_branch("dir_head", "direction"),
         },
-        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         settings={
             **_AUTHORS_SETTINGS,
             "INPUT.FORMAT": "BGR",
@@ -203,65 +208,42 @@ LAYOUTS: dict[str, Layout] = {
             "MODEL.PIXEL_MEAN": [102.9801, 115.9465, 122.7717],
             "MODEL.PIXEL_STD": [1.0, 1.0, 1.0],
         },
+        resnet=_openseg_resnet,
+        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         # PyTorch's norms are in a Sequential with the ReLU here; InPlaceABN includes its own.
-        has_inplace_abn=lambda weights: any(
+        has_inplace_abn=lambda names: any(
             name.endswith(("object_context_block.f_pixel.1.weight", "mask_head.1.weight"))
-            for name in weights
+            for name in names
         ),
         leaks_with_inplace_abn=True,
     ),
     "hrnet": Layout(
-        prefix="",
-        resnet=None,
-        modules={
-            **_conv_norm(r"conv3x3_ocr\.0", r"conv3x3_ocr\.1", "bottleneck"),
-            **_conv_norm(r"aux_head\.0", r"aux_head\.1", "coarse.0"),
-            r"aux_head\.3": "coarse_predictor",
-            **_authors_ocr("ocr_distri_head"),
-            "cls_head": "refined_predictor",
-        },
-        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
-        dropped={r"loss\.criterion\.weight": "class weights of the loss, a key of the config here"},
-        settings={
-            **_AUTHORS_SETTINGS,
-            **_IMAGENET,
-            "INPUT.FORMAT": "RGB",
-            "INPUT.INTERPOLATION": "bilinear",
-            "MODEL.PAD_TO_MULTIPLE": 1,
-        },
+        modules=_hrnet_ocr("", 3),
+        settings={**_AUTHORS_SETTINGS, **_RGB},
         hrnet_settings=_HRNET_SETTINGS,
+        prefix="",
+        biased=_HRNET_OCR_BIASED,
         # The files named torch04. InPlaceABN has PyTorch's names here, but no counter.
-        has_inplace_abn=lambda weights: not any(
-            name.endswith("num_batches_tracked") for name in weights
+        has_inplace_abn=lambda names: not any(
+            name.endswith("num_batches_tracked") for name in names
         ),
     ),
     "nvidia": Layout(
-        prefix="backbone.",
-        resnet=None,
         modules={
-            **_conv_norm(r"ocr\.conv3x3_ocr\.0", r"ocr\.conv3x3_ocr\.1", "bottleneck"),
-            **_conv_norm(r"ocr\.aux_head\.0", r"ocr\.aux_head\.1", "coarse.0"),
-            r"ocr\.aux_head\.2": "coarse_predictor",
-            **_authors_ocr(r"ocr\.ocr_distri_head"),
-            r"ocr\.cls_head": "refined_predictor",
+            **_hrnet_ocr(r"ocr\.", 2),
             **_conv_norm(r"scale_attn\.conv0", r"scale_attn\.bn0", "scale_attention.0"),
             **_conv_norm(r"scale_attn\.conv1", r"scale_attn\.bn1", "scale_attention.1"),
             r"scale_attn\.conv2": "scale_attention.2",
         },
-        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
         settings={
-            "MODEL.ALIGN_CORNERS": False,
-            "MODEL.OCR.SCALE_RELATION": True,
-            **_IMAGENET,
-            "INPUT.FORMAT": "RGB",
+            **_OTHERS_SETTINGS,
+            **_RGB,
             "INPUT.INTERPOLATION": frozenset({"bicubic", "bilinear"}),
-            "MODEL.PAD_TO_MULTIPLE": 1,
         },
         hrnet_settings=_HRNET_SETTINGS,
+        biased=_HRNET_OCR_BIASED,
     ),
     "mmseg": Layout(
-        prefix="backbone.",
-        resnet=_mmseg_resnet,
         modules={
             **_conv_norm(
                 r"decode_head\.0\.convs\.0\.conv", r"decode_head\.0\.convs\.0\.bn", "coarse.0"
@@ -270,15 +252,9 @@ LAYOUTS: dict[str, Layout] = {
             **_mmseg_ocr(),
             r"decode_head\.1\.conv_seg": "refined_predictor",
         },
-        settings={
-            "MODEL.ALIGN_CORNERS": False,
-            "MODEL.OCR.SCALE_RELATION": True,
-            **_IMAGENET,
-            "INPUT.FORMAT": "RGB",
-            "INPUT.INTERPOLATION": "bilinear",
-            "MODEL.PAD_TO_MULTIPLE": 1,
-        },
+        settings={**_OTHERS_SETTINGS, **_RGB},
         hrnet_settings=_HRNET_SETTINGS | {"MODEL.TIMM.ENLARGE_TWICE": True},
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},
+        resnet=_mmseg_resnet,
     ),
 }

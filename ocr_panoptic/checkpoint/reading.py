@@ -7,7 +7,6 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -24,7 +23,7 @@ from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError, l
 from ocr_panoptic.formats.config_files import check_weights_file
 from ocr_panoptic.formats.files import printable
 
-from .settings import RECORD, check_recorded
+from .settings import RECORD
 
 TIMEOUT = 30  # seconds that a download may take to answer
 # What NumPy arrays in containers need, as in Detectron2's model zoo.
@@ -40,11 +39,11 @@ ALLOWED = {
 
 
 class Forbidden(Exception):
-    """An error: a pickle names something that is neither an array nor a container."""
+    """A pickle names something that is neither an array nor a container."""
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that imports only the parts of arrays."""
+    """An unpickler that imports only the parts of arrays and containers."""
 
     def find_class(self, module: str, name: str) -> Any:
         # NumPy 1 and 2 have different names for this inner module.
@@ -58,14 +57,28 @@ def fetch_weights(path: str) -> str:
     Return the local file of weights, after a download or a search in a package if needed.
 
     Args:
-        path: file or address, perhaps with a query; "" for no weights.
+        path: file or address; "" for no weights.
     """
-    path = path.partition("?")[0]
     if "://" not in path:
         if path:
             check_weights_file(path)
         return path
-    file = _download(path)
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        file = PathManager.get_local_path(path)
+    except MissingFileError:  # from a package or timm, with its own advice
+        raise
+    except Exception as e:  # from urllib, http.client, iopath ...
+        url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
+        raise FailedWriteError(
+            f"The weights {path} could not be downloaded ({e}). Check the address and the "
+            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
+            "that file."
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)
     if not os.path.isfile(file):
         raise MissingFileError(
             f"The weights {path} have no address that can be read: https://, detectron2://, "
@@ -75,32 +88,11 @@ def fetch_weights(path: str) -> str:
     return file
 
 
-def _download(address: str) -> str:
-    waiting = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        return PathManager.get_local_path(address)
-    except FileNotFoundError:  # from a package or timm, with its own advice
-        raise
-    except Exception as e:  # from urllib, http.client, iopath ...
-        url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
-        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
-        raise FailedWriteError(
-            f"The weights {address} could not be downloaded ({e}). Check the address and the "
-            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
-            "that file."
-        ) from e
-    finally:
-        socket.setdefaulttimeout(waiting)
-
-
 def read_checkpoint(
     filename: str, *, trust_pickle: bool = False, mmap: bool = False
 ) -> dict[str, Any]:
     """
-    Return the content of a checkpoint: "model", and the file's other entries.
-
-    "model" has the named tensors, or a mapping with them as "state_dict".
+    Return the content of a checkpoint: named tensors as "model", and the file's other entries.
 
     Args:
         filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
@@ -120,36 +112,27 @@ def read_checkpoint(
             "matching_heuristics": True,
         }
     elif filename.endswith(".pyth"):
-        checkpoint = {
-            "model": data.get("model_state"),
-            "__author__": "pycls",
-            "matching_heuristics": True,
-        }
+        checkpoint = {"model": data.get("model_state"), "matching_heuristics": True}
     else:
         checkpoint = dict(data) if "model" in data else {"model": data}
+    inner = checkpoint["model"]
+    if isinstance(inner, Mapping) and "state_dict" in inner:
+        checkpoint = {**inner, **checkpoint, "model": inner["state_dict"]}
+        del checkpoint["state_dict"]
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
             record = (file.metadata() or {}).get(RECORD)
-        with suppress(ValueError):
-            record = json.loads(record or "null")
-        checkpoint |= {} if record is None else {RECORD: record}
-    check_recorded(filename, checkpoint.get(RECORD))
+        checkpoint |= {RECORD: json.loads(record)} if record else {}
     weights = checkpoint["model"]
-    if isinstance(weights, Mapping):
-        weights = weights.get("state_dict", weights)
     if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
     for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | np.generic):
-            found = f"{printable(name)} is a {type(value).__name__}"
-        elif getattr(value, "layout", torch.strided) is not torch.strided or value.dtype == object:
-            found = f"{printable(name)} is not a dense tensor"
-        else:
-            continue
-        raise UserError(
-            f"{filename} holds more than named tensors: {found}. Give only the mapping of names to "
-            'tensors, or put it at "model" or "state_dict" beside the rest.'
-        )
+            raise UserError(
+                f"{filename} holds more than named tensors: {printable(name)} is a "
+                f"{type(value).__name__}. Give only the mapping of names to tensors, or put it at "
+                '"model" or "state_dict" beside the rest.'
+            )
     return checkpoint
 
 
@@ -163,17 +146,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
-        if not mmap and zipfile.is_zipfile(filename):
-            with zipfile.ZipFile(filename) as file:
-                if changed := file.testzip():
-                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if lacks_memory(e):
-            size = os.path.getsize(filename) / 2**20
-            raise UserError(
-                f"{filename} cannot be read: there is too little memory for its {size:.0f} MiB."
-            ) from e
+            raise
         # torch's own message tells how to switch its protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
         is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)
@@ -187,19 +163,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         ) from e
 
 
-def _damaged(file: str, found: str) -> ValueError:
-    size = os.path.getsize(file)
-    with open(file, "rb") as f:
-        start = f.read(200).lstrip()
-    if size == 0:
-        found = "empty"
-    elif start[:1] == b"<":
-        found = "a web page, not weights"
-    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
-        found = "its end is missing"
-    elif "weights only load failed" in found.lower():
+def _damaged(file: str, found: str) -> UserError:
+    if "weights only load failed" in found.lower():  # torch tells how to trust the file
         found = "no tensors of torch.save"
-    found = printable(found.partition("\n")[0][:200])
     return UserError(
-        f"{file} is not a checkpoint or is incomplete ({size} bytes, {found}); download it again."
+        f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "
+        f"{printable(found.splitlines()[0][:200])}); download it again."
     )

@@ -7,25 +7,13 @@ from typing import Any
 from detectron2.config import CfgNode
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.config_files import values_by_key
 
 # Key of a checkpoint, beside "model"; key of a .safetensors file's metadata, as JSON.
 RECORD = "conversion"
 # Key in a run's checkpoint, beside "model".
 IDENTITY = "identity"
-
-
-def check_recorded(file: str, record: object) -> None:
-    """Refuse a record that no conversion has written; None means a file without a record."""
-    if record is None:
-        return
-    settings = None
-    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
-        settings = record.get("settings")
-    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
-        raise UserError(
-            f"{file}: its record of where the weights come from cannot be read; convert the "
-            "original file again (ocr-panoptic convert)."
-        )
+UNKNOWN = "unknown"  # value of a key that this version lacks
 
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
@@ -34,11 +22,11 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
     An expected frozenset allows each of its values, in which tuples stand for lists.
     """
-    differing = {}
+    values, differing = values_by_key(cfg), {}
     for key, value in expected.items():
         allowed = sorted(value) if isinstance(value, frozenset) else (value,)
         allowed = [list(option) if isinstance(option, tuple) else option for option in allowed]
-        found = recorded_value(cfg, key)
+        found = values.get(key, UNKNOWN)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
             found = found[: len(allowed[0])]  # colour weights expect nothing of further channels
         if found not in allowed:
@@ -48,8 +36,9 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
     """Describe each difference found by :func:`differing_values` in a line."""
+    values = values_by_key(cfg)
     return [
-        f"{key} is {recorded_value(cfg, key)}, expected {' or '.join(map(str, allowed))}"
+        f"{key} is {values.get(key, UNKNOWN)}, expected {' or '.join(map(str, allowed))}"
         for key, allowed in differing_values(cfg, expected).items()
     ]
 
@@ -60,8 +49,8 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
-        strict: raise an error instead of a warning. For evaluation: its numbers would be wrong.
-            Training may continue from the weights with other settings.
+        strict: raise an error instead of a warning. An evaluation is strict, because its numbers
+            would be wrong; training may start from the weights with other settings.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
@@ -77,13 +66,6 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record for weights that training with this config will write."""
-    return {**record, "settings": {key: recorded_value(cfg, key) for key in record["settings"]}}
-
-
-def recorded_value(cfg: CfgNode, key: str) -> Any:
-    """Return the value of a key, a tuple as a list; "unknown" if this version lacks the key."""
-    for part in key.split("."):
-        if part not in cfg:
-            return "unknown"
-        cfg = cfg[part]
-    return list(cfg) if isinstance(cfg, tuple) else cfg
+    values = values_by_key(cfg)
+    settings = {key: values.get(key, UNKNOWN) for key in record["settings"]}
+    return {**record, "settings": settings}

@@ -234,4 +234,4 @@ def check_weights(weights: str) -> None:
     from ocr_panoptic.formats.config_files import check_weights_file
 
     if weights and "://" not in weights:
-        check_weights_file(weights.partition("?")[0])  # options of Detectron2's checkpointer
+        check_weights_file(weights)

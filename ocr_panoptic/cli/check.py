@@ -59,21 +59,16 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.engine.complete_config import complete_config
+    from ocr_panoptic.engine import complete_config
     from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.run_check import check_run, check_solver
-    from ocr_panoptic.engine.training import scaled_to_processes
+    from ocr_panoptic.engine.run_check import check_run
 
     cfg = load_arguments(args)
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     with faults_listed(cache_folder() / "faults.txt"):
-        completed = complete_config(cfg, training=True)
-    cfg = scaled_to_processes(cfg, gpus)
-    check_solver(cfg, gpus)
-    found = check_run(cfg, resume=args.resume)
-    found.warnings += completed.warnings
-    return found
+        complete_config(cfg, training=True)
+    return check_run(cfg, processes=gpus, resume=args.resume)
 
 
 def check(

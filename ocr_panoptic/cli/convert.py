@@ -25,12 +25,6 @@ def argument_parser() -> CommandParser:
     parser.add_argument("output", type=path, help=".pth or .safetensors")
     parser.add_argument("--config-file", required=True, help="recipe for its data, see above")
     parser.add_argument(
-        "--inplace-abn",
-        choices=["auto", "yes", "no"],
-        default="auto",
-        help="whether the norms are InPlaceABN's; by default derived from names in the file",
-    )
-    parser.add_argument(
         "--trust-pickle",
         action="store_true",
         help="read a file that may run code; only for files that you trust",
@@ -59,12 +53,7 @@ def run(args: argparse.Namespace) -> None:
         return cfg
 
     conversion = convert_file(
-        args.source,
-        args.input,
-        args.output,
-        make_config,
-        inplace_abn={"auto": None, "yes": True, "no": False}[args.inplace_abn],
-        trust_pickle=args.trust_pickle,
+        args.source, args.input, args.output, make_config, trust_pickle=args.trust_pickle
     )
     print(conversion.report())
     print(f"Wrote {args.output} and {args.output.with_suffix('.yaml')}")

@@ -30,8 +30,8 @@ def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
 
     if args.weights or args.config_file:
         named = resolve_model(args.config_file, args.weights, args.opts)
-        args.config_file, args.settings = named.config, named.settings
-        args.opts = named.opts + args.opts
+        args.config_file, names, args.settings = named
+        args.opts = names + args.opts
     return args
 
 

@@ -31,7 +31,7 @@ def argument_parser() -> CommandParser:
         help="type of the network's weights; all else stays float32 (default: %(default)s)",
     )
     parser.add_argument(
-        "--page", type=path, metavar="FOLDER", help="new folder of a web page that runs the model"
+        "--page", type=path, metavar="FOLDER", help="folder for a web page that runs the model"
     )
     parser.add_argument(
         "--onnxruntime-web",
@@ -53,12 +53,13 @@ def onnx_file(name: str | PathLike) -> Path:
 
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
+    from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.workbench.exporting import page, run_onnx
 
     if args.page is None and args.onnxruntime_web is not None:
         raise UserError("--onnxruntime-web needs a page; name its folder with --page")
     if args.page is not None:  # before the minutes of an export
-        page.check_folder(args.page)
+        check_output_folder(args.page, "--page", "Name another folder.")
         runtime = page.find_runtime(args.onnxruntime_web)
     print(_export(args.config_file, args.weights, args.output, args.opts, args.precision))
     print(f"Wrote {args.output} ({args.output.stat().st_size / 2**20:.0f} MiB). To run it:")

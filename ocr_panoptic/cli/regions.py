@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.evaluation.stored import evaluation_folder, write_region_quality
+    from ocr_panoptic.evaluation.stored import evaluation_folder, write_results
     from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts, needs_data=True)
@@ -32,5 +32,6 @@ def run(args: argparse.Namespace) -> None:
     table = [[name, *row.values()] for name, row in rows.items()]
     header = ["class", *RegionQuality.COLUMNS]
     print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
-    folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
-    print(f"Wrote {write_region_quality(rows, folder, run)}")
+    file = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0]) / "region_quality.json"
+    write_results(file, {"run": run, "classes": rows})
+    print(f"Wrote {file}")

@@ -1,7 +1,7 @@
 """
 Write a self-contained HTML page about a run that was trained and evaluated.
 
-It shows metrics, pictures of a few images, the worst and the best images, classes and loss curves.
+It shows metrics, pictures of a few images, the worst images, classes and loss curves.
 
     ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
@@ -21,7 +21,7 @@ def argument_parser() -> CommandParser:
         "--num-ranked",
         type=int,
         default=5,
-        help="number of worst images to show, and of best images (default 5)",
+        help="number of worst images to show (default 5)",
     )
     parser.add_model()
     return parser

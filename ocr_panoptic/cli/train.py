@@ -46,18 +46,17 @@ def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
     from ocr_panoptic.engine.run_check import check_start
-    from ocr_panoptic.engine.setup import locked_folder, sole_run
+    from ocr_panoptic.engine.setup import locked_folder
 
-    with sole_run():
-        with faults_listed(cache_folder() / "faults.txt"):
-            cfg, written = setup(args)
-            check_start(cfg, args.resume, training=not args.eval_only)
-        if args.eval_only:
-            return Trainer.evaluate(cfg)
-        with locked_folder(cfg.OUTPUT_DIR):
-            trainer = Trainer(cfg, written)
-            trainer.resume_or_load(resume=args.resume)
-            return trainer.train()
+    with faults_listed(cache_folder() / "faults.txt"):
+        cfg, written = setup(args)
+        check_start(cfg, args.resume, training=not args.eval_only)
+    if args.eval_only:
+        return Trainer.evaluate(cfg)
+    with locked_folder(cfg.OUTPUT_DIR):
+        trainer = Trainer(cfg, written)
+        trainer.resume_or_load(resume=args.resume)
+        return trainer.train()
 
 
 def train(

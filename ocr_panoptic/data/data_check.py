@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from filelock import FileLock
@@ -40,35 +39,17 @@ VERSION = 4  # version of the cache files
 # Largest number of images at which the start of training checks every file; above, use ``check``.
 MANY = 20_000
 THINNEST = 20  # number of images in SplitSummary.thinnest
-
-# Detectron2's defaults of TEST.DETECTIONS_PER_IMAGE, and of the INPUT keys that scale images.
-DETECTIONS = 100
-DETECTRON2S_SIZES = MappingProxyType(
-    {
-        "MIN_SIZE_TRAIN": (800,),
-        "MAX_SIZE_TRAIN": 1333,
-        "MIN_SIZE_TEST": 800,
-        "MAX_SIZE_TEST": 1333,
-    }
-)
+DETECTIONS = 100  # Detectron2's default of TEST.DETECTIONS_PER_IMAGE
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """
-    A class, and its share in a split.
-
-    Attributes:
-        kind: "thing", "stuff" or "class".
-        images: number of images that show the class.
-        segments: number of its segments; None for semantic data.
-        pixels: number of its pixels.
-    """
+    """A class, and the numbers of the images, segments and pixels in a split that show it."""
 
     name: str
-    kind: str
+    kind: str  # "thing", "stuff" or "class"
     images: int
-    segments: int | None
+    segments: int | None  # None for semantic data
     pixels: int
 
 
@@ -78,12 +59,10 @@ class SplitSummary:
     The content of a split; its text is a table by class.
 
     Attributes:
-        name: name of the data set.
         images: number of images.
-        pixels: pixels of all images, including pixels without a class.
+        pixels: number of pixels of all images, including pixels without a class.
         thinnest: file, height and width of the images with the largest ratio of long to short side.
         most_things: file and number of things of the image with the most things.
-        warnings: sentences about data without faults that a user should know.
     """
 
     name: str
@@ -120,12 +99,7 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """
-        Return the warnings, each with the data sets that it concerns.
-
-        Args:
-            detections: TEST.DETECTIONS_PER_IMAGE.
-        """
+        """Return warnings with their data sets; ``detections``: TEST.DETECTIONS_PER_IMAGE."""
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -138,19 +112,8 @@ class DataSummary:
         return [f"{', '.join(names)}: {text}" for text, names in owners.items()]
 
 
-def joined_summaries(found: Iterable[DataSummary]) -> DataSummary:
-    """Return a single summary of the splits in several summaries."""
-    return DataSummary(tuple(split for summary in found for split in summary.splits))
-
-
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
-    """
-    Check every file of the data sets that data files describe, unless a check is remembered.
-
-    Args:
-        files: one data file or several.
-        workers: processes, see :func:`.imap_with_progress`.
-    """
+    """Check every file of the data sets that data files describe, unless a check is remembered."""
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
@@ -164,12 +127,10 @@ def check_data_sets(
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check registered data sets of this package, if they have at most MANY images.
-
-    Data sets that other code has registered are not read.
+    Check registered data sets of this package that have at most MANY images.
 
     Args:
-        inputs: INPUT of a config; all images must have a size that it can scale.
+        inputs: INPUT of a config, which must be able to scale the images.
     """
     from detectron2.data import DatasetCatalog
 
@@ -185,28 +146,26 @@ def check_sources(
     inputs: Mapping[str, Any] | None = None,
 ) -> DataSummary:
     """
-    Check the sources that belong to this package.
+    Check the sources of this package; sources of other code are not read.
 
     Args:
-        thorough: for the command ``check``: whether to check sources of more than MANY images, too,
-            and whether Detectron2's default sizes suit panoptic images.
+        thorough: whether to check sources of more than MANY images, too.
         inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
     found = []
     for source in sources:
-        if isinstance(source, PanopticSource | SemanticSource):
-            # Semantic data are only scaled if a config says so.
-            sizes = DETECTRON2S_SIZES if thorough and isinstance(source, PanopticSource) else inputs
-            with gathering(faults):
-                images = source.images()
-                if thorough or len(images) <= MANY:
-                    summary = _check_or_recall(source, images, workers)
-                    found.append(summary)
-                    if sizes:
-                        split = min("TRAIN", "TEST", key=lambda split: _longest_side(sizes, split))
-                        thin = ((p, size_fault(h, w, sizes, split)) for p, h, w in summary.thinnest)
-                        raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
+        if not isinstance(source, PanopticSource | SemanticSource):
+            continue
+        with gathering(faults):
+            images = source.images()
+            if not thorough and len(images) > MANY:
+                continue
+            found.append(_check_or_recall(source, images, workers))
+            if inputs:
+                split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
+                thin = ((p, size_fault(h, w, inputs, split)) for p, h, w in found[-1].thinnest)
+                raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -237,9 +196,9 @@ def remembered(
 
     Args:
         name: name of the cache's file.
-        recipe: everything that the result depends on, except the files.
+        recipe: everything that the result depends on, except the files, for JSON.
         files: files that the result depends on, by their sizes and times.
-        compute: function that returns the result, which JSON can hold.
+        compute: function that returns the result for JSON.
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # processes of a run start together
@@ -305,14 +264,12 @@ def _state_of(path: str | Path) -> tuple[int, int]:
 
 def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
     """
-    Return :func:`.thin_fault` for an image that is resized by a config.
+    Return :func:`.thin_fault` for an image that a config's INPUT resizes.
 
     Args:
-        inputs: INPUT of the config.
-        split: part of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
+        split: "TRAIN" or "TEST".
     """
-    key = f"MAX_SIZE_{split}"
-    return thin_fault(height, width, _longest_side(inputs, split), f"INPUT.{key}")
+    return thin_fault(height, width, _longest_side(inputs, split), f"INPUT.MAX_SIZE_{split}")
 
 
 def _longest_side(inputs: Mapping[str, Any], split: str) -> float:

@@ -47,32 +47,19 @@ DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
 
 @dataclass(frozen=True)
 class PanopticSplit:
-    """
-    Where the files of a panoptic split lie.
+    """The files of a panoptic split."""
 
-    Attributes:
-        images: folder.
-        annotations: panoptic JSON.
-        segments: folder of panoptic PNGs.
-    """
-
-    images: Path
-    annotations: Path
-    segments: Path
+    images: Path  # folder
+    annotations: Path  # panoptic JSON
+    segments: Path  # folder of panoptic PNGs
 
 
 @dataclass(frozen=True)
 class SemanticSplit:
-    """
-    Where the files of a semantic split lie.
+    """The files of a semantic split."""
 
-    Attributes:
-        images: folder, or pattern of files such as "data/{stem}.jpg".
-        labels: folder of label images, or pattern such as "masks/{stem}_mask.png".
-    """
-
-    images: Path
-    labels: Path
+    images: Path  # folder, or pattern of files such as "data/{stem}.jpg"
+    labels: Path  # folder of label images, or pattern such as "masks/{stem}_mask.png"
 
 
 _KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
@@ -89,8 +76,7 @@ class DataFile:
         kind: "panoptic" or "semantic".
         splits: name of each split -> absolute paths of its files.
         channels: number of channels of the images.
-        classes: for semantic data, the CLASS_KEYS that the file has; "classes" may be the absolute
-            path of a file of classes.
+        classes: the file's CLASS_KEYS; "classes" may be the absolute path of a file of classes.
     """
 
     path: Path
@@ -113,7 +99,8 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
         path = _only_data_file(path)
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
-    content = _content(path)
+    readers = {".json": read_json, ".xml": lambda path: None}
+    content = readers.get(path.suffix.lower(), read_yaml)(path)
     _check_is_no_annotation(path, content)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
@@ -128,18 +115,6 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     if isinstance(classes.get("classes"), str):
         classes["classes"] = str(folder / _path(classes["classes"]))
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
-
-
-def _content(path: Path) -> Any:
-    """Return the value of a YAML or JSON file; None for XML."""
-    readers = {".json": read_json, ".xml": lambda path: None}
-    try:
-        return readers.get(path.suffix.lower(), read_yaml)(path)
-    except UserError as error:
-        if STEM.encode() not in path.read_bytes():
-            raise
-        hint = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
-        raise UserError(f"{error} {hint}") from error
 
 
 def _only_data_file(folder: Path) -> Path:
@@ -157,41 +132,40 @@ def _only_data_file(folder: Path) -> Path:
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
-    """Refuse a file with annotations of another format, and name the import to type."""
-    entry = content[0] if isinstance(content, list) and content else content
-    known = entry if isinstance(entry, dict) else {}
-    keys, images = {*known}, known.get("_via_img_metadata", known)
-    values = [*images.values()] if isinstance(images, dict) else []
-    things = "--things things.yaml --split 0.8"
-    if path.suffix.lower() == ".xml":
-        found = ("an XML file", "cvat", path, f"IMAGES {things}")
-    elif entry is not content and {"data", "annotations"} <= keys:
-        found = ("an export of Label Studio", "label-studio", path, f"IMAGES {things}")
-    elif isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
-        found = ("a COCO JSON", "coco", path, "IMAGES --rest background --split 0.8")
-        listed = content["annotations"]
-        first = listed[0] if isinstance(listed, list) and listed else None
-        if isinstance(first, dict) and "segments_info" in first:
+    """Refuse a file with annotations, and name the import to type."""
+    keys = {*content} if isinstance(content, dict) else set()
+    if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
+        if "segments_info" in _keys_of_first(content["annotations"]):
             raise UserError(
                 f"{printable(path)}: is a panoptic JSON. A data file names it, as "
                 "datasets/README.md shows: panoptic: {train: {images: FOLDER, annotations: "
                 f"{path.name}, segments: FOLDER}}}}"
             )
+        format = "coco"
+    elif path.suffix.lower() == ".xml":
+        format = "cvat"
+    elif {"data", "annotations"} <= _keys_of_first(content):
+        format = "label-studio"
     elif "names" in keys and {"train", "val", "nc", "path"} & keys:
-        split = "" if "val" in keys else " --split 0.8"
-        found = ("a data.yaml of YOLO", "yolo-seg", path, f"--rest background{split}")
+        format = "yolo-seg"
     elif {"shapes", "imagePath"} <= keys:
-        found = ("a file of LabelMe", "labelme", path.parent, things)
-    elif values and all(isinstance(v, dict) and {"filename", "regions"} <= {*v} for v in values):
-        found = ("a JSON of VIA", "via", path, f"IMAGES {things}")
+        format = "labelme"
+    elif "_via_img_metadata" in keys or "regions" in _keys_of_first(content):
+        format = "via"
     else:
         return
-    what, format, source, rest = found
     raise UserError(
-        f"{printable(path)}: is {what}, and describes no data. Import it, and give what that "
-        f"writes: ocr-panoptic import --from {format} --name NAME --train {printable(source)} "
-        f"{rest}"
+        f"{printable(path)}: holds annotations, and describes no data. Import them, and give what "
+        f"that writes: ocr-panoptic import --from {format} --name NAME --train ... (see "
+        "docs/imports.md)"
     )
+
+
+def _keys_of_first(entries: object) -> set:
+    """Return the keys of the first object in a JSON's list or object."""
+    values = [*entries.values()] if isinstance(entries, dict) else entries
+    first = values[0] if isinstance(values, list) and values else None
+    return {*first} if isinstance(first, dict) else set()
 
 
 def _path(text: str) -> Path:
@@ -233,15 +207,7 @@ def write_data_file(
 
 
 def data_options(files: DataFiles) -> list:
-    """
-    Return the config keys for data files: their paths, training splits and evaluation splits.
-
-    Args:
-        files: a data file, several, or none.
-
-    Returns:
-        KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; empty for no file.
-    """
+    """Return KEY VALUE ... for the paths and splits of data files; [] for no file."""
     described = list(map(read_data_file, as_list(files)))
     if not described:
         return []
@@ -307,27 +273,24 @@ def _faults(content: dict) -> Iterator[str]:
     kinds = [kind for kind in _KINDS if kind in content]
     known = ("name", "channels", *_KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
     yield from _unknown_keys(content, known, "the file")
-    for key in ("name", *content.get(kinds[0], ())) if _has_splits(content, kinds) else ("name",):
+    splits = content[kinds[0]] if kinds else None
+    for name in (content.get("name"), *(splits if isinstance(splits, dict) else ())):
         try:
-            check_name(content.get("name") if key == "name" else key)
-        except ValueError as error:
+            check_name(name)
+        except UserError as error:
             yield str(error)
     if (channels := content.get("channels", 3)) not in CHANNELS:
         yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
         yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
-    elif not _has_splits(content, kinds):
-        yield f"{kinds[0]} must name splits (train, val), found {content[kinds[0]]!r:.100}."
+    elif not splits or not isinstance(splits, dict):
+        yield f"{kinds[0]} must name splits (train, val), found {splits!r:.100}."
     else:
         keys = [field.name for field in fields(_KINDS[kinds[0]])]
-        for split, paths in content[kinds[0]].items():
+        for split, paths in splits.items():
             yield from _split_faults(f"{kinds[0]}: {split}", paths, keys)
     if kinds == ["semantic"] and "classes" not in content:
         yield "has no classes: give their names, or the path of a file of them."
-
-
-def _has_splits(content: dict, kinds: list[str]) -> bool:
-    return bool(kinds) and isinstance(content[kinds[0]], dict) and bool(content[kinds[0]])
 
 
 def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:

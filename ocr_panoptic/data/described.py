@@ -16,14 +16,7 @@ from .semantic.source import SemanticSource
 
 
 class Described(NamedTuple):
-    """
-    A split of a data file.
-
-    Attributes:
-        file: the data file.
-        source: records of the split.
-        metadata: metadata of the registered data set.
-    """
+    """A split of a data file, with the metadata of its registered data set."""
 
     file: DataFile
     source: PanopticSource | SemanticSource
@@ -39,13 +32,11 @@ def read_described(
     Read data files.
 
     Args:
-        files: one data file or several.
-        wanted: names ``<name>_<split>`` in use; other splits are not read, and may have faults.
-            None reads all.
+        wanted: names ``<name>_<split>`` of the splits to read; None for all.
         classes: metadata of a trained model; data with the same class names adopt their order.
 
     Returns:
-        names of all splits, in use or not; the splits in use, by name
+        names of all splits, read or not; the splits that were read, by name
     """
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
@@ -56,16 +47,16 @@ def read_described(
     for file in read:
         used = {}
         for split in file.splits:
-            if wanted is None or file.data_set(split) in wanted:
+            name, paths = file.data_set(split), file.splits[split]
+            if wanted is None or name in wanted:
                 with gathering(faults):
-                    name, paths = file.data_set(split), file.splits[split]
                     source = (
                         PanopticSource(name, paths, file.channels)
                         if isinstance(paths, PanopticSplit)
                         else SemanticSource(name, paths, label_space(file), file.channels)
                     )
                     source = source.ordered_as(classes) if classes else source
-                    used[source.name] = Described(file, source, source.metadata())
+                    used[name] = Described(file, source, source.metadata())
         with gathering(faults):
             compare_classes({name: (file.path, split.metadata) for name, split in used.items()})
         found |= used
@@ -88,7 +79,7 @@ def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
     Check that data sets for the same model have the same classes; ids and colours may differ.
 
     Args:
-        found: name of each data set -> its data file, and its metadata.
+        found: data set's name -> its data file, and its metadata.
     """
     faults = []
     first, *others = found or [""]

@@ -10,19 +10,15 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, write_text
 
 _Value = TypeVar("_Value", bound=Hashable)
-
 _SHOWN = 20  # number of faults in a message
 _LONGEST = 400  # number of characters of a fault in a message
 
 
 class DataFaults(UserError):
     """
-    All faults that were found, each naming the file and id that it concerns.
-
-    The message shows the first 20 and how many there are.
+    All faults that were found, each with the file and id; the message shows the first 20.
 
     Attributes:
-        faults: one text for each fault.
         file: text file with all faults, if :func:`faults_listed` has written one.
     """
 

@@ -14,37 +14,20 @@ DARK = 1 / 16
 
 
 class Look(NamedTuple):
-    """
-    The result of looking at an image and its labels.
+    """The result of looking at an image and its labels."""
 
-    Attributes:
-        faults: faults, each with the file and id.
-        size: height and width.
-        shown: class -> number of segments (0 for semantic data) and of pixels.
-        photo: facts about the image file; None if it cannot be read.
-        things: number of things, without crowds.
-        crowds: category of things -> number of its crowds.
-        ignored: raw label -> number of ignored pixels.
-        is_near: whether the file's values are not labels, so that the nearest labels are taken.
-    """
-
-    faults: list[str]
-    size: tuple[int, int]
-    shown: Mapping[int, tuple[int, int]]
-    photo: PictureSize | None = None
-    things: int = 0
-    ignored: Mapping[int, int] = {}
-    is_near: bool = False
-    crowds: Mapping[int, int] = {}
+    faults: list[str]  # each with the file and id
+    size: tuple[int, int]  # height and width
+    shown: Mapping[int, tuple[int, int]]  # class -> numbers of segments (panoptic) and of pixels
+    photo: PictureSize | None = None  # None if the image cannot be read
+    things: int = 0  # without crowds
+    ignored: Mapping[int, int] = {}  # raw label -> number of pixels
+    is_near: bool = False  # whether the values are not labels, so that the nearest labels are taken
+    crowds: Mapping[int, int] = {}  # category of things -> number of crowds
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
-    """
-    Yield warnings about the image files of a split.
-
-    Args:
-        files: the image file of each look.
-    """
+    """Yield warnings about the image files of a split; ``files``: the image file of each look."""
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():

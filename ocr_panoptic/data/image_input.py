@@ -16,7 +16,7 @@ import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
-from fvcore.transforms.transform import CropTransform, HFlipTransform, Transform, VFlipTransform
+from fvcore.transforms.transform import CropTransform, Transform
 from PIL import Image
 
 from ocr_panoptic.errors import UserError
@@ -24,12 +24,7 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """
-    Check the size of an image as Detectron2 does, or set it if the record has none.
-
-    Args:
-        image: [H, W, C].
-    """
+    """Check the size of an image [H, W, C] as Detectron2 does, or set it if the record has none."""
     try:
         utils.check_image_size(record, image)
     except utils.SizeMismatchError as error:
@@ -41,13 +36,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """
-    Check that the labels of a PNG are as large as the image.
-
-    Args:
-        size: H, W of the labels.
-        path: file of the PNG; by default the record names it.
-    """
+    """Check that labels of a PNG (default: the record's PNG) have the image's size H, W."""
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
@@ -57,11 +46,7 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
 
 
 class ChannelInput(T.AugInput):
-    """
-    Detectron2's ``AugInput`` for images that are uint8 or float32 [H, W, C].
-
-    Each channel is resized on its own, in Pillow's arithmetic.
-    """
+    """Detectron2's ``AugInput`` for uint8 or float32 [H, W, C], with :func:`resized` channels."""
 
     image: np.ndarray
     sem_seg: Any  # [H, W], [H, W, C] or None
@@ -83,12 +68,12 @@ def resized(
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
     """
-    Resize each channel of an image on its own.
+    Resize each channel of an image on its own, with Pillow.
 
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: Pillow's filter.
-        box: left, top, right and bottom of the wanted part, in pixels; None for the whole image.
+        box: left, top, right and bottom of the part to resize, in pixels; None for all.
 
     Returns:
         array of the same type, [height, width, C].
@@ -148,7 +133,7 @@ class ResizedCropTransform(Transform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the crop of an image, uint8 or float32 [H, W, C], reading only what it shows."""
+        """Return the resized crop of an image, uint8 or float32 [H, W, C]."""
         resize, crop = self.resize, self.crop
         rows, (top, bottom) = _crop_span(resize.h, resize.new_h, crop.y0, crop.h)
         columns, (left, right) = _crop_span(resize.w, resize.new_w, crop.x0, crop.w)
@@ -156,7 +141,7 @@ class ResizedCropTransform(Transform):
         return resized(img[rows, columns], crop.h, crop.w, resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the crop of integers [H, W] or [H, W, C], resized by nearest neighbour."""
+        """Return the resized crop of integers [H, W] or [H, W, C], by nearest neighbour."""
         rows = _nearest(self.resize.h, self.resize.new_h)[self.crop.y0 :][: self.crop.h]
         columns = _nearest(self.resize.w, self.resize.new_w)[self.crop.x0 :][: self.crop.w]
         return segmentation[rows][:, columns]
@@ -170,10 +155,9 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the pixels of a side that a crop reads, and the crop's start and end within them.
+    Return the old pixels of a side that a crop reads, and the crop's start and end within them.
 
-    The side has ``old`` pixels, and ``new`` pixels after the resize. The crop is
-    ``start``..``start + length`` of the new pixels.
+    A resize changes the side from ``old`` to ``new`` pixels, of which the crop shows ``length``.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -197,9 +181,8 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
     """
     Return the flips of INPUT.RANDOM_FLIP, each with probability 0.5.
 
-    Args:
-        flip_pairs: pairs of labels to swap in a mirrored image. Both flips mirror the image: a
-            vertical flip equals a horizontal flip and a rotation by 180 degrees.
+    Both swap the pairs of labels, because a vertical flip equals a horizontal flip and a rotation
+    by 180 degrees.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}
     return [
@@ -260,44 +243,23 @@ class RandomMirror(T.RandomFlip):
         super().__init__(horizontal=not vertical, vertical=vertical)
         self.flip_pairs = flip_pairs
 
-    def get_transform(self, image: np.ndarray) -> Transform:
+    def get_transform(self, image: np.ndarray) -> Transform | T.TransformList:
         flip = super().get_transform(image)
-        if isinstance(flip, HFlipTransform):
-            return MirrorTransform(flip.width, self.flip_pairs)
-        if isinstance(flip, VFlipTransform):
-            return VerticalMirrorTransform(flip.height, self.flip_pairs)
-        return flip
+        if not self.flip_pairs or isinstance(flip, T.NoOpTransform):
+            return flip
+        return T.TransformList([flip, SwapTransform(self.flip_pairs)])
 
 
-class MirrorTransform(HFlipTransform):
-    """A horizontal flip that swaps the labels of each pair."""
+class SwapTransform(T.NoOpTransform):
+    """A transform that swaps the two labels of each pair and leaves the image unchanged."""
 
-    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(width)
-        self.flip_pairs = flip_pairs
+    def __init__(self, pairs: Sequence[tuple[int, int]]):
+        super().__init__()
+        self.pairs = pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the flipped labels, uint8 [H, W]."""
-        return swapped(self.apply_image(segmentation), self.flip_pairs)
-
-
-class VerticalMirrorTransform(VFlipTransform):
-    """A vertical flip that swaps the labels of each pair."""
-
-    def __init__(self, height: int, flip_pairs: Sequence[tuple[int, int]]):
-        super().__init__(height)
-        self.flip_pairs = flip_pairs
-
-    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the flipped labels, uint8 [H, W]."""
-        return swapped(self.apply_image(segmentation), self.flip_pairs)
-
-
-def swapped(labels: np.ndarray, pairs: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return labels with the two labels of each pair swapped; if there are pairs, uint8 only."""
-    if not pairs:
-        return labels
-    table = np.arange(256, dtype=np.uint8)
-    for a, b in pairs:
-        table[[a, b]] = b, a
-    return table[labels]
+        """Return the swapped labels, uint8 [H, W]."""
+        table = np.arange(256, dtype=np.uint8)
+        for a, b in self.pairs:
+            table[[a, b]] = b, a
+        return table[segmentation]

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .data_file import DataFiles, datasets_root, files_below_root, folder_of, read_data_file
+from .data_file import DataFiles, datasets_root, files_below_root, folder_of
 from .described import compare_classes, read_described
 from .faults import first_few
 
@@ -44,7 +43,7 @@ def register(
         origin: the data file or folder, for messages.
         load: function that returns the records.
         files: files and folders that :func:`check_files` looks for.
-        replaces: whether to also replace a data set that Detectron2 has registered.
+        replaces: whether it also replaces a data set that Detectron2 has registered.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -64,15 +63,7 @@ def register_data_files(
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """
-    Register the splits of data files as ``<name>_<split>``, in place of splits of the same name.
-
-    Args:
-        files, wanted, classes: see :func:`.read_described`.
-
-    Returns:
-        names of all splits that the files describe, in use or not.
-    """
+    """Register splits of data files, see :func:`.read_described`; return the names of all."""
     names, found = read_described(files, wanted, classes)
     for name, (file, source, metadata) in found.items():
         places = map(folder_of, vars(source.split).values())
@@ -84,7 +75,7 @@ def register_in_use(
     files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
 ) -> list[str]:
     """
-    Register the data sets in use: public data sets, and splits of data files.
+    Register public data sets and the splits of data files that are wanted.
 
     Other names are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
     """
@@ -152,14 +143,6 @@ def semantic_class_count(dataset_name: str) -> int:
 def not_registered(name: str) -> str:
     """Return a message about a name that no data set has."""
     stem = printable(name.rpartition("_")[0] or name)
-    for path in files_below_root([name]):
-        with suppress(OSError, ValueError):
-            file = read_data_file(path)
-            described = ", ".join(map(file.data_set, file.splits))
-            return (
-                f"Data set {printable(name)!r} is not registered: {path} describes {described}. "
-                "Use one of these names, or correct the file's name or splits."
-            )
     return (
         f"Data set {printable(name)!r} is not registered. Describe your data in a file, as "
         f"datasets/README.md shows, and name it with --data FILE, or lay it into "

@@ -7,27 +7,11 @@ from collections.abc import Callable
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.engine import SimpleTrainer, create_ddp_model
-from detectron2.utils import comm
+from detectron2.engine import SimpleTrainer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.errors import UserError
-
-
-def autocast_dtype(precision: str, device: str) -> torch.dtype:
-    """
-    Return the number type of SOLVER.AMP.PRECISION on "cuda" or "cpu".
-
-    "auto" is float16 on a GPU, and bfloat16 on a CPU, which does not support float16.
-    """
-    names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
-    if precision not in names:
-        raise UserError(
-            f"SOLVER.AMP.PRECISION is {precision}; with MODEL.DEVICE {device} it is "
-            f"{' or '.join(names)}"
-        )
-    return getattr(torch, names[1] if precision == "auto" else precision)
 
 
 class AccumulatingTrainer(SimpleTrainer):
@@ -43,7 +27,7 @@ class AccumulatingTrainer(SimpleTrainer):
     Args:
         steps: number of parts, a divisor of the number of images that this process loads.
         amp: whether to use autocast. The loss is scaled for float16; bfloat16 has float32's range.
-        precision: number type of autocast, see :func:`autocast_dtype`.
+        precision: SOLVER.AMP.PRECISION; "auto" is float16 on a GPU and bfloat16 on a CPU.
         gather_period: number of iterations after which processes exchange their losses. The run
             ends if the sum of the losses is not finite.
         clip: function called before each step, see :func:`build_clipping`.
@@ -62,12 +46,14 @@ class AccumulatingTrainer(SimpleTrainer):
         clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer, gather_metric_period=gather_period)
-        self.steps = steps
-        self.clip = clip
+        self.steps, self.clip = steps, clip
         device = next(model.parameters()).device.type
-        dtype = autocast_dtype(precision if amp else "auto", device)
-        autocast = functools.partial(torch.autocast, device, dtype)
-        self.autocast = autocast if amp else contextlib.nullcontext
+        if precision == "auto":
+            precision = "bfloat16" if device == "cpu" else "float16"
+        elif amp and device == "cpu" and precision == "float16":
+            raise UserError("SOLVER.AMP.PRECISION is float16, but a CPU needs auto or bfloat16.")
+        dtype = getattr(torch, precision)
+        self.autocast = functools.partial(torch.autocast, device, dtype, enabled=amp)
         self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and dtype == torch.float16)
         prepare_state(optimizer)
 
@@ -107,41 +93,9 @@ class AccumulatingTrainer(SimpleTrainer):
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
 
 
-def build_steps(
-    cfg: CfgNode,
-    model: nn.Module,
-    data_loader,
-    optimizer: torch.optim.Optimizer,
-    gather_period: int = 1,
-) -> AccumulatingTrainer:
-    """Build the trainer of steps with SOLVER.AMP and SOLVER.ACCUMULATION_STEPS."""
-    amp = cfg.SOLVER.AMP
-    if amp.ENABLED:  # half precision is also faster on a CPU
-        model.to(memory_format=torch.channels_last)
-    on_gpu = cfg.MODEL.DEVICE.startswith("cuda")
-    together = create_ddp_model(
-        model,
-        broadcast_buffers=False,
-        gradient_as_bucket_view=True,
-        device_ids=[comm.get_local_rank()] if on_gpu else None,
-    )
-    return AccumulatingTrainer(
-        together,
-        data_loader,
-        optimizer,
-        steps=cfg.SOLVER.ACCUMULATION_STEPS,
-        amp=amp.ENABLED,
-        precision=amp.PRECISION,
-        gather_period=gather_period,
-        clip=build_clipping(cfg, optimizer),
-    )
-
-
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips gradients as SOLVER.CLIP_GRADIENTS says; None if disabled.
-
-    It clips each parameter's gradient by its norm, or each value.
+    Return a function that clips each parameter's gradient by SOLVER.CLIP_GRADIENTS, or None.
 
     Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
     the optimizer's step, where a fused optimizer still has float16's scaled gradients.

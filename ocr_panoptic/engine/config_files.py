@@ -42,17 +42,14 @@ def load_config(
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
     if cfg.MODEL.TRUST_PICKLE:
-        logger.warning(
-            "MODEL.TRUST_PICKLE counts only on the command line or as an argument; the config's "
-            "does not"
-        )
+        logger.warning("MODEL.TRUST_PICKLE counts only on the command line or as an argument")
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)
-    iterations, epochs = (key in opts[::2] for key in ("SOLVER.MAX_ITER", "SOLVER.EPOCHS"))
-    if iterations and not epochs and cfg.SOLVER.MAX_ITER:
+    given = opts[::2]
+    if "SOLVER.MAX_ITER" in given and "SOLVER.EPOCHS" not in given and cfg.SOLVER.MAX_ITER:
         cfg.SOLVER.EPOCHS = 0.0
-    elif epochs and not iterations and cfg.SOLVER.EPOCHS:
+    elif "SOLVER.EPOCHS" in given and "SOLVER.MAX_ITER" not in given and cfg.SOLVER.EPOCHS:
         cfg.SOLVER.MAX_ITER = 0
     return cfg
 
@@ -107,21 +104,17 @@ def check_unread_keys(cfg: CfgNode) -> None:
     faults, idle = [], []
     for key in KEYS:
         value, usual = value_of(cfg, key.name), value_of(default, key.name)
-        if [*value] == [*usual] if isinstance(usual, list | tuple) else value == usual:
+        if value == usual:
             continue
         unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
-            faults.append(
-                f"{key.name} is {value!r} (default {usual!r}); it is read only with {unmet[0].text}"
-            )
+            fault = f"{key.name} is {value!r} (default {usual!r}); it is read only with "
+            faults.append(fault + unmet[0].text)
         elif unmet:
             idle.append(key.name)
     if idle:
-        logger.warning(
-            "%s: set, but %s has no refined prediction",
-            ", ".join(idle),
-            cfg.MODEL.SEM_SEG_HEAD.NAME,
-        )
+        head = cfg.MODEL.SEM_SEG_HEAD.NAME
+        logger.warning("%s: set, but %s has no refined prediction", ", ".join(idle), head)
     if faults:
         raise UserError(
             "The config sets keys that nothing reads:\n  "

@@ -2,9 +2,7 @@
 
 import logging
 import math
-import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +18,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
-from ocr_panoptic.errors import MissingFileError
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +30,6 @@ class Averaging(HookBase):
 
     After each step, average = decay * average + (1 - decay) * model, for weights and buffers.
     Integers (batch counts of norms) are copied.
-
-    Args:
-        model: model without DistributedDataParallel. Every process has the same average.
-        decay: MODEL.EMA.DECAY.
 
     Attributes:
         module: averaged model in training mode, so that PreciseBN can update its batch norms.
@@ -53,12 +46,10 @@ class Averaging(HookBase):
         self._average = AveragedModel(model, multi_avg_fn=average, use_buffers=True)
         self.module = self._average.module.train().requires_grad_(False)
 
-    @torch.no_grad()
     def begin(self) -> None:
         """Start the average at the model's present weights: the first update copies them."""
         self._average.update_parameters(self._model)
 
-    @torch.no_grad()
     def after_step(self) -> None:
         self._average.update_parameters(self._model)
 
@@ -74,54 +65,33 @@ class Checkpoints(HookBase):
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
-        self._checkpointer = checkpointer
-        self._model = model
+        self._checkpointer, self._model, self._solver = checkpointer, model, cfg.SOLVER
         periods = cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD
         self._periods = [period for period in periods if period > 0]
-        self._keep = cfg.SOLVER.CHECKPOINTS_TO_KEEP
-        self._minutes = cfg.SOLVER.CHECKPOINT_MINUTES
         self._saved = -1
 
     def before_train(self) -> None:
-        self._folder = os.stat(self._checkpointer.save_dir)
         self._checkpointer.remove_unfinished()
         self._time = time.monotonic()
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        is_old = 0 < 60 * self._minutes <= time.monotonic() - self._time
+        is_old = 0 < 60 * self._solver.CHECKPOINT_MINUTES <= time.monotonic() - self._time
         if is_old or done == self.trainer.max_iter or any(done % p == 0 for p in self._periods):
             self.save()
 
     def save(self) -> None:
-        """
-        Save the iteration that has just ended, unless it is already saved.
-
-        Raises:
-            FloatingPointError: a weight is infinite or NaN.
-        """
+        """Save the iteration that has just ended, unless it is already saved."""
         iteration = self.trainer.iter
         if self._saved == iteration:
             return
         if what := not_finite(self._model):
             raise FloatingPointError(f"Iteration {iteration} has broken the model: {what}.")
-        last = iteration + 1 == self.trainer.max_iter
-        self.check_folder()
-        name = "model_final" if last else f"model_{iteration:07d}"
-        self._checkpointer.save(name, keep=self._keep, iteration=iteration)
+        is_last = iteration + 1 == self.trainer.max_iter
+        name = "model_final" if is_last else f"model_{iteration:07d}"
+        keep = self._solver.CHECKPOINTS_TO_KEEP
+        self._checkpointer.save(name, keep=keep, iteration=iteration)
         self._saved, self._time = iteration, time.monotonic()
-
-    def check_folder(self) -> None:
-        """
-        Refuse to go on if the run's folder was replaced since the start.
-
-        Otherwise the checkpoint would be in another folder than log, metrics and config.
-        """
-        folder = self._checkpointer.save_dir
-        if not os.path.isdir(folder) or not os.path.samestat(os.stat(folder), self._folder):
-            raise MissingFileError(
-                f"OUTPUT_DIR {folder} was removed or renamed during the training."
-            )
 
 
 class Stopped(SystemExit):
@@ -144,9 +114,6 @@ class StopOnSignal(HookBase):
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Store a signal inside the block instead of ending the process."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread can set handlers
-            return
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -189,6 +156,51 @@ class StopOnSignal(HookBase):
             raise Stopped(128 + number)
 
 
+class EndedEarly(BaseException):
+    """Signals that the training needs no more iterations."""
+
+
+class BestModel:
+    """
+    Keeps the model with the highest value of a metric as ``model_best.pth``.
+
+    The file also holds the value for a resumed run, unlike the file that Detectron2's
+    ``BestCheckpointer`` writes.
+
+    Args:
+        metric: "task/metric", such as panoptic_seg/PQ; "data set/task/metric" for several test
+            sets.
+    """
+
+    def __init__(self, checkpointer: SafeCheckpointer, metric: str):
+        self.checkpointer, self.metric = checkpointer, metric
+        self.path = Path(checkpointer.save_dir) / "model_best.pth"
+        self.value, self.iteration = -math.inf, -1
+
+    def resume(self) -> None:
+        """Read the best value from the file if it has one for this metric."""
+        if self.path.is_file():
+            saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
+            if self.metric in saved.get("best", {}):
+                self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
+
+    def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
+        """Save the model if its evaluation is the best so far (main process only)."""
+        metrics = flatten_results_dict(results)
+        value = float(metrics.get(self.metric, math.nan))
+        if math.isnan(value):
+            logger.warning(
+                "TEST.BEST_CHECKPOINT is %s, which this evaluation does not have or could not "
+                "measure (NaN), so no best model is kept. It has %s",
+                *(self.metric, ", ".join(metrics)),
+            )
+        elif value > self.value:
+            self.value, self.iteration = value, iteration
+            best = {self.metric: value}
+            self.checkpointer.save(self.path.stem, tag=False, iteration=iteration, best=best)
+            logger.info("%s is the best so far: %g", self.metric, value)
+
+
 class Evaluation(hooks.EvalHook):
     """
     Detectron2's evaluation hook, adapted to resumed and failed runs.
@@ -205,11 +217,7 @@ class Evaluation(hooks.EvalHook):
     """
 
     def __init__(
-        self,
-        period: int,
-        evaluate: Callable[[], dict],
-        best: "BestModel | None" = None,
-        patience: int = 0,
+        self, period: int, evaluate: Callable[[], dict], best: BestModel | None, patience: int
     ):
         super().__init__(period, evaluate)
         self.best, self.patience = best, patience
@@ -231,26 +239,19 @@ class Evaluation(hooks.EvalHook):
             super().after_train()
 
     def _end_if_too_long(self, done: int) -> None:
-        if (
-            not (self.best and self.patience)
-            or done % self._period
-            or done == self.trainer.max_iter
-        ):
+        best = self.best
+        is_end = done == self.trainer.max_iter
+        if not (best and self.patience) or done % self._period or is_end:
             return
-        waited = (done - 1 - self.best.iteration) // self._period
-        is_enough = comm.is_main_process() and self.best.iteration >= 0 and waited >= self.patience
-        if any(comm.all_gather(is_enough)):
+        waited = (done - 1 - best.iteration) // self._period
+        # Only the main process, the first, knows the best iteration.
+        if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
             logger.info(
                 "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
                 "its highest value, %g, of iteration %d",
-                *(self.best.metric, waited, self.best.path, self.best.value),
-                self.best.iteration + 1,
+                *(best.metric, waited, best.path, best.value, best.iteration + 1),
             )
             raise EndedEarly
-
-
-class EndedEarly(BaseException):
-    """Signals that the training needs no more iterations."""
 
 
 class PreciseBN(hooks.PreciseBN):
@@ -259,51 +260,3 @@ class PreciseBN(hooks.PreciseBN):
     def update_stats(self) -> None:
         self._data_iter = None
         super().update_stats()
-
-
-class BestModel:
-    """
-    Keeps the model with the highest value of a metric as ``model_best.pth``.
-
-    The file also holds the value for a resumed run, unlike the file that Detectron2's
-    ``BestCheckpointer`` writes.
-
-    Args:
-        metric: "task/metric", such as panoptic_seg/PQ; "data set/task/metric" for several test
-            sets.
-    """
-
-    def __init__(self, checkpointer: SafeCheckpointer, metric: str):
-        self.checkpointer = checkpointer
-        self.metric = metric
-        self.path = Path(checkpointer.save_dir) / "model_best.pth"
-        self.value = -math.inf
-        self.iteration = -1  # iteration with this value
-
-    def resume(self) -> None:
-        """Read the best value from the file if it has one for this metric."""
-        if self.path.is_file():
-            saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
-            if self.metric in saved.get("best", {}):
-                self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
-
-    def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Save the model if its evaluation is the best so far (main process only)."""
-        metrics = flatten_results_dict(results)
-        if self.metric not in metrics:
-            logger.warning(
-                "TEST.BEST_CHECKPOINT is %s, which the evaluation does not have; no best model is "
-                "kept. It has %s",
-                *(self.metric, ", ".join(metrics)),
-            )
-        elif math.isnan(metrics[self.metric]):
-            logger.warning(
-                "TEST.BEST_CHECKPOINT %s is not defined on these data (NaN): no best model is "
-                "kept, and TEST.PATIENCE ends nothing",
-                self.metric,
-            )
-        elif metrics[self.metric] > self.value:
-            self.value, self.iteration = float(metrics[self.metric]), iteration
-            best = {self.metric: self.value}
-            self.checkpointer.save(self.path.stem, tag=False, iteration=iteration, best=best)
-            logger.info("%s is the best so far: %g", self.metric, self.value)

@@ -1,11 +1,11 @@
 """The identity of a checkpoint: the settings and classes that its weights were trained with."""
 
+import itertools
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from detectron2.config import CfgNode
@@ -49,16 +49,14 @@ CHANGEABLE = (
 SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """
     Settings and classes of a checkpoint.
 
     Attributes:
         file: checkpoint file.
         settings: key of the config -> value.
-        classes: key in CLASSES -> value in the training data's metadata; None if unknown, as in
-            checkpoints of earlier versions.
+        classes: key in CLASSES -> value in the training data's metadata; None if unknown.
     """
 
     file: str
@@ -86,25 +84,13 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
     Args:
         weights: file or address; an address is not read and gives None.
     """
-    file = Path(weights.partition("?")[0])
+    file = Path(weights)
     if file.suffix != ".pth" or not file.is_file():
         return None
-    content = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True)
-    found = content.get(IDENTITY)
+    found = read_checkpoint(str(file), trust_pickle=trust_pickle, mmap=True).get(IDENTITY)
     if found is None:
-        trainer = content.get("trainer")
-        if not isinstance(trainer, Mapping) or not isinstance(trainer.get("config"), str):
-            return None
-        found = {"settings": trainer["config"], "classes": None}
-    try:
-        settings = values_by_key(yaml.safe_load(found["settings"]))
-        classes = found["classes"]
-    except (AttributeError, KeyError, TypeError, yaml.YAMLError) as e:
-        raise UserError(
-            f"{file}: its settings or classes cannot be read ({type(e).__name__}: {e}). Take "
-            "another copy of the checkpoint."
-        ) from e
-    return Identity(str(file), settings, classes)
+        return None
+    return Identity(str(file), values_by_key(yaml.safe_load(found["settings"])), found["classes"])
 
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
@@ -123,17 +109,13 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
         for key, value in identity.settings.items()
         if key in now and key not in unread and _differs(key, value, now[key])
     ]
-    if not faults:
-        return
-    message = f"The weights {identity.file} were trained with other settings:\n  " + "\n  ".join(
-        faults
-    )
-    if strict:
-        raise UserError(
-            f"{message}\nSet these keys to these values, or name only the weights, without a "
-            "config: they hold their settings."
+    if faults:
+        _report(
+            f"The weights {identity.file} were trained with other settings:\n  "
+            + "\n  ".join(faults),
+            "Set these keys to these values, or name only the weights, which hold their settings.",
+            strict,
         )
-    logger.warning("%s", message)
 
 
 def _differs(key: str, before: Any, now: Any) -> bool:
@@ -148,6 +130,12 @@ def _differs(key: str, before: Any, now: Any) -> bool:
     return before != now
 
 
+def _report(message: str, fix: str, strict: bool) -> None:
+    if strict:
+        raise UserError(f"{message}\n{fix}")
+    logger.warning("%s", message)
+
+
 def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
@@ -158,32 +146,23 @@ def check_classes_of(
         names: names of the data sets.
         strict: whether to raise instead of warn.
     """
-    if identity is None:
-        return
-    if identity.classes is None:
-        logger.warning("%s does not name its classes: the data's are taken", identity.file)
+    if identity is None or identity.classes is None:
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]
     for name in names:
-        found = MetadataCatalog.get(name)
-        ours = [list(found.get(key, [])) for key in NAMES]
+        ours = [list(MetadataCatalog.get(name).get(key, [])) for key in NAMES]
         if ours == theirs:
             continue
-        known, own = ([n for names in kinds for n in names] for kinds in (theirs, ours))
-        changed = []
-        for title, some, others in (("new", own, known), ("gone", known, own)):
-            if one_sided := [n for n in some if n not in others]:
-                changed.append(
-                    f"{title}: {', '.join(one_sided[:10])}{' ...' * (len(one_sided) > 10)}"
-                )
-        message = (
+        known, own = (list(itertools.chain(*kinds)) for kinds in (theirs, ours))
+        new, gone = ([n for n in a if n not in b] for a, b in ((own, known), (known, own)))
+        change = f"new: {', '.join(new) or 'none'}; gone: {', '.join(gone) or 'none'}"
+        _report(
             f"The weights {identity.file} know other classes than {name} "
-            f"({'; '.join(changed) or 'the same in another order'}):\n"
-            f"  weights  {', '.join(known)}\n  data     {', '.join(own)}"
+            f"({change if new or gone else 'the same in another order'}):\n"
+            f"  weights  {', '.join(known)}\n  data     {', '.join(own)}",
+            "Name data with the classes of the weights.",
+            strict,
         )
-        if strict:
-            raise UserError(f"{message}\nName data with the classes of the weights.")
-        logger.warning("%s", message)
 
 
 def register_classes(identity: Identity) -> str:

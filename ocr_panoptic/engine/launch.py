@@ -30,27 +30,16 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
         result of ``main`` if it ran in this process, else None
     """
     gpus, env = torch.cuda.device_count(), os.environ
-    if "TORCHELASTIC_RUN_ID" in env:
-        if (args.num_gpus, args.num_machines) != (1, 1):
-            raise UserError(
-                "torchrun has started the processes: leave out --num-gpus and --num-machines, and "
-                "use its --nproc-per-node and --nnodes."
-            )
-        processes = int(env["LOCAL_WORLD_SIZE"])
+    if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
         on_gpu = gpus > 0 and load_arguments(args).MODEL.DEVICE != "cpu"
-        if on_gpu and processes > gpus:
-            raise UserError(
-                f"torchrun starts {processes} processes on this machine, but torch sees {gpus} "
-                f"GPU(s). Use --nproc-per-node {gpus}, or set MODEL.DEVICE cpu."
-            )
         if on_gpu:
             torch.cuda.set_device(int(env["LOCAL_RANK"]))
         dist.init_process_group("nccl" if on_gpu else "gloo")
-        comm.create_local_process_group(processes)
+        comm.create_local_process_group(int(env["LOCAL_WORLD_SIZE"]))
         return _run_and_leave(main, args)
     if args.num_gpus * args.num_machines == 1:
         return main(args)
-    if not 1 <= args.num_gpus <= gpus:
+    if args.num_gpus > gpus:
         raise UserError(
             f"--num-gpus is {args.num_gpus}, but torch sees {gpus} GPU(s) on this machine. "
             "torchrun can start several processes on a CPU: torchrun --nproc-per-node N -m "

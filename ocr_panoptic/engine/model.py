@@ -1,6 +1,5 @@
 """The Python interface to a trained model."""
 
-import itertools
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,8 +97,7 @@ class Model:
                 raise UserError(
                     "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size, but "
                     f"INPUT.MIN_SIZE_TEST is {inputs.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
-                    f"{list(inputs.FIXED_SIZE)}; set them to 0 and [] if the model was trained at "
-                    "such a scale, or SIZE and STRIDE to []."
+                    f"{list(inputs.FIXED_SIZE)}; set them to 0 and [], or SIZE and STRIDE to []."
                 )
         trained = build_trained_model(config)
         self._model = refined_by_segfix(config, trained)
@@ -138,10 +136,10 @@ class Model:
         """
         if isinstance(source, str | PathLike):
             inputs = find_inputs(source)
-            results = (result for _, result in self.results(inputs.items))
-            if inputs.items[0].source == inputs.entry and inputs.items[0].frame is None:
-                return next(_raise_faults_last(results))
-            return _raise_faults_last(results)
+            results = _raise_faults_last(result for _, result in self.results(inputs.items))
+            first = inputs.items[0]
+            is_image = first.source == inputs.entry and first.frame is None
+            return next(results) if is_image else results
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
         if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
@@ -149,9 +147,9 @@ class Model:
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."
             )
-        names = (f"{number:06d}" for number in itertools.count())
         return _raise_faults_last(
-            _result_or_error(self._result_of_source, *named) for named in zip(names, source)
+            _result_or_error(self._result_of_source, f"{number:06d}", image)
+            for number, image in enumerate(source)
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
@@ -183,33 +181,26 @@ class Model:
         self, name: str, source: np.ndarray | torch.Tensor | Image.Image
     ) -> Result:
         cfg = self.config.INPUT
-        kind, shape = getattr(source, "dtype", type(source).__name__), getattr(source, "shape", ())
-        if isinstance(source, torch.Tensor) and source.dtype == torch.uint8:
-            source = source.cpu().numpy()
-            source = source.transpose(1, 2, 0) if source.ndim == COLOURS else source
-        if isinstance(source, np.ndarray) and source.ndim == 2:  # grey
-            source = np.repeat(
-                source[:, :, None], cfg.CHANNELS if cfg.CHANNELS <= COLOURS else 1, 2
-            )
         if isinstance(source, Image.Image):
             try:
                 image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
-        else:
-            if (
-                not isinstance(source, np.ndarray)
-                or source.dtype != np.uint8
-                or source.size == 0
-                or source.shape[2:] != (cfg.CHANNELS,)
-            ):
-                raise UserError(
-                    f"{name}: is {kind} {list(shape)}; expected a uint8 array "
-                    f"[H,W,{cfg.CHANNELS}], RGB first, a uint8 tensor [{cfg.CHANNELS},H,W], an "
-                    "image of Pillow or a path"
-                )
-            image = reordered(source, cfg.FORMAT)
-        return self._result(Item(name, name, Path(name)), image)
+            return self._result(Item(name, name, Path(name)), image)
+        array: Any = source
+        if isinstance(source, torch.Tensor) and source.dtype == torch.uint8:
+            array = (source.permute(1, 2, 0) if source.ndim == 3 else source).cpu().numpy()
+        if isinstance(array, np.ndarray) and array.ndim == 2:  # grey
+            channels = cfg.CHANNELS if cfg.CHANNELS <= COLOURS else 1
+            array = np.repeat(array[:, :, None], channels, 2)
+        is_uint8 = isinstance(array, np.ndarray) and array.dtype == np.uint8 and array.size > 0
+        if not is_uint8 or array.shape[2:] != (cfg.CHANNELS,):
+            kind, shape = getattr(source, "dtype", type(source).__name__), np.shape(source)
+            raise UserError(
+                f"{name}: is {kind} {list(shape)}; expected a uint8 array [H,W,{cfg.CHANNELS}], "
+                f"RGB first, a uint8 tensor [{cfg.CHANNELS},H,W], an image of Pillow or a path"
+            )
+        return self._result(Item(name, name, Path(name)), reordered(array, cfg.FORMAT))
 
     def _result(self, item: Item, image: np.ndarray) -> Result:
         """Return the result for an image [H,W,C] in the channel order INPUT.FORMAT."""

@@ -1,17 +1,15 @@
-"""SGD and AdamW with learning rates by head and layer; schedules."""
+"""SGD and AdamW with learning rates by head and layer."""
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.projects.deeplab import build_lr_scheduler
-from detectron2.solver import LRScheduler, get_default_optimizer_params
+from detectron2.solver import get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
 if TYPE_CHECKING:
-    from ocr_panoptic.modeling.timm_network import Training
+    from ocr_panoptic.modeling.timm_backbone import Training
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -70,19 +68,3 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=solver.WEIGHT_DECAY,
         **way,
     )
-
-
-def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Build SOLVER.LR_SCHEDULER_NAME from Detectron2 or its DeepLab project (poly schedule)."""
-    solver = cfg.SOLVER
-    steps = tuple(step for step in solver.STEPS if step < solver.MAX_ITER)
-    if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(solver.STEPS):
-        logging.getLogger(__name__).warning(
-            "SOLVER.STEPS is %s: steps from SOLVER.MAX_ITER %d on have no effect",
-            tuple(solver.STEPS),
-            solver.MAX_ITER,
-        )
-        cfg = cfg.clone()
-        cfg.defrost()
-        cfg.SOLVER.STEPS = steps  # Detectron2 fails if a step equals MAX_ITER
-    return build_lr_scheduler(cfg, optimizer)

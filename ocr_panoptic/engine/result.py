@@ -30,10 +30,7 @@ from .class_names import Classes
 
 NOTEBOOK = 1024  # longer side of a picture in a notebook, pixels
 OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel
-SUFFIXES = {
-    **dict.fromkeys(("panoptic", "labels", "confidence"), ".png"),
-    **{"overlays": ".jpg", "coco": ".json"},
-}
+SUFFIXES = {"overlays": ".jpg", "coco": ".json"}  # of other kinds of files: .png
 
 
 class Result:
@@ -117,15 +114,15 @@ class Result:
         names = {category["id"]: category["name"] for category in self._known.categories}
         _, sums = self._totals(panoptic_ids)
         for segment in self._segments:
+            number, isthing = segment["id"], segment["isthing"]
             # Segments without visible pixels are left out; panopticapi refuses them.
-            if found := self._runs.statistics.get(segment["id"]):
-                isthing = segment["isthing"]
+            if found := self._runs.statistics.get(number):
                 ids = self._known.thing_ids if isthing else self._known.stuff_ids
                 category = ids[segment["category_id"]]
-                known = {"name": names[category], "isthing": isthing}
-                known |= {"id": segment["id"], "category_id": category, "iscrowd": 0}
-                known |= {**found._asdict(), **({"score": segment["score"]} if isthing else {})}
-                yield {**known, "confidence": round(float(sums[segment["id"]]) / found.area, 4)}
+                known = {"name": names[category], "isthing": isthing, "id": number}
+                known |= {"category_id": category, "iscrowd": 0, **found._asdict()}
+                known |= {"score": segment["score"]} if isthing else {}
+                yield {**known, "confidence": round(float(sums[number]) / found.area, 4)}
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return how many pixels have each number, and their summed confidence."""
@@ -171,8 +168,8 @@ class Result:
             COCO-Stuff; category ids are labels.
         """
         height, width = self.labels.shape
-        size = {"height": height, "width": width}
-        found = {"images": [{"id": image_id, "file_name": self._item.file_name, **size}]}
+        image = {"id": image_id, "file_name": self._item.file_name}
+        found: dict[str, Any] = {"images": [{**image, "height": height, "width": width}]}
         if self.ids is None:
             categories = [
                 {"id": int(label), "name": name, "supercategory": "stuff"}
@@ -186,14 +183,14 @@ class Result:
             for segment in self.segments
         ]
         annotation = {"image_id": image_id, "file_name": f"{self.name}.png", "segments_info": info}
+        found |= {"annotations": [annotation], "categories": self._known.categories}
         results, ids = self._instances or [], self._known.thing_ids
         if isinstance(results, Instances):
             results = coco_results(results)
-        results = [
+        instances = [
             {"image_id": image_id, **r, "category_id": ids[r["category_id"]]} for r in results
         ]
-        found |= {"annotations": [annotation], "categories": self._known.categories}
-        return {**found, "instances": results}
+        return {**found, "instances": instances}
 
     def _stuff(self, image_id: int) -> Iterator[dict[str, Any]]:
         shown = np.flatnonzero(np.bincount(self.labels.reshape(-1)))
@@ -242,4 +239,5 @@ class Result:
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
     """Return kind -> path, for the files of :meth:`Result.save`."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
-    return {kind: folder / kind / f"{name}{SUFFIXES[kind]}" for kind in (*kinds, "coco")}
+    kinds.append("coco")
+    return {kind: folder / kind / f"{name}{SUFFIXES.get(kind, '.png')}" for kind in kinds}

@@ -1,7 +1,7 @@
 """Resuming training: the position at which it continues, and the state that it restores."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 import yaml
@@ -10,26 +10,13 @@ from detectron2.utils import comm
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
-from ocr_panoptic.checkpoint.reading import fetch_weights, read_checkpoint
+from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
-
-
-class Position(NamedTuple):
-    """
-    A position in a training run.
-
-    Attributes:
-        iteration: next iteration.
-        images: number of images that all processes have trained on.
-    """
-
-    iteration: int
-    images: int
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
@@ -41,29 +28,15 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     """
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
-        if former := newest_whole(folder):
-            raise MissingFileError(
-                f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}, which "
-                f"ended before its first one; {former} is of another run before it. Leave "
-                "--resume out to start again or, to go on with that other run, remove "
-                f"{folder}/last_checkpoint."
-            )
-        raise MissingFileError(
-            f"--resume found no checkpoint in OUTPUT_DIR={folder} (no whole file "
-            "model_*.pth). Set OUTPUT_DIR to the run to resume, leave --resume out, or give "
-            "--resume auto, which starts a run if there is no checkpoint."
+        former = newest_whole(folder)
+        fix = (
+            f"The last training there ended before its first one. To go on with {former}, which "
+            f"is of another run before it, remove {folder}/last_checkpoint."
+            if former
+            else "Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
         )
+        raise MissingFileError(f"--resume found no checkpoint in OUTPUT_DIR={folder}. {fix}")
     return file
-
-
-def check_trained_weights(weights: str) -> None:
-    """Refuse weights that have no name or do not exist."""
-    if not weights:
-        raise UserError(
-            "MODEL.WEIGHTS is empty, but inference needs trained weights. "
-            "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
-        )
-    fetch_weights(weights)
 
 
 def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
@@ -75,15 +48,15 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
         raise UserError(
-            f"{file} has weights, but not the state of training that --resume needs. Start from "
-            f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
+            f"{file} has weights, but not the state of training that --resume needs. Start "
+            f"another run from them: MODEL.WEIGHTS {file} and another OUTPUT_DIR."
         )
     return {**state, "config": yaml.safe_load(state["config"])}
 
 
-def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
+def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
     """
-    Return the position at which a run continues.
+    Return the next iteration of a run, and the number of images that all processes trained on.
 
     Args:
         cfg: present config, scaled to the number of processes.
@@ -111,7 +84,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
             f"{cfg.SOLVER.MAX_ITER}. Set it to {iteration} or more, or evaluate the checkpoint "
             "(--eval-only --resume)."
         )
-    return Position(iteration, images)
+    return iteration, images
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
@@ -146,8 +119,5 @@ def continued_optimizer(
             settings change their order, because equal settings form a group.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
-    ordered = {i: state.get(name) for i, name in enumerate(names)}
-    return {
-        **optimizer.state_dict(),
-        "state": {i: values for i, values in ordered.items() if values is not None},
-    }
+    momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}
+    return {**optimizer.state_dict(), "state": momenta}

@@ -1,33 +1,33 @@
-"""Checks of a training run: a short one at each start, and a full one that trains nothing."""
+"""Checks of a training run, before it starts and by ``ocr-panoptic check``."""
 
 import copy
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
+from detectron2.engine import DefaultTrainer
+from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
-from ocr_panoptic.data.data_check import DataSummary, check_data_sets, joined_summaries
+from ocr_panoptic.data.data_check import DataSummary, SplitSummary, check_data_sets
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
-from .resume import Resume, check_trained_weights, find_checkpoint, position_after, saved_state
+from .optimizer import build_optimizer
+from .resume import Resume, find_checkpoint, position_after, saved_state
 from .task import task_of
-from .trainer import Trainer
-from .training import scaled_to_processes
+from .trained_model import check_trained_weights
 
 # Errors raised for bad data and checkpoints, also by Detectron2.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)
@@ -59,14 +59,16 @@ class RunCheck:
         return "\n\n".join(parts)
 
 
-def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
+def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> RunCheck:
     """
     Check a training run.
 
     Args:
-        cfg: completed config with batch and schedule scaled to the number of processes.
+        cfg: completed config.
+        processes: number of processes of the run.
         resume: value of ``--resume``.
     """
+    cfg = check_solver(cfg, processes)
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
@@ -75,7 +77,7 @@ def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)
         if file or "://" not in weights:
-            _check_weights(cfg, file, training=True)
+            _check_weights(cfg, file)
     except ERRORS as e:
         check.faults.append(str(e))
     found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
@@ -92,40 +94,39 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     Check schedule, weights and data of a run before anything is built; log warnings about the data.
 
     Args:
-        cfg: completed config, not scaled to the number of processes.
+        cfg: completed config.
         resume: value of ``--resume``.
         training: whether DATASETS.TRAIN is used.
     """
     if training:
-        check_solver(scaled_to_processes(cfg, comm.get_world_size()), comm.get_world_size())
-    _check_weights(cfg, find_checkpoint(cfg.OUTPUT_DIR, resume), training=training)
+        scaled = check_solver(cfg, comm.get_world_size())
+        _check_weights(scaled, find_checkpoint(cfg.OUTPUT_DIR, resume))
+    else:
+        check_trained_weights(cfg.MODEL.WEIGHTS)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+    for text in _data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
         logging.getLogger(__name__).warning(text)
 
 
-def _check_weights(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
-    if not training:
-        check_trained_weights(cfg.MODEL.WEIGHTS)
-    elif checkpoint:
-        identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        check_settings_of(identity, cfg)
-        check_classes_of(identity, cfg.DATASETS.TRAIN)
-        state = saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-        position_after(scaled_to_processes(cfg, comm.get_world_size()), state)
-    else:
+def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
+    if not checkpoint:
         fetch_weights(cfg.MODEL.WEIGHTS)
+        return
+    identity = read_identity(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    check_settings_of(identity, cfg)
+    check_classes_of(identity, cfg.DATASETS.TRAIN)
+    position_after(cfg, saved_state(checkpoint, trust_pickle=cfg.MODEL.TRUST_PICKLE))
 
 
-def check_solver(cfg: CfgNode, processes: int) -> None:
+def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     """
     Check the settings that only training needs: batch and evaluations.
 
-    Args:
-        cfg: config with its device, scaled to the number of processes
-            (SOLVER.REFERENCE_WORLD_SIZE).
-        processes: number of processes of the run.
+    Returns:
+        the config with batch and schedule scaled to the number of processes
+        (SOLVER.REFERENCE_WORLD_SIZE)
     """
+    cfg = DefaultTrainer.auto_scale_workers(cfg, processes)
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
         raise UserError(
@@ -137,65 +138,62 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
         _check_best_metric(cfg)
     if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
         raise UserError(
-            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
-            "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
+            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, but the training has no evaluations: set "
+            "TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
         )
+    return cfg
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
     """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that improves downwards."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
-    names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
-    misspelt = name not in names and name.lower() in {known.lower() for known in names}
-    is_known = data and names and not misspelt and (not dataset or dataset[0] in data)
-    if not is_known or names.get(name):
+    metrics = {metric.name.lower(): metric for metric in METRICS if metric.task == task}
+    similar = metrics.get(name.lower())  # a name for one class, such as IoU-sky, has none
+    is_unusable = similar and (similar.name != name or similar.lower_is_better)
+    if is_unusable or not (data and metrics) or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
             f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
-            f"segm/AP; {task} has {', '.join(sorted(names)) or 'no metrics'}."
+            "segm/AP."
         )
 
 
-def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    """Return warnings about data sets without faults."""
+def _data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
     finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
     return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     rows: list[list] = [["", "data", "images", ""]]
-    found: list[DataSummary] = []
-
-    def add(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> None:
+    found: list[SplitSummary] = []
+    solver = cfg.SOLVER
+    tests = [(name,) for name in cfg.DATASETS.TEST]
+    for names, is_train in [(cfg.DATASETS.TRAIN, True), *((test, False) for test in tests)]:
         count = 0
         try:
-            found.append(check_data_sets(names, inputs=cfg.INPUT))
-            records = load()
+            found += check_data_sets(names, inputs=cfg.INPUT).splits
+            records = training_records(cfg) if is_train else DatasetCatalog.get(*names)
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
         except ERRORS as e:
             check.faults.append(f"{', '.join(names)}: {e}")
-        seen = cfg.SOLVER.MAX_ITER * cfg.SOLVER.IMS_PER_BATCH
-        plan = f"every {cfg.TEST.EVAL_PERIOD or cfg.SOLVER.MAX_ITER} iterations"
+        plan = f"every {cfg.TEST.EVAL_PERIOD or solver.MAX_ITER} iterations"
         if is_train:
-            plan = f"{cfg.SOLVER.MAX_ITER} iterations of {cfg.SOLVER.IMS_PER_BATCH} images"
-            plan += f": {seen / count:.1f} epochs" if count else ""
+            plan = f"{solver.MAX_ITER} iterations of {solver.IMS_PER_BATCH} images"
+            if count:
+                plan += f": {solver.MAX_ITER * solver.IMS_PER_BATCH / count:.1f} epochs"
         title = "training" if is_train else "evaluation"
         rows.append([title, ", ".join(names), count or "not found", plan])
-
-    add(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
-    for name in cfg.DATASETS.TEST:
-        add((name,), partial(DatasetCatalog.get, name), False)
-    check.warnings += data_warnings(cfg, joined_summaries(found))
+    check.warnings += _data_warnings(cfg, DataSummary(tuple(found)))
     return rows
 
 
 def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
     names = {id(p): name for name, p in model.named_parameters()}
-    optimizer = Trainer.build_optimizer(cfg, model)
-    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    optimizer = build_optimizer(cfg, model)
+    scheduler = build_lr_scheduler(cfg, optimizer)
     first = scheduler.get_last_lr()
     scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
     last = scheduler.get_lr()

@@ -20,7 +20,7 @@ from ocr_panoptic.checkpoint.fit import OPTIONAL
 from .task import task_of
 
 if TYPE_CHECKING:
-    from .training import ResumableTrainer
+    from .trainer import Trainer
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def cpu_computes_bfloat16() -> bool:
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
 
 
-def start_summary(trainer: "ResumableTrainer") -> str:
+def start_summary(trainer: "Trainer") -> str:
     """Return the first lines of a training log: data, model, weights, schedule and device."""
     cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
     solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model

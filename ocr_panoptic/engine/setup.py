@@ -1,49 +1,47 @@
-"""Setup of a run: from the command line to a checked config."""
+"""Setup of a run: from the command line to a config that is checked, completed and frozen."""
 
 import argparse
 import logging
-import multiprocessing
+import math
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 from filelock import FileLock, Timeout
 
 from ocr_panoptic.checkpoint.checkpointer import newest_whole
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.config import check_values
+from ocr_panoptic.data.data_file import names_below_root
+from ocr_panoptic.data.register import (
+    check_files,
+    check_same_classes,
+    not_registered,
+    register_in_use,
+)
+from ocr_panoptic.data.training_stream import training_records
+from ocr_panoptic.errors import UserError, did_you_mean
+from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .complete_config import complete_config
-from .config_files import load_arguments
+from .config_files import check_unread_keys, load_arguments, unread_keys
+from .identity import read_identity
 from .resume import find_checkpoint
+from .task import task_of
 
 logger = logging.getLogger(__name__)
 
-
-class Run(NamedTuple):
-    """
-    A resolved run.
-
-    Attributes:
-        cfg: frozen config for this machine.
-        written: YAML of config.yaml for use on every machine: without this machine's device and
-            norm, unless the user has set them.
-    """
-
-    cfg: CfgNode
-    written: str
+LEAST_PERIOD = 20  # iterations between two of TEST.EVALUATIONS
 
 
-def setup(args: argparse.Namespace) -> Run:
+def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     """
     Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
 
@@ -52,6 +50,9 @@ def setup(args: argparse.Namespace) -> Run:
 
     Args:
         args: arguments of :class:`.TrainingArguments`.
+
+    Returns:
+        the frozen config for this machine, and the text of config.yaml for every machine
     """
     cfg, training = load_arguments(args), not args.eval_only
     if args.deterministic:
@@ -61,23 +62,9 @@ def setup(args: argparse.Namespace) -> Run:
         torch.use_deterministic_algorithms(True, warn_only=True)
         cfg.CUDNN_BENCHMARK = False
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
-    if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR or "?" in cfg.OUTPUT_DIR:
-        # Detectron2 parses the text after a ? in the name of weights as options.
-        raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
+    if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR:
+        raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix}")
     check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
-    for name in ("log.txt", "metrics.json", "training.lock"):  # other files are replaced
-        if os.path.islink(path := os.path.join(cfg.OUTPUT_DIR, name)):
-            raise UserError(
-                f"{path} is a link to {os.readlink(path)}, into which this run would write. Remove "
-                "the link, or set another OUTPUT_DIR."
-            )
-        if os.path.exists(path) and not os.path.isfile(path):  # a pipe would wait for ever
-            raise UserError(f"{path} is not a file. Remove it, or set another OUTPUT_DIR.")
-    if multiprocessing.current_process().daemon and cfg.DATALOADER.NUM_WORKERS:
-        raise UserError(
-            f"DATALOADER.NUM_WORKERS is {cfg.DATALOADER.NUM_WORKERS}, but this process is a worker "
-            "of a pool, which can start no processes. Set it to 0."
-        )
     checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
     if not training:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
@@ -87,38 +74,13 @@ def setup(args: argparse.Namespace) -> Run:
             "last. Go on with it (--resume), set another OUTPUT_DIR, or write over it "
             "(--overwrite)."
         )
-    written, warnings = complete_config(cfg, training=training, needs_data=True)
-    if args.deterministic:
-        _check_deterministic_pooling(cfg)
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
-    for text in warnings:
-        logger.warning(text)
+    written = complete_config(cfg, training=training, needs_data=True)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
     cfg.freeze()
-    return Run(cfg, written)
-
-
-_RUNNING = threading.Lock()
-
-
-@contextmanager
-def sole_run() -> Iterator[None]:
-    """
-    Refuse other runs of this process until the end of the block.
-
-    The :func:`setup` of a second run would replace the log and the random state of the first.
-    """
-    if not _RUNNING.acquire(blocking=False):
-        raise UserError(
-            "This process trains or evaluates in another thread: use a separate process for each "
-            "run."
-        )
-    try:
-        yield
-    finally:
-        _RUNNING.release()
+    return cfg, written
 
 
 @contextmanager
@@ -134,19 +96,112 @@ def locked_folder(folder: str) -> Iterator[None]:
         yield
 
 
-def _check_deterministic_pooling(cfg: CfgNode) -> None:
+def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = False) -> str:
     """
-    Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU.
+    Check ``cfg``, and fill in the values that depend on the data and the machine.
 
-    It samples as many points in each bin as the map has pixels: 512 boxes on 256 channels of
-    200 x 336 need a tensor of 1608 GiB.
+    For a trained model, the data adopt the order of the model's classes.
+
+    Args:
+        training: whether DATASETS.TRAIN is used; otherwise it is not checked.
+        needs_data: whether data sets must be named, and their files exist.
+
+    Returns:
+        YAML of the config for use on every machine: without this machine's device and norm, unless
+        the user has set them
     """
-    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" and cfg.MODEL.DEVICE.startswith("cuda"):
-        heads = ["ROI_BOX_HEAD", *(["ROI_MASK_HEAD"] if cfg.MODEL.MASK_ON else [])]
-        heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
-        if fix := " ".join(f"MODEL.{head}.POOLER_SAMPLING_RATIO 2" for head in heads):
+    split, described = ("TRAIN", "train") if training else ("TEST", "val")
+    if needs_data and not cfg.DATASETS[split]:
+        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
+        raise UserError(
+            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty. Name a file that "
+            "describes your data, --data FILE (see datasets/README.md), or a data set that is "
+            f"known here: DATASETS.{split} \"('NAME',)\"."
+        )
+    check_values(cfg)
+    check_unread_keys(cfg)
+    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    task = task_of(cfg)
+    _register(cfg, names, training)
+    for name in names:
+        task.complete_classes(cfg, name)
+        channels = MetadataCatalog.get(name).get("channels", 3)
+        if channels != cfg.INPUT.CHANNELS:
             raise UserError(
-                "--deterministic on a GPU needs more memory than there is, as boxes are pooled by "
-                f"sampling ratio 0. Set {fix}, which trains another model than the published one, "
-                "or leave --deterministic out."
+                f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have "
+                f"{channels}. Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many "
+                f"values; or write channels: {cfg.INPUT.CHANNELS} into the data file."
             )
+    if needs_data:
+        check_files(names)
+    if training:
+        complete_schedule(cfg)
+    written = cfg.dump()
+    _fit_to_machine(cfg)
+    return written
+
+
+def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
+    """Register the data sets, for a trained model with its classes in its order."""
+    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
+    identity = None
+    if not (training or is_segfix):
+        identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
+    for name in names:
+        if name not in DatasetCatalog.list():
+            known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
+            split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
+            hint = did_you_mean(name, known)
+            raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
+    if not is_segfix:
+        check_same_classes([name for name in names if name in described])
+
+
+def complete_schedule(cfg: CfgNode) -> None:
+    """
+    Fill in the schedule of ``cfg``, whose data are registered.
+
+    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth.
+    - SOLVER.STEPS that are shares become iterations.
+    - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
+    """
+    solver = cfg.SOLVER
+    if not solver.MAX_ITER:
+        if not solver.EPOCHS:
+            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
+        images = len(training_records(cfg))
+        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+        solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
+    if solver.WARMUP_ITERS >= solver.MAX_ITER:
+        logger.warning(
+            "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
+            "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
+            *(solver.WARMUP_ITERS, solver.MAX_ITER),
+        )
+    solver.STEPS = tuple(
+        round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
+    )
+    if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
+        evaluations = max(1, min(cfg.TEST.EVALUATIONS, solver.MAX_ITER // LEAST_PERIOD))
+        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / evaluations)
+
+
+def _fit_to_machine(cfg: CfgNode) -> None:
+    """Set the device of this machine, and norms that can be trained on it."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if cfg.MODEL.DEVICE == "auto":
+        cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
+    device, processes = torch.device(cfg.MODEL.DEVICE), comm.get_world_size()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise UserError(
+            f"MODEL.DEVICE is {device}, but torch sees {gpus} GPU(s), which are counted from 0. "
+            "Set it to auto to use what is there, or to cpu."
+        )
+    # With one process, SyncBN equals BN. On CPUs, PyTorch's SyncBN cannot train; Detectron2's
+    # naiveSyncBN can. Parameters have the same names in all three.
+    if processes == 1 or device.type == "cpu":
+        unread = unread_keys(cfg)  # they must keep their defaults, see check_unread_keys
+        for key, value in values_by_key(cfg).items():
+            if key.endswith(".NORM") and value == "SyncBN" and key not in unread:
+                cfg.merge_from_list([key, "BN" if processes == 1 else "naiveSyncBN"])

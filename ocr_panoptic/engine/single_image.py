@@ -7,13 +7,11 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
-from torch import nn
 
 from ocr_panoptic.data.data_check import size_fault
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered
-from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 from .segfix import segfix_config
 from .task import task_of
@@ -51,8 +49,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     if image.shape[2] != cfg.INPUT.CHANNELS:
         raise UserError(
-            f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
-            "the model was trained on images of another kind."
+            f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}."
         )
     height, width = image.shape[:2]
     if fault := size_fault(height, width, cfg.INPUT, "TEST"):
@@ -67,28 +64,8 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
-    """
-    Return a model's output for an image.
-
-    Args:
-        model: an :class:`.InferenceModel` or a :class:`.RefinedModel`.
-        image: image [H,W,C], in BGR if it has colours.
-    """
-    if cfg.INPUT.FORMAT == "RGB":
-        image = reordered(image, "BGR")
-    with torch.inference_mode():
-        return model([model_input(cfg, image)])[0]
-
-
-class SegFixMapper:
-    """A test-time mapper that adds SegFix's input to the model's input, as "segfix"."""
-
-    def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
-        self._mapper, self._cfg = mapper, segfix_cfg
-
-    def __call__(self, dataset_dict: dict) -> dict:
-        record = self._mapper(dataset_dict)
-        inputs = self._cfg.INPUT
-        image = read_picture(dataset_dict["file_name"], inputs.FORMAT, inputs.CHANNELS)
-        return {**record, "segfix": model_input(self._cfg, image)}
+def with_segfix_input(mapper: Callable[[dict], dict], segfix_cfg: CfgNode, record: dict) -> dict:
+    """Map a record of a data set, and add the SegFix's input for its image as "segfix"."""
+    inputs = segfix_cfg.INPUT
+    image = read_picture(record["file_name"], inputs.FORMAT, inputs.CHANNELS)
+    return {**mapper(record), "segfix": model_input(segfix_cfg, image)}

@@ -4,13 +4,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detectron2.config import CfgNode
 from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.checkpoint.class_rows import ZOO_WEIGHTS
+from ocr_panoptic.checkpoint.reading import fetch_weights
 from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.config_names import SUFFIX
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -19,28 +20,29 @@ from ocr_panoptic.formats.files import path_argument
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from .complete_config import complete_config
 from .config_files import load_config
 from .identity import check_classes_of, check_settings_of, read_identity, register_classes
-from .resume import check_trained_weights
 from .run_info import inference_precision, weights_sha256
+from .setup import complete_config
+
+
+def check_trained_weights(weights: str) -> None:
+    """Refuse weights that have no name or do not exist."""
+    if not weights:
+        raise UserError(
+            "MODEL.WEIGHTS is empty, but inference needs trained weights. "
+            "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
+        )
+    fetch_weights(weights)
 
 
 def check_inference_keys(cfg: CfgNode) -> None:
     """Refuse a TEST.PRECISION that the device or TEST.OPTIMIZED does not allow."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
-    if precision in ("auto", "float32"):
-        return
     if precision == "float16" and not device.startswith("cuda"):
-        raise UserError(
-            f"TEST.PRECISION is 'float16', which needs a GPU, and MODEL.DEVICE is {device}; "
-            "set 'bfloat16' or 'float32'"
-        )
-    if not cfg.TEST.OPTIMIZED:
-        raise UserError(
-            f"TEST.PRECISION is {precision!r}, but TEST.OPTIMIZED is False; set TEST.OPTIMIZED "
-            "True, or TEST.PRECISION 'float32'"
-        )
+        raise UserError(f"TEST.PRECISION float16 needs a GPU, and MODEL.DEVICE is {device}.")
+    if precision not in ("auto", "float32") and not cfg.TEST.OPTIMIZED:
+        raise UserError(f"TEST.PRECISION {precision} needs TEST.OPTIMIZED True.")
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
@@ -71,32 +73,21 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     return deployed(cfg, model.eval(), made_of=weights_sha256(model))
 
 
-class ResolvedModel(NamedTuple):
-    """
-    A trained model, resolved from its name.
-
-    Attributes:
-        config: folder of a run, config, or "".
-        opts: KEY VALUE ... for MODEL.WEIGHTS and, if the name is a folder, OUTPUT_DIR.
-        settings: settings in the weights' file, used if no config is named.
-    """
-
-    config: str
-    opts: list[str]
-    settings: Mapping[str, Any] | None
-
-
 def resolve_model(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
-) -> ResolvedModel:
+) -> tuple[str, list[str], Mapping[str, Any] | None]:
     """
-    Resolve the name of a trained model to a config, overrides and settings.
+    Resolve the name of a trained model.
 
     Args:
         run: folder of a run, config, trained weights, or "" if ``weights`` are named.
         weights: trained weights; None for the folder's last checkpoint, or the weights of the
             config (in Detectron2's model zoo, or as it names them).
         opts: KEY VALUE ... of the command line, read for MODEL.TRUST_PICKLE.
+
+    Returns:
+        folder of a run, config, or ""; KEY VALUE ... that names weights and folder; and, if no
+        config is named, the settings in the weights' file
     """
     if weights is not None:
         weights = path_argument("weights", weights)
@@ -111,8 +102,8 @@ def resolve_model(
         keys["OUTPUT_DIR"] = run
         if not (weights := weights or last_checkpoint(run)):
             raise MissingFileError(
-                f"{run} has no whole checkpoint (model_*.pth) of its last training. Train it to "
-                "the end or to a checkpoint, or name the weights."
+                f"{run} has no whole checkpoint (model_*.pth) of its last training. Name the "
+                "weights, or go on with the training."
             )
     settings = None
     if weights:
@@ -126,7 +117,7 @@ def resolve_model(
             )
         # The training's device and OUTPUT_DIR may not exist on this machine.
         settings = {**identity.settings, "MODEL.DEVICE": "auto", "OUTPUT_DIR": "output"}
-    return ResolvedModel(run, options_of(keys), settings)
+    return run, options_of(keys), settings
 
 
 def trained_config(
@@ -145,8 +136,8 @@ def trained_config(
         needs_data: whether DATASETS.TEST is read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """
-    named = resolve_model(run, weights, opts)
-    cfg = load_config(named.config, [*named.opts, *opts], settings=named.settings)
+    config, names, settings = resolve_model(run, weights, opts)
+    cfg = load_config(config, [*names, *opts], settings=settings)
     identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     needs_data |= any(str(key).startswith("DATASETS.") for key in opts[::2])
     if identity and identity.classes and not needs_data:
@@ -159,11 +150,7 @@ def trained_config(
 def predicting_config(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> CfgNode:
-    """
-    Return :func:`trained_config` for predictions.
-
-    TEST.PRECISION becomes "auto" if it is not set.
-    """
+    """Return :func:`trained_config`, with TEST.PRECISION "auto" unless it is set."""
     cfg = trained_config(run, weights, opts)
     if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
         cfg.TEST.PRECISION = "auto"

@@ -1,5 +1,5 @@
 """
-Boundary regions of label maps, and the quality of predictions inside them.
+Boundary regions of label maps.
 
 Distances are Chebyshev's: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart, as in erosion
 and dilation by 3 x 3 squares, which the published code uses.
@@ -12,9 +12,7 @@ pixel outside the mask. d is 2% of the image's diagonal, rounded, at least 1. Th
 image's border is outside. Pixels without a true class are outside every true mask, and are left out
 of the predicted regions.
 
-Pixels are counted by runs (:mod:`.runs`).
-
-Shape letters: H, W size of the image; R runs; K classes.
+Shape letters: H, W size of the image.
 """
 
 import math
@@ -81,34 +79,3 @@ def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
     for edge in (inside, inside.T):
         edge[:distance] = edge[-distance:] = True
     return inside
-
-
-def boundary_counts(
-    truth: np.ndarray,
-    prediction: np.ndarray,
-    true_region: np.ndarray,
-    predicted_region: np.ndarray,
-    pixels: np.ndarray,
-    num_classes: int,
-) -> np.ndarray:
-    """
-    Count the pixels of the boundary regions of each class.
-
-    Args:
-        truth, prediction: integers [R], labels of runs.
-        true_region, predicted_region: bool [R], :func:`inner_boundaries`.
-        pixels: integers [R], pixels of each run, 0 for runs without a true class.
-        num_classes: K.
-
-    Returns:
-        int64 [K, 2], intersection and union of the true and the predicted region. Boundary IoU of a
-        class over images is the ratio of their sums.
-    """
-
-    def count(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
-        found = np.bincount(labels, weights=pixels * region, minlength=num_classes)
-        return found[:num_classes]
-
-    intersection = count(truth, true_region & predicted_region & (truth == prediction))
-    union = count(truth, true_region) + count(prediction, predicted_region) - intersection
-    return np.stack([intersection, union], axis=1).astype(np.int64)

@@ -55,9 +55,8 @@ def confusion_matrix(
     joint[:, ignore_label] = 0
     foreign = joint.sum(axis=0)[num_classes:]
     if foreign.any():
-        found = ", ".join(
-            f"{num_classes + i} ({foreign[i]} pixels)" for i in np.flatnonzero(foreign)
-        )
+        labels = np.flatnonzero(foreign)
+        found = ", ".join(f"{num_classes + i} ({foreign[i]} pixels)" for i in labels)
         raise UserError(
             f"the truth holds labels other than 0..{num_classes - 1} and {ignore_label} "
             f"(ignored): {found}; relabel the file, with {ignore_label} where no class applies"
@@ -102,8 +101,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
             "pACC": np.sum(tp) / total,
         }
     overall = {name: float(100 * value) for name, value in overall.items()}
-    per_class = ("IoU", iou), ("ACC", acc)
-    for metric, values in per_class:
+    for metric, values in (("IoU", iou), ("ACC", acc)):
         overall |= named(metric, class_names, (100 * values).tolist())
     return overall
 
@@ -139,10 +137,6 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> d
     return {"mIoU_categories": mean, **named("IoU_category", categories, iou.tolist())}
 
 
-NAME = "confusion_matrix"
-MAX_CLASSES_WITH_NUMBERS = 40
-
-
 def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
@@ -154,14 +148,13 @@ def write_confusion(
         class_names: K names.
         output_dir: created if it does not exist.
     """
-    output_dir = Path(output_dir)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    with open(output_dir / f"{NAME}.csv", "w", newline="") as file:
+    path = Path(output_dir) / "confusion_matrix.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["truth \\ prediction", *class_names])
-        for name, row in zip(class_names, confusion.tolist(), strict=True):
-            writer.writerow([name, *row])
-    confusion_figure(confusion, class_names).savefig(output_dir / f"{NAME}.png", dpi=100)
+        writer.writerows([name, *row] for name, row in zip(class_names, confusion.tolist()))
+    confusion_figure(confusion, class_names).savefig(path.with_suffix(".png"), dpi=100)
 
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
@@ -175,21 +168,21 @@ def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     np.divide(100.0 * confusion, totals, out=percent, where=totals > 0)
 
     num_classes = len(class_names)
-    with_numbers = num_classes <= MAX_CLASSES_WITH_NUMBERS
-    side = max(3.0, (0.28 if with_numbers else 0.16) * num_classes)  # inches
-    font_size = 8 if with_numbers else 6
+    is_small = num_classes <= 40
+    side = max(3.0, (0.28 if is_small else 0.16) * num_classes)  # inches
     figure = Figure(figsize=(side + 2.5, side + 2), layout="constrained")
     axes = figure.add_subplot()
     colours = colormaps["Blues"].with_extremes(bad="lightgrey")
     picture = axes.imshow(percent, cmap=colours, vmin=0, vmax=100)
-    axes.set_xticks(range(num_classes), class_names, rotation=90, fontsize=font_size)
-    axes.set_yticks(range(num_classes), class_names, fontsize=font_size)
-    axes.set_xlabel("prediction")
-    axes.set_ylabel("truth")
+    for axis, label in ((axes.xaxis, "prediction"), (axes.yaxis, "truth")):
+        axis.set_ticks(range(num_classes), class_names, fontsize=8 if is_small else 6)
+        axis.set_label_text(label)
+    axes.tick_params("x", rotation=90)
     figure.colorbar(picture, ax=axes, shrink=0.6, label="percent of the true class")
-    if with_numbers:
+    if is_small:
         for i, j in np.argwhere(np.nan_to_num(percent).round() > 0):
             colour = "white" if percent[i, j] > 60 else "black"
-            text = f"{percent[i, j]:.0f}"
-            axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
+            axes.text(
+                *(j, i, f"{percent[i, j]:.0f}"), ha="center", va="center", fontsize=7, color=colour
+            )
     return figure

@@ -104,20 +104,12 @@ class ImageScore(NamedTuple):
     Attributes:
         file_name: path of the image.
         losses: loss by kind, in percent.
-        classes: integers [n], the classes with counts other than 0.
-        counts: float64 [n, S], see :func:`.bootstrap.mean_iou` and :func:`.bootstrap.mean_pq`.
+        counts: [K, S], see :func:`.bootstrap.mean_iou` and :func:`.bootstrap.mean_pq`.
     """
 
     file_name: str
     losses: dict[str, float]
-    classes: np.ndarray
     counts: np.ndarray
-
-    @classmethod
-    def of(cls, file_name: str, losses: dict[str, float], counts: np.ndarray) -> "ImageScore":
-        """Create a score; only classes whose counts [K, S] are not all 0 are kept."""
-        classes = np.flatnonzero(counts.any(axis=1))
-        return cls(file_name, losses, classes, counts[classes].astype(np.float64))
 
     @property
     def score(self) -> float:
@@ -125,14 +117,9 @@ class ImageScore(NamedTuple):
         return 100 - sum(self.losses.values())
 
 
-def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
+def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
     """Return the counts of images [N, K, S], sorted by file name, for any number of processes."""
-    scores = sorted(scores, key=lambda score: score.file_name)
-    width = scores[0].counts.shape[1] if scores else 0
-    counts = np.zeros((len(scores), num_classes, width))
-    for image, score in zip(counts, scores, strict=True):
-        image[score.classes] = score.counts
-    return counts
+    return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:

@@ -11,8 +11,7 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import ids_by_class, write_panoptic_png
 from ocr_panoptic.formats.files import write_text
 
 from .sem_seg_predictions import png_names
@@ -22,33 +21,12 @@ logger = logging.getLogger(__name__)
 NAME = "panoptic_predictions"
 
 
-class DatasetCategories:
-    """
-    A map from the model's classes to the data set's category ids.
-
-    Args:
-        metadata: metadata with ``{thing,stuff}_dataset_id_to_contiguous_id``.
-    """
-
-    def __init__(self, metadata: Metadata):
-        self._ids = {
-            True: {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()},
-            False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
-        }
-
-    def with_dataset_id(self, segment: dict) -> dict:
-        """Return a segment with the data set's category id; without "isthing", keep the id."""
-        category_id = segment["category_id"]
-        if segment.get("isthing") is not None:
-            isthing = bool(segment["isthing"])
-            known = self._ids[isthing]
-            if category_id not in known:
-                raise UserError(
-                    f"predicted segment {segment['id']} has category_id {category_id}, expected "
-                    f"one of the {len(known)} contiguous ids of {'things' if isthing else 'stuff'}"
-                )
-            category_id = known[category_id]
-        return {"id": int(segment["id"]), "category_id": int(category_id)}
+def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
+    """Return the ids of predicted segments, and their categories by the data set's ids."""
+    ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+    return [
+        {"id": s["id"], "category_id": ids[bool(s["isthing"])][s["category_id"]]} for s in segments
+    ]
 
 
 class PanopticDump(DatasetEvaluator):
@@ -70,7 +48,7 @@ class PanopticDump(DatasetEvaluator):
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
         self._folder = Path(folder)
-        self._categories = DatasetCategories(MetadataCatalog.get(dataset_name))
+        self._metadata = MetadataCatalog.get(dataset_name)
         self._png_of = png_names(dataset_name)
         self.reset()
 
@@ -84,7 +62,7 @@ class PanopticDump(DatasetEvaluator):
             ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]
             write_panoptic_png(self._folder / NAME / png, ids)
             shown = set(np.unique(ids).tolist())  # panopticapi refuses segments without a pixel
-            segments = [self._categories.with_dataset_id(s) for s in segments if s["id"] in shown]
+            segments = [s for s in with_dataset_ids(segments, self._metadata) if s["id"] in shown]
             annotation = {"image_id": input_["image_id"], "file_name": png}
             self._annotations.append({**annotation, "segments_info": segments})
 

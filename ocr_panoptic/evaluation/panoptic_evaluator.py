@@ -11,13 +11,15 @@ from detectron2.utils import comm
 from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import ids_by_class
 from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .panoptic_dump import DatasetCategories
+from .panoptic_dump import with_dataset_ids
 from .panoptic_quality import PanopticQuality
 from .panoptic_truth import PanopticTruth
+from .segment_matching import SegmentOverlaps
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +40,8 @@ class PanopticEvaluator(DatasetEvaluator):
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
-        metadata = MetadataCatalog.get(dataset_name)
-        self._dataset_name = dataset_name
-        self._categories = DatasetCategories(metadata)
-        self._truth = PanopticTruth(metadata)
-        self._class_names = _class_names(self._truth.categories, metadata)
+        self._metadata = MetadataCatalog.get(dataset_name)
+        self._truth = PanopticTruth(self._metadata)
         self._output_dir = output_dir
         self.reset()
 
@@ -58,29 +57,25 @@ class PanopticEvaluator(DatasetEvaluator):
         Args:
             inputs: mappings with "file_name" and "image_id".
             outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info). Each segment
-                has "id", contiguous "category_id" and "isthing". Without "isthing", "category_id"
-                is the data set's own.
+                has "id", contiguous "category_id" and "isthing".
         """
         for input_, output in zip(inputs, outputs, strict=True):
-            file_name, image_id = input_["file_name"], input_["image_id"]
+            truth = self._truth[input_["image_id"]]
+            ids, segments = output["panoptic_seg"]
+            segments = with_dataset_ids(segments, self._metadata)
             try:
-                truth = self._truth[image_id]
-            except ValueError as error:
-                raise UserError(f"{file_name}: {error}") from error
-            ids, segments_info = output["panoptic_seg"]
-            ids = ids.cpu().numpy()
-            try:
-                segments = list(map(self._categories.with_dataset_id, segments_info))
-                overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
+                overlaps = SegmentOverlaps(truth.ids, truth.segments, ids.cpu().numpy(), segments)
             except ValueError as error:
                 raise UserError(
-                    f"{file_name} (image_id {image_id}, truth {truth.png}): {error}."
+                    f"{input_['file_name']} (image_id {input_['image_id']}, truth {truth.png}): "
+                    f"{error}."
                 ) from error
+            matches, own = overlaps.matches(), PanopticQuality(self._truth.categories)
+            for quality in (self.quality, own):
+                quality.add(matches)
             self.boundary_quality.add(overlaps.boundary_matches())
-            own, matches = PanopticQuality(self._truth.categories), overlaps.matches()
-            own.add(matches)
             losses = panoptic_losses(own.statistics(), own.confused(matches))
-            self._images.append(ImageScore.of(file_name, losses, own.statistics()))
+            self._images.append(ImageScore(input_["file_name"], losses, own.statistics()))
 
     def evaluate(self) -> OrderedDict | None:
         """
@@ -104,15 +99,13 @@ class PanopticEvaluator(DatasetEvaluator):
             logger.warning(
                 "Panoptic quality of %d of the %d images in the panoptic JSON of %s: the others "
                 "were not evaluated.",
-                len(images),
-                len(self._truth),
-                self._dataset_name,
+                *(len(images), len(self._truth), self._metadata.name),
             )
         averages = {name: 100 * value for name, value in total.averages().items()}
         boundary = boundary_total.averages()
         averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}
-        logger.info("Panoptic quality on %s:\n%s", self._dataset_name, _table(averages, total))
-        low, high = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
+        logger.info("Panoptic quality on %s:\n%s", self._metadata.name, _table(averages, total))
+        low, high = bootstrap_interval(all_counts(images), mean_pq)
         if self._output_dir is not None:
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
         averages |= {"PQ_low": 100 * low, "PQ_high": 100 * high}
@@ -125,24 +118,15 @@ class PanopticEvaluator(DatasetEvaluator):
         columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
         columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
         columns["isthing"] = quality.isthing.astype(int)
+        name_of: dict[int, str] = {}
+        for kind in ("stuff", "thing"):
+            classes = self._metadata.get(f"{kind}_classes")
+            name_of |= zip(ids_by_class(self._metadata, kind), classes, strict=True)
+        names = [name_of[category["id"]] for category in self._truth.categories]
         found: dict[str, float] = {}
         for metric, column in columns.items():
-            found |= named(metric, self._class_names, column.tolist())
+            found |= named(metric, names, column.tolist())
         return found
-
-
-def _class_names(categories: list[dict], metadata) -> list[str]:
-    """Return the metadata's class names, with the kind if a thing and a stuff share a name."""
-    kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
-    names = []
-    for category, kind in zip(categories, kinds, strict=True):
-        ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
-        classes = dict(enumerate(metadata.get(f"{kind}_classes")))
-        names.append(classes.get(ids.get(category["id"]), category["name"]))
-    return [
-        name if names.count(name) == 1 else f"{name} ({kind})"
-        for name, kind in zip(names, kinds, strict=True)
-    ]
 
 
 def _table(averages: dict[str, float], quality: PanopticQuality) -> str:

@@ -18,9 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ocr_panoptic.errors import UserError
-
-from .segment_matching import ImageMatches, SegmentOverlaps, some_ids
+from .segment_matching import ImageMatches
 
 
 class PanopticQuality:
@@ -39,40 +37,12 @@ class PanopticQuality:
 
     def __init__(self, categories: Sequence[Mapping]):
         self._row = {category["id"]: row for row, category in enumerate(categories)}
-        if len(self._row) != len(categories):
-            raise UserError("Category ids are repeated in the list of categories.")
         self.isthing = np.array([category["isthing"] == 1 for category in categories], dtype=bool)
         self.iou = np.zeros(len(categories), dtype=np.float64)
         self.counts = np.zeros((len(categories), 3), dtype=np.int64)
 
-    def add_image(
-        self,
-        true_ids: np.ndarray,
-        true_segments: Sequence[Mapping],
-        predicted_ids: np.ndarray,
-        predicted_segments: Sequence[Mapping],
-    ) -> SegmentOverlaps:
-        """
-        Count the segments of an image and return their overlaps.
-
-        Args:
-            true_ids, true_segments, predicted_ids, predicted_segments: see
-                :class:`SegmentOverlaps`.
-        """
-        for kind, segments in (("true", true_segments), ("predicted", predicted_segments)):
-            for segment in segments:
-                if segment["category_id"] not in self._row:
-                    raise UserError(
-                        f"{kind} segment {segment['id']} has category_id "
-                        f"{segment['category_id']}, which is not one of the data set's "
-                        f"{len(self._row)} categories ({some_ids(self._row)})"
-                    )
-        overlaps = SegmentOverlaps(true_ids, true_segments, predicted_ids, predicted_segments)
-        self.add(overlaps.matches())
-        return overlaps
-
     def add(self, matches: ImageMatches) -> None:
-        """Count the segments of an image; their categories must be known."""
+        """Count the segments of an image."""
         for category, iou in matches.true_positives:
             # One at a time, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou
@@ -123,11 +93,10 @@ class PanopticQuality:
         """
         groups = {"": np.ones_like(self.isthing), "_th": self.isthing, "_st": ~self.isthing}
         occurs = self.counts.any(axis=1)
-        per_class = self.per_class()
         averages = {}
-        for suffix, group in groups.items():
-            for metric in ("PQ", "SQ", "RQ"):
-                values = per_class[metric][group & occurs].tolist()
+        for metric, of_class in self.per_class().items():
+            for suffix, group in groups.items():
+                values = of_class[group & occurs].tolist()
                 # np.mean adds pairwise, panopticapi in order; the last digit depends on it.
                 averages[metric + suffix] = sum(values) / len(values) if values else float("nan")
         return averages

@@ -1,6 +1,5 @@
 """The true segments of a data set's images. Shape letters: H, W size of the image."""
 
-import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -8,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from detectron2.data import DatasetCatalog, Metadata
 
-from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
+from ocr_panoptic.formats.files import read_json
 from ocr_panoptic.formats.pictures import local_path
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -35,82 +34,56 @@ class PanopticTruth:
 
     A PNG is read when its image is asked for.
 
+    Args:
+        metadata: metadata of a data set whose records name their panoptic PNGs; or metadata with
+            panoptic_json and panoptic_root, such as Detectron2's
+            ``coco_2017_val_panoptic_separated``.
+
     Attributes:
         categories: categories as in a panoptic JSON.
     """
 
     def __init__(self, metadata: Metadata):
-        """
-        Read the list of images.
-
-        Args:
-            metadata: metadata of a registered data set whose records name their panoptic PNGs; or
-                metadata with panoptic_json and panoptic_root, such as Detectron2's
-                ``coco_2017_val_panoptic_separated``.
-        """
-        self._name, self._json = metadata.name, metadata.panoptic_json
+        self._folder = Path(local_path(metadata.panoptic_root))
         self._hides = metadata.get("hides_segments", False)
         self._read_segments = metadata.get("read_segments", read_panoptic_png)
-        records = DatasetCatalog.get(metadata.name) if metadata.name in DatasetCatalog else []
+        records = DatasetCatalog.get(metadata.name)
         if records and all("pan_seg_file_name" in record for record in records):
-            self._read_records(records, metadata)
+            self.categories: list[dict] = categories_of(metadata)
+            ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+            listed = [
+                (
+                    record["image_id"],
+                    os.path.relpath(record["pan_seg_file_name"], self._folder),
+                    [
+                        {**s, "category_id": ids[s["isthing"]][s["category_id"]]}
+                        for s in record["segments_info"]
+                    ],
+                )
+                for record in records
+            ]
         else:
-            self._read_json(metadata)
-
-    def _read_records(self, records: list[dict], metadata: Metadata) -> None:
-        self.categories: list[dict] = categories_of(metadata)
-        self._folder = Path(metadata.panoptic_root)
-        ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+            content = read_json(Path(local_path(metadata.panoptic_json)))
+            self.categories = content["categories"]
+            listed = [
+                (annotation["image_id"], annotation["file_name"], annotation["segments_info"])
+                for annotation in content["annotations"]
+            ]
         self._images = {
-            record["image_id"]: (
-                os.path.relpath(record["pan_seg_file_name"], self._folder),
+            image_id: (
+                png,
                 [
-                    {
-                        "id": segment["id"],
-                        "category_id": ids[segment["isthing"]][segment["category_id"]],
-                        "iscrowd": segment.get("iscrowd", 0),
-                    }
-                    for segment in record["segments_info"]
+                    {key: s.get(key, 0) for key in ("id", "category_id", "iscrowd")}
+                    for s in segments
                 ],
             )
-            for record in records
-        }
-
-    def _read_json(self, metadata: Metadata) -> None:
-        path = Path(local_path(metadata.panoptic_json))
-        self._folder = Path(local_path(metadata.panoptic_root))
-        if not path.is_file():
-            raise MissingFileError(
-                f"{path}: the panoptic annotations of data set {self._name} are not there; "
-                "is $DETECTRON2_DATASETS set to the folder that holds them?"
-            )
-        content = json.loads(path.read_bytes())
-        if not all("segments_info" in annotation for annotation in content["annotations"]):
-            raise UserError(
-                f"{path}: expected a panoptic JSON, found annotations without segments_info. "
-                "Is it an instance JSON?"
-            )
-        self.categories = content["categories"]
-        self._images = {
-            annotation["image_id"]: (
-                annotation["file_name"],
-                [
-                    {key: segment.get(key, 0) for key in ("id", "category_id", "iscrowd")}
-                    for segment in annotation["segments_info"]
-                ],
-            )
-            for annotation in content["annotations"]
+            for image_id, png, segments in listed
         }
 
     def __len__(self) -> int:
         return len(self._images)
 
     def __getitem__(self, image_id: int | str) -> TrueSegments:
-        if image_id not in self._images:
-            raise UserError(
-                f"image_id {image_id!r} is not in the panoptic JSON {self._json}; is it the file "
-                f"that {self._name!r} was made from?"
-            )
         png, segments = self._images[image_id]
         ids = self._read_segments(self._folder / png)
         if self._hides:  # a segment without visible pixels does not count

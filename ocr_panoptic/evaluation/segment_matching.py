@@ -13,13 +13,12 @@ panopticapi.
 Shape letters: H, W size of the image; G true segments; P predicted segments; R runs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import MAX_ID
 
 from .boundaries import boundary_distance, inner_boundaries, near_other_labels
 from .runs import check_sizes, runs_of
@@ -63,7 +62,7 @@ class SegmentOverlaps:
         # Sorted by id: panopticapi adds IoUs in this order.
         rows = sorted(true_segments, key=lambda segment: segment["id"])
         columns = sorted(predicted_segments, key=lambda segment: segment["id"])
-        self._known = _segment_ids(rows, "true"), _segment_ids(columns, "predicted")
+        self._known = _integers(rows, "id"), _integers(columns, "id")
         (true, predicted), pixels = runs_of(true_ids, predicted_ids)
         self._joint = _joint_histogram(true, self._known[0], predicted, self._known[1], pixels)
         self._iou = ious(self._joint)
@@ -192,7 +191,7 @@ def _joint_histogram(
     if unnamed.size:
         raise UserError(
             f"the prediction has {unnamed.size} segment ids that its segments_info does not "
-            f"name: {some_ids(unnamed)}"
+            f"name: {', '.join(map(str, unnamed[:10]))}"
         )
     shape = len(rows) + 2, len(columns) + 1
     pair = true_index * shape[1] + predicted_index
@@ -208,28 +207,5 @@ def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
     return np.where(known[position] == ids, position + 1, 0)
 
 
-def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
-    """Check and return the ids of sorted segments, int64."""
-    ids = _integers(segments, "id")
-    wrong = ids[(ids <= VOID) | (ids > MAX_ID)]
-    if wrong.size:
-        raise UserError(
-            f"segments_info of the {kind} segments has id {wrong[0]}; ids lie in 1..{MAX_ID}, "
-            "0 is void"
-        )
-    repeated = ids[1:][ids[1:] == ids[:-1]]
-    if repeated.size:
-        raise UserError(
-            f"segments_info of the {kind} segments repeats the ids {some_ids(repeated)}"
-        )
-    return ids
-
-
 def _integers(segments: Sequence[Mapping], key: str) -> np.ndarray:
     return np.array([segment[key] for segment in segments], dtype=np.int64)
-
-
-def some_ids(ids: Iterable, limit: int = 10) -> str:
-    """Return the first ids as text."""
-    ids = [int(id_) for id_ in ids]
-    return ", ".join(map(str, ids[:limit])) + (", ..." if len(ids) > limit else "")

@@ -21,7 +21,7 @@ from ocr_panoptic.formats.labels import has_labels, read_true_labels
 from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_iou
-from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
+from .boundaries import boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
 from .confusion import (
     category_scores,
@@ -49,7 +49,8 @@ class SemSegCounts(NamedTuple):
 
     Attributes:
         confusion: int64 [K, K], rows = truth.
-        boundaries: int64 [K, 2], see :func:`boundary_counts`.
+        boundaries: int64 [K, 2], pixels in the intersection and the union of the true and the
+            predicted inner boundary region.
         boundary_errors: int64 [K, K], wrong pixels at most BOUNDARY_WIDTH from a true and from a
             predicted boundary.
         calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
@@ -63,12 +64,7 @@ class SemSegCounts(NamedTuple):
     @classmethod
     def zeros(cls, num_classes: int) -> "SemSegCounts":
         matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
-        return cls(
-            matrix,
-            np.zeros((num_classes, 2), dtype=np.int64),
-            matrix,
-            np.zeros((NUM_BINS, 3)),
-        )
+        return cls(matrix, matrix[:, :2], matrix, np.zeros((NUM_BINS, 3)))
 
     @classmethod
     def of_image(
@@ -98,21 +94,18 @@ class SemSegCounts(NamedTuple):
             near_true[BOUNDARY_WIDTH] & near_predicted[BOUNDARY_WIDTH],
         )
         true, predicted, true_region, predicted_region, near_both = values
+        counted = pixels * (true != ignore_label)
 
-        def confusion(pixels: np.ndarray) -> np.ndarray:
-            return confusion_matrix(true, predicted, num_classes, ignore_label, pixels)
+        def count(labels: np.ndarray, where: np.ndarray) -> np.ndarray:
+            return np.bincount(labels, counted * where, num_classes)[:num_classes]
 
+        common = count(true, true_region & predicted_region & (true == predicted))
+        union = count(true, true_region) + count(predicted, predicted_region) - common
+        wrong = pixels * (near_both & (true != predicted))
         return cls(
-            confusion(pixels),
-            boundary_counts(
-                true,
-                predicted,
-                true_region,
-                predicted_region,
-                pixels * (true != ignore_label),
-                num_classes,
-            ),
-            confusion(pixels * (near_both & (true != predicted))),
+            confusion_matrix(true, predicted, num_classes, ignore_label, pixels),
+            np.stack([common, union], axis=1).astype(np.int64),
+            confusion_matrix(true, predicted, num_classes, ignore_label, wrong),
             np.zeros((NUM_BINS, 3))
             if confidence is None
             else count_calibration(truth, prediction, confidence, ignore_label),
@@ -159,19 +152,11 @@ class SemSegEvaluator(DatasetEvaluator):
         dataset_name: a registered data set.
         output_dir: folder for ``confusion_matrix.csv`` and ``.png`` and ``sem_seg_per_image.csv``;
             None writes nothing.
-
-    Attributes:
-        counts: counts of this process.
-        total: counts of all processes; :meth:`evaluate` sets it in the main process.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
-        metadata = MetadataCatalog.get(dataset_name)
-        self._dataset_name = dataset_name
-        self._class_names = list(metadata.stuff_classes)
-        self._ignore_label = metadata.ignore_label
-        self._label_map = metadata.get("label_map")
-        self._class_categories = metadata.get("class_categories")
+        self._metadata = MetadataCatalog.get(dataset_name)
+        self._class_names = list(self._metadata.stuff_classes)
         self._output_dir = output_dir
         records = DatasetCatalog.get(dataset_name)
         if not all(map(has_labels, records)):
@@ -183,8 +168,7 @@ class SemSegEvaluator(DatasetEvaluator):
         self.reset()
 
     def reset(self) -> None:
-        self.counts = SemSegCounts.zeros(len(self._class_names))
-        self.total: SemSegCounts | None = None
+        self._counts = SemSegCounts.zeros(len(self._class_names))
         self._images: list[ImageScore] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
@@ -196,60 +180,47 @@ class SemSegEvaluator(DatasetEvaluator):
             outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
         """
-        num_classes = len(self._class_names)
+        num_classes, ignore_label = len(self._class_names), self._metadata.ignore_label
         for input_, output in zip(inputs, outputs, strict=True):
-            prediction = labels_of_output(output, num_classes, input_["file_name"])
-            record = self._records.get(input_["file_name"])
-            if record is None:
-                raise UserError(
-                    f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
-                    "evaluate the data set that the loader reads."
-                )
-            truth = read_true_labels(record, self._label_map)
-            confidence = output.get("confidence")
+            prediction = labels_of_output(output, num_classes)
+            record = self._records[input_["file_name"]]
+            truth = read_true_labels(record, self._metadata.get("label_map"))
+            confidence = output["confidence"].cpu().numpy() if "confidence" in output else None
             try:
                 counts = SemSegCounts.of_image(
-                    truth,
-                    prediction,
-                    None if confidence is None else confidence.cpu().numpy(),
-                    num_classes,
-                    self._ignore_label,
+                    truth, prediction, confidence, num_classes, ignore_label
                 )
             except ValueError as error:
                 truth_file = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
                 raise UserError(f"{truth_file}: {error}.") from error
-            self.counts += counts
+            self._counts += counts
             losses = semantic_losses(counts.confusion, counts.boundary_errors)
-            self._images.append(
-                ImageScore.of(input_["file_name"], losses, counts_of_classes(counts.confusion))
-            )
+            of_classes = counts_of_classes(counts.confusion)
+            self._images.append(ImageScore(input_["file_name"], losses, of_classes))
 
     def evaluate(self) -> OrderedDict | None:
         """Return {"sem_seg": scores under Detectron2's names}; None except in the main process."""
-        gathered = comm.gather((self.counts, self._images))
+        gathered = comm.gather((self._counts, self._images))
         if not comm.is_main_process():
             return None
-        self.total = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
+        counts = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
         images = [image for _, some in gathered for image in some]
-        scores = semantic_scores(self.total.confusion, self._class_names)
-        if self._class_categories is not None:
-            scores |= category_scores(self.total.confusion, self._class_categories)
-        scores |= self.total.scores(self._class_names)
-        low, high = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
+        scores = semantic_scores(counts.confusion, self._class_names)
+        if class_categories := self._metadata.get("class_categories"):
+            scores |= category_scores(counts.confusion, class_categories)
+        scores |= counts.scores(self._class_names)
+        low, high = bootstrap_interval(all_counts(images), mean_iou)
         scores |= {"mIoU_low": 100 * low, "mIoU_high": 100 * high}
-        if np.count_nonzero(self.total.confusion.any(axis=1)) == 1:
+        name = self._metadata.name
+        if np.count_nonzero(counts.confusion.any(axis=1)) == 1:
             logger.warning(
-                "%s: the true labels show one class only, so there is no mean over classes (mIoU "
-                "is NaN)",
-                self._dataset_name,
+                f"{name}: the true labels show one class only, so there is no mean over classes "
+                "(mIoU is NaN)"
             )
         if self._output_dir is not None:
             folder = Path(self._output_dir)
-            write_confusion(self.total.confusion, self._class_names, folder)
+            write_confusion(counts.confusion, self._class_names, folder)
             write_image_scores(images, "mIoU", "sem_seg", folder)
-        logger.info(
-            "Semantic segmentation on %s: %s",
-            self._dataset_name,
-            ", ".join(f"{name} {v:.3f}" for name, v in scores.items() if "-" not in name),
-        )
+        overall = ", ".join(f"{key} {v:.3f}" for key, v in scores.items() if "-" not in key)
+        logger.info("Semantic segmentation on %s: %s", name, overall)
         return OrderedDict(sem_seg=scores)

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,43 +13,25 @@ from detectron2.evaluation import DatasetEvaluator
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import COLOURED, write_label_png
 
+logger = logging.getLogger(__name__)
 
-def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.ndarray:
+NAME = "sem_seg_predictions"
+
+
+def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
     """
     Return the labels that a model predicts for an image, integers [H, W] in 0..K-1.
 
     Args:
         output: mapping with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
-        num_classes: K of the data set.
-        file_name: path of the image, for messages.
+        num_classes: K.
     """
     if "labels" in output:
-        # int16 copies a quarter of the bytes.
-        labels = output["labels"].to(torch.int16).cpu().numpy()
-        lowest, highest = labels.min(initial=0), labels.max(initial=0)
-        found = f"labels {lowest}..{highest}" if lowest < 0 or highest >= num_classes else None
-    elif "sem_seg" in output:
-        classes = output["sem_seg"].shape[0]
-        found = f"scores of {classes} classes" if classes != num_classes else None
+        labels = output["labels"].to(torch.int16).cpu().numpy()  # a quarter of the bytes to copy
     else:
-        raise UserError(
-            f"{file_name}: the model's output has {sorted(output)}; expected 'labels' [H, W] or "
-            "'sem_seg' [K, H, W]."
-        )
-    if found:
-        raise UserError(
-            f"{file_name}: the model predicts {found} and the data set has {num_classes} semantic "
-            f"classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
-        )
-    if "labels" not in output:
         labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the first if equal
     # Narrow integers are several times faster to compare.
     return labels.astype(np.min_scalar_type(num_classes - 1), copy=False)
-
-
-logger = logging.getLogger(__name__)
-
-NAME = "sem_seg_predictions"
 
 
 class SemSegDump(DatasetEvaluator):
@@ -68,13 +50,13 @@ class SemSegDump(DatasetEvaluator):
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
         metadata = MetadataCatalog.get(dataset_name)
         self._folder = Path(folder) / NAME
-        self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
+        self._raw_labels = raw_labels(len(metadata.stuff_classes), metadata.get("label_map"))
         self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Write a batch; the arguments are the same as in :class:`.SemSegEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
-            labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
+            labels = labels_of_output(output, len(self._raw_labels))
             png = self._png_of[input_["file_name"]]
             write_label_png(self._folder / png, self._raw_labels[labels])
 
@@ -84,40 +66,30 @@ class SemSegDump(DatasetEvaluator):
 
 def png_names(dataset_name: str) -> dict[str, str]:
     """Return the name of each image's prediction, by the image's ``file_name``."""
-    names: dict[str, str] = {}
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
         file_name = record["file_name"]
-        names[file_name] = f"{Path(file_name).stem}.png"
-        other = images.setdefault(names[file_name], file_name)
+        other = images.setdefault(f"{Path(file_name).stem}.png", file_name)
         if other != file_name:
             raise UserError(
                 f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
                 f"and {dataset_name!r} has {other} and {file_name}; rename one."
             )
-    return names
+    return {file_name: png for png, file_name in images.items()}
 
 
-def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
+def raw_labels(num_classes: int, label_map: Mapping[int, int] | None) -> np.ndarray:
     """
     Return each class's number in the files, the lowest if it has several: unsigned [K].
 
-    If the files have only colours, these are the training labels.
+    If a class has no number, such as in files with colours, these are the training labels.
 
     Args:
-        class_names: K names.
+        num_classes: K.
         label_map: raw label -> class or the ignored label; None = identity.
     """
     numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}
-    if label_map is None or (label_map and not set(numbers.values()) & {*range(len(class_names))}):
-        raw = {k: k for k in range(len(class_names))}
-    else:
-        raw = {numbers[label]: label for label in sorted(numbers, reverse=True)}
-    missing = [name for k, name in enumerate(class_names) if k not in raw]
-    if missing:
-        raise UserError(
-            f"label_map of the metadata leads to no label for {', '.join(missing)}; expected a raw "
-            f"label for each of the {len(class_names)} stuff_classes."
-        )
-    labels = [raw[k] for k in range(len(class_names))]
-    return np.array(labels, dtype=np.uint8 if max(labels) < 256 else np.uint16)
+    lowest = {numbers[raw]: raw for raw in sorted(numbers, reverse=True)}
+    classes = range(num_classes)
+    labels = [lowest[k] for k in classes] if lowest.keys() >= set(classes) else [*classes]
+    return np.array(labels, dtype=np.min_scalar_type(max(labels)))

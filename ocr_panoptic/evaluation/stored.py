@@ -16,9 +16,8 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tabulate import tabulate
@@ -35,18 +34,11 @@ def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
     return Path(output_dir) / "inference" / dataset_name
 
 
-@dataclass(frozen=True)
-class StoredEvaluation:
-    """
-    A stored evaluation.
+class StoredEvaluation(NamedTuple):
+    """A stored evaluation; undefined values are None."""
 
-    Attributes:
-        results: task -> metric -> value under Detectron2's names, None if undefined.
-        run: facts about the run (seed, versions, ...).
-    """
-
-    results: dict[str, dict[str, float | None]]
-    run: dict[str, Any]
+    results: dict[str, dict[str, float | None]]  # task -> metric -> value
+    run: dict[str, Any]  # facts about the run (seed, versions, ...)
 
 
 def write_evaluation(
@@ -60,16 +52,13 @@ def write_evaluation(
         folder: created if it does not exist.
         run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
     """
-    _write_json(folder / "metrics.json", {"run": run_info, **results})
+    write_results(folder / "metrics.json", {"run": run_info, **results})
     rows = per_class_rows(results)
     columns = ["class", "isthing", *(metric.column for metric in class_metrics())]
     write_table(rows, folder / "per_class.csv", columns)
     if rows:
-        used = [key for key in rows[0] if any(row[key] is not None for row in rows)]
-        kinds = {0: "stuff", 1: "thing", None: None}
-        cells = [{**row, "isthing": kinds[row["isthing"]]} for row in rows]
-        headers = ["kind" if key == "isthing" else key for key in used]
-        table = tabulate([[row[key] for key in used] for row in cells], headers, floatfmt=".2f")
+        used = [key for key in columns if any(row[key] is not None for row in rows)]
+        table = tabulate([[row[key] for key in used] for row in rows], used, floatfmt=".2f")
         logger.debug("Per class (percent, numbers of segments):\n%s", table)
     logger.info("Metrics are in %s", folder / "metrics.json")
 
@@ -119,19 +108,9 @@ def read_table(path: Path) -> list[dict[str, str]]:
         return [{key: text for key, text in row.items() if text} for row in csv.DictReader(file)]
 
 
-def write_region_quality(
-    classes: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
-) -> Path:
-    """Write ``region_quality.json`` with :meth:`.RegionQuality.results`, and return its path."""
-    path = folder / "region_quality.json"
-    _write_json(path, {"run": run_info, "classes": classes})
-    return path
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_results(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON: NumPy's numbers become Python's; NaN and infinity become null."""
-    text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
-    write_text(path, text + "\n")
+    write_text(path, json.dumps(_serialisable(content), indent=2, allow_nan=False) + "\n")
 
 
 def _serialisable(value: Any) -> Any:

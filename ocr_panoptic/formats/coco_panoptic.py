@@ -40,39 +40,30 @@ def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
 
 def categories_of(metadata: "Metadata") -> list[dict]:
     """
-    Return the categories of a data set for a panoptic JSON, by ascending id.
+    Return the "categories" of a panoptic JSON for a data set, by ascending id.
 
-    Each has "id", "name", "isthing" and "color". Panoptic-FPN's stuff class "things" is left out.
+    Panoptic-FPN's stuff class "things" is left out.
     """
     listed = [
-        (number, name, isthing, color)
-        for isthing, ids, names, colors in (
-            (1, ids_by_class(metadata, "thing"), metadata.thing_classes, metadata.thing_colors),
-            (
-                0,
-                ids_by_class(metadata, "stuff")[1:],
-                metadata.stuff_classes[1:],
-                metadata.stuff_colors[1:],
-            ),
+        {
+            "id": number,
+            "name": name,
+            "isthing": int(kind == "thing"),
+            "color": list(map(int, color)),
+        }
+        for kind, first in (("thing", 0), ("stuff", 1))
+        for number, name, color in zip(
+            ids_by_class(metadata, kind)[first:],
+            metadata.get(f"{kind}_classes")[first:],
+            metadata.get(f"{kind}_colors")[first:],
+            strict=True,
         )
-        for number, name, color in zip(ids, names, colors, strict=True)
     ]
-    return [
-        {"id": number, "name": name, "isthing": isthing, "color": [int(c) for c in color]}
-        for number, name, isthing, color in sorted(listed, key=lambda entry: entry[0])
-    ]
+    return sorted(listed, key=lambda category: category["id"])
 
 
 def rgb2id(rgb: np.ndarray) -> np.ndarray:
-    """
-    Return the segment ids of a panoptic PNG's colours.
-
-    Args:
-        rgb: uint8 [H, W, 3].
-
-    Returns:
-        int32 [H, W].
-    """
+    """Return the segment ids, int32 [H, W], of a panoptic PNG's colours, uint8 [H, W, 3]."""
     ids = rgb[..., 2].astype(np.int32)
     ids <<= 8
     ids |= rgb[..., 1]
@@ -82,15 +73,7 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
 
 
 def id2rgb(ids: np.ndarray) -> np.ndarray:
-    """
-    Return the colours that store segment ids; the inverse of :func:`rgb2id`.
-
-    Args:
-        ids: integers [H, W] in 0..2**24 - 1.
-
-    Returns:
-        uint8 [H, W, 3].
-    """
+    """Return the colours, uint8 [H, W, 3], that store segment ids [H, W] in 0..2**24 - 1."""
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
         raise UserError(
             f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "
@@ -100,12 +83,7 @@ def id2rgb(ids: np.ndarray) -> np.ndarray:
 
 
 def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
-    """
-    Read the segment ids of a panoptic PNG.
-
-    Returns:
-        int32 [H, W]; 0 is void.
-    """
+    """Read the segment ids of a panoptic PNG, int32 [H, W]; 0 is void."""
     image = load_labels(path, "panoptic PNG")
     if image.mode == "RGBA" and image.getchannel("A").getextrema() == (255, 255):
         image = image.convert("RGB")
@@ -120,11 +98,9 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
 
 def read_segment_ids(record: Mapping) -> np.ndarray:
     """
-    Read the segment ids of an image, see :func:`read_panoptic_png`.
+    Read the segment ids of a record's pan_seg_file_name, int32 [H, W]; 0 is void.
 
-    Args:
-        record: record with pan_seg_file_name. If that is not a panoptic PNG, the record has
-            read_segments, the function that reads it.
+    If the file is not a panoptic PNG, the record has read_segments, the function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
 
@@ -143,12 +119,7 @@ def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
 
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
-    """
-    Write a panoptic PNG atomically, and create its folders if needed.
-
-    Args:
-        ids: integers [H, W] in 0..2**24 - 1.
-    """
+    """Write segment ids [H, W] as a panoptic PNG, atomically; create its folders if needed."""
     rgb = id2rgb(ids)
     with replacing(Path(path)) as temporary:
         Image.fromarray(rgb).save(temporary, format="PNG")
@@ -157,12 +128,7 @@ def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
 def write_panoptic_json(
     path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
 ) -> None:
-    """
-    Write a panoptic JSON atomically.
-
-    Args:
-        entries: for each image, its entry in "images" and its entry in "annotations".
-    """
+    """Write a panoptic JSON atomically; ``entries``: images with their annotations."""
     # Texts take a fifth of the memory that dicts do.
     texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

@@ -52,26 +52,26 @@ def default_config() -> CfgNode:
 
 def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
     """
-    Merge a checkpoint's settings, and then a config file, into a config.
+    Merge a checkpoint's settings, and then a config file, into the default config.
 
     Args:
-        cfg: the defaults.
         config_file: see :func:`find_config`; "" for none.
-        settings: key -> value of a checkpoint. Keys of another version are left out, with a
-            warning.
+        settings: key -> value of a checkpoint; keys of another version are left out.
     """
     if settings:
-        _merge(cfg, _known(settings, cfg), " in the checkpoint")
+        known = values_by_key(cfg)
+        if foreign := [key for key in settings if key not in known]:
+            logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
+        own = {key: value for key, value in settings.items() if key in known}
+        _merge(cfg, own, " in the checkpoint")
     if config_file:
         file = find_config(config_file)
         try:
             content = values_by_key(_ConfigFile.load_yaml_with_base(file))
-        except (AssertionError, AttributeError, RecursionError) as e:
-            raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
-        except UserError as e:
-            if not isinstance(e.__cause__, RecursionError):
+        except (AssertionError, AttributeError, RecursionError, UserError) as e:
+            if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
                 raise
-            raise UserError(f"{file} is nested too deeply, or its _BASE_ cannot be read") from e
+            raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
         _merge(cfg, content, f" in {file}")
 
 
@@ -89,7 +89,7 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 def are_weights(name: str) -> bool:
     """Return whether a name belongs to a file of weights, not to a config."""
-    return name.partition("?")[0].endswith(WEIGHTS)  # options of Detectron2's checkpointer
+    return name.endswith(WEIGHTS)
 
 
 def check_weights_file(path: str) -> None:
@@ -102,20 +102,8 @@ def check_weights_file(path: str) -> None:
         )
 
 
-def _known(settings: Mapping[str, Any], cfg: CfgNode) -> dict[str, Any]:
-    known = values_by_key(cfg)
-    if foreign := [key for key in settings if key not in known]:
-        logger.warning("The checkpoint's keys of another version are left out: %s", foreign)
-    return {key: value for key, value in settings.items() if key in known}
-
-
 def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
-    """
-    Merge values by their keys into a config.
-
-    Args:
-        place: " in FILE" for messages; "" if the user has just typed the values.
-    """
+    """Merge values by their keys into a config; ``place``: " in FILE", or "" for typed values."""
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):
@@ -140,8 +128,7 @@ def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
 
 def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
     inside = [name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")]
-    if inside:
-        names = dict.fromkeys(name.partition(".")[0] for name in inside)
+    if names := dict.fromkeys(name.partition(".")[0] for name in inside):
         raise UserError(f"{key}{place} is a section and needs one of its keys: {', '.join(names)}")
     raise UserError(f"Unknown config key {key:.200}{place}.{did_you_mean(key, known)}")
 
@@ -151,8 +138,8 @@ def find_config(config: str) -> str:
     Return the path of a config.
 
     Args:
-        config: a file; the folder of a run, for its config.yaml; or the name of a config of the
-            package, with or without suffix.
+        config: a file; the folder of a run; or the name of a config of the package, with or
+            without suffix.
     """
     config = os.path.expanduser(config)
     if os.path.isdir(config):
@@ -177,19 +164,18 @@ def find_config(config: str) -> str:
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
     """Return KEY VALUE ... for a command line; a string that looks like a number stays a string."""
-    plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
-    # Numbers and arrays of NumPy and PyTorch become plain numbers and lists.
-    plain = {key: v.tolist() if hasattr(v, "tolist") else v for key, v in plain.items()}
-    return [part for key, value in plain.items() for part in (key, repr(value))]
+    options = []
+    for key, value in keys.items():
+        if isinstance(value, Path):
+            value = str(value)
+        elif hasattr(value, "tolist"):  # numbers and arrays of NumPy and PyTorch
+            value = value.tolist()
+        options += [key, repr(value)]
+    return options
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """
-    Return a config's (or its file's) values under the keys' full names, tuples as lists.
-
-    Args:
-        prefix: beginning of all names, such as "SOLVER." for this section.
-    """
+    """Return a config's values by the keys' full names, with a prefix; tuples become lists."""
     values: dict[str, Any] = {}
     for key, value in cfg.items():
         if isinstance(value, dict) and value:

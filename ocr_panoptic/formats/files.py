@@ -28,8 +28,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     Folders are created as needed. After an error no file stays behind.
 
     Args:
-        durable: wait until the disk has the content, then the name, so that the file is whole or
-            absent even after a power failure. This takes time.
+        durable: whether to wait for the disk, so that the file is whole or absent even after a
+            power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Without the process id, which two containers may share.
@@ -110,8 +110,7 @@ def collection_paused() -> Iterator[None]:
     """
     Pause the garbage collector, also as a decorator.
 
-    JSON has no cycles of garbage, and searching for them takes most of the time while millions of
-    objects are created.
+    It takes most of the time while millions of objects of a JSON are created, which have no cycles.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -123,7 +122,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def refuse_pipe(path: str | os.PathLike) -> None:
-    """Refuse a pipe or a device, of which reading may never end."""
+    """Refuse a pipe or a device, because reading it may never end."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UserError(f"{path}: is a pipe or a device, not a file.")
 

@@ -31,32 +31,24 @@ class Item:
     An image of the input.
 
     Attributes:
-        name: name of its results without suffix, a path relative to a folder; names are unique.
+        name: unique name of its results without suffix, a path relative to a folder.
         file_name: path of the image relative to the folder of all images.
-        source: file of the image.
-        frame: number of the frame in a video, from 0; None for an image file.
+        source: file of the image, or video of the frame.
     """
 
     name: str
     file_name: str
     source: Path
-    frame: int | None = None
+    frame: int | None = None  # number of the frame in a video, from 0
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """
-    All images of an input.
+    """All images of an input."""
 
-    Attributes:
-        entry: absolute path that the user named.
-        items: all images in order.
-        left_out: other files of a folder -> what they are.
-    """
-
-    entry: Path
+    entry: Path  # absolute path that the user named
     items: list[Item]
-    left_out: Mapping[Path, str] = field(default_factory=dict)
+    left_out: Mapping[Path, str] = field(default_factory=dict)  # other file -> what it is
 
 
 def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = None) -> Inputs:
@@ -64,8 +56,8 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
     Find the images of an input.
 
     Args:
-        entry: a folder, which is searched with its subfolders; a text file with a path on
-            each line, relative to its own folder; an image; or a video.
+        entry: a folder, which is searched with its subfolders; a text file with a path on each
+            line, relative to its own folder; an image; or a video.
         output: folder of results, which is left out if it lies in a folder of images.
     """
     if not os.fspath(entry):  # Python takes "" for the current folder
@@ -114,17 +106,12 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
 
 
 def _frames(path: Path) -> list[Item]:
-    """
-    Return the frames of a video, counted by reading them.
-
-    A truncated video has an additional last item without a frame, so that its fault is reported
-    with the images' faults.
-    """
+    """Return the frames of a video, counted by reading them."""
     count = 0
     try:
         for _ in VideoReader(path):
             count += 1
-    except UserError:
+    except UserError:  # a truncated video: reading the additional item reports it again
         count += 1
     if not count:
         raise UserError(f"{path}: no frame can be read; convert it with ffmpeg")
@@ -136,51 +123,38 @@ def read_items(
     items: Iterable[Item], image_format: str, channels: int = COLOURS
 ) -> Iterator[tuple[Item, np.ndarray | Exception]]:
     """
-    Yield the items of an input with their images, which are read in advance.
+    Yield each item with its image, or with the error raised while reading it.
 
     Args:
         image_format: channel order, "BGR" or "RGB".
-        channels: number of channels C; frames of a video have 3.
-
-    Yields:
-        (item, image [H,W,C] of :func:`.read_picture`, or the exception raised while reading it)
+        channels: number of channels C of the images [H, W, C]; frames of a video have 3.
     """
     items = list(items)
-    if items and items[0].frame is not None:
-        frames = enumerate(VideoReader(items[0].source))
+    is_video = bool(items) and items[0].frame is not None
+    frames = enumerate(VideoReader(items[0].source)) if is_video else iter(())
 
-        def load(item: Item) -> np.ndarray:
-            frame = next(frame for number, frame in frames if number == item.frame)
-            return frame if image_format == "BGR" else frame[:, :, ::-1]
-
-        threads = 1
-    else:
-
-        def load(item: Item) -> np.ndarray:
-            return read_picture(item.source, image_format, channels)
-
-        threads = THREADS
-
-    def caught(item: Item) -> tuple[Item, np.ndarray | Exception]:
+    def load(item: Item) -> tuple[Item, np.ndarray | Exception]:
         try:
-            return item, load(item)
+            if not is_video:
+                return item, read_picture(item.source, image_format, channels)
+            frame = next(frame for number, frame in frames if number == item.frame)
+            return item, frame if image_format == "BGR" else frame[:, :, ::-1]
         except (OSError, UserError) as error:
             return item, error
 
-    return ahead(caught, items, threads)
+    return ahead(load, items, 1 if is_video else THREADS)
 
 
 def ahead(
     function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
 ) -> Iterator[_Result]:
     """Yield ``map(function, items)``, computed in threads while the caller uses earlier results."""
-    # At most twice as many results as threads are held.
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
         for item in items:
             pending.append(pool.submit(function, item))
-            if len(pending) >= 2 * threads:
+            if len(pending) >= 2 * threads:  # the number of results in memory
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -192,13 +166,9 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Find the images of a folder and its subfolders; links to folders are followed.
+    Find the images of a folder and its subfolders, and every other file -> what it is.
 
-    Args:
-        output: folder of results, which is skipped, as are hidden files and folders.
-
-    Returns:
-        the images, sorted; and every other file -> what it is
+    Links to folders are followed. Hidden files and folders and the output are skipped.
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
@@ -209,10 +179,8 @@ def images_below(
     images, others = [], {}
     for path in _files_below(folder, results):
         suffix = path.suffix.lower()
-        if path.is_dir():
-            others[path] = "a folder that cannot be read"
-        elif not path.is_file():
-            others[path] = "a pipe or device" if path.exists() else "a link to nothing"
+        if not path.is_file():
+            others[path] = "a folder that cannot be read" if path.is_dir() else "not a file"
         elif suffix not in image_suffixes():
             others[path] = f"not an image, by its name ({suffix or 'no suffix'})"
         else:

@@ -41,7 +41,7 @@ def read_label_image(
     path: str | os.PathLike, known: Mapping[int, int] | None = None, kind: str = "label image"
 ) -> np.ndarray:
     """
-    Read raw labels.
+    Read raw labels, unsigned integers [H, W]; uint32 for colours.
 
     An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
     whose writer may reorder the indices. An image with several channels has colours, or numbers if
@@ -51,9 +51,6 @@ def read_label_image(
     Args:
         known: the raw labels of the data set; by default all numbers.
         kind: kind of the file, for messages.
-
-    Returns:
-        unsigned integers [H, W]; uint32 for colours.
     """
     return decoded_labels(load_labels(path, kind, allow_jpeg=True), path, known)[0]
 
@@ -61,11 +58,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """
-    Return the raw labels of a decoded file, as :func:`read_label_image` does.
-
-    The bool is True if pixels without a known label got the nearest one.
-    """
+    """Do :func:`read_label_image`, and return whether pixels got only the nearest label."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
@@ -107,16 +100,12 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """
-    Yield raw labels that nearby values may stand for, and the noise level of such values.
-
-    The candidates are the data set's colours, its numbers and, for a binary data set, 0 and 255.
-    """
+    """Yield raw labels that nearby values may stand for, and the noise level of such values."""
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
     yield from ([(numbers, NOISY)] if numbers else [])
-    if numbers and {*numbers} <= {0, 1, 255}:
+    if numbers and {*numbers} <= {0, 1, 255}:  # a binary data set
         yield [0, 255], SMOOTHED
 
 
@@ -170,12 +159,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
 
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
-    """
-    Write a label PNG atomically, and create its folders if needed.
-
-    Args:
-        labels: uint8 or uint16 [H, W].
-    """
+    """Write labels, uint8 or uint16 [H, W], as a PNG, atomically; create its folders if needed."""
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
         found = f"{labels.dtype} {list(labels.shape)}"
         raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
@@ -197,9 +181,8 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
     Return the training labels of raw labels; labels that the map lacks are an error.
 
     Args:
-        raw: unsigned integers [H, W], labels as the file has them.
-        label_map: raw label -> training label or ignored label, for every label that files may
-            hold; not negative. None is the identity.
+        raw: unsigned integers [H, W].
+        label_map: raw label -> training label or ignored label, not negative. None is the identity.
 
     Returns:
         unsigned integers [H, W], of the smallest type that holds every label of the map.
@@ -208,7 +191,7 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
         return raw
     if raw.dtype == np.uint32:  # colours, too many for a table
         runs = SegmentRuns(raw)
-        if runs.ids.size and not set(runs.ids.tolist()) <= label_map.keys():
+        if not set(runs.ids.tolist()) <= label_map.keys():
             check_known(label_areas(raw), label_map)
         return runs.labels(label_map, VOID_LABEL)
     pixels = pixel_counts(raw)
@@ -226,7 +209,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
-        found += ", ..." if len(foreign) > 10 else ""
+        found += ", ..." * (len(foreign) > 10)
         hint = "Give each a class, or list it in ignore; or is it the wrong file?"
         if len(foreign) > 20:
             hint = "Are its borders smoothed (antialiased, resized)? Save it without smoothing."
@@ -280,14 +263,11 @@ def has_labels(record: Mapping) -> bool:
 
 def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None) -> np.ndarray:
     """
-    Return the training labels of an image.
+    Return the training labels of an image, uint8 or uint16 [H, W].
 
     Args:
         record: record with sem_seg_file_name, or with pan_seg_file_name and segments_info.
         label_map: label map of a label PNG, see :func:`.apply_label_map`.
-
-    Returns:
-        uint8 or uint16 [H, W].
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)

@@ -33,7 +33,6 @@ def nearest_labels(
     class.
 
     Args:
-        image: decoded file.
         values: the intended values, K greys (C 1) or colours (C 3).
         noise: LOSSY, NOISY or SMOOTHED.
         numbers: a JPEG file whose values do not exceed this may hold numbers such as 0, 1, 2.
@@ -88,11 +87,10 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Map the index of each value that lies between two others to the pairs of their indices.
+    Map each shown index whose value lies between two other shown values to the pairs of these.
 
     Args:
-        meant: float32 [K, C].
-        shown: indices of the values that the image shows.
+        meant: values, float32 [K, C].
         reach: largest distance of a value from the line between two others.
     """
     thirds = defaultdict(list)
@@ -109,14 +107,11 @@ def _between(
 
 def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) -> np.ndarray:
     """
-    Return the pixels of borders whose value lies between the values on both sides.
+    Return the pixels of borders whose value lies between the values on both sides, bool [H, W].
 
     Args:
         places: index of each pixel's value, unsigned integers [H, W].
-        sides: index of a value between two others -> pairs of their indices.
-
-    Returns:
-        bool [H, W].
+        sides: result of :func:`_between`.
     """
     import cv2
 
@@ -136,13 +131,7 @@ def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) 
 
 
 def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return the index of the nearest value for each colour, and the distance from it.
-
-    Args:
-        colours: float32 [N, C].
-        meant: float32 [K, C].
-    """
+    """Return the nearest of the values [K, C] for each colour [N, C], and the distance from it."""
     places = np.empty(len(colours), np.uint8 if len(meant) <= 256 else np.uint16)
     norms = (meant**2).sum(1)
     for first in range(0, len(colours), 4096):  # all distances at once would fill the memory
@@ -169,12 +158,9 @@ class _Pixels:
     """
     The pixels of an image as runs of equal colours, which are long in a label image.
 
-    Args:
-        channels: C, 1 for grey or 3 for RGB.
-
     Attributes:
-        colours: float32 [N, C], the different colours.
-        counts: float [N], the number of pixels of each colour.
+        colours: the N different colours, float32 [N, C]; C is 1 for grey, or 3 for RGB.
+        counts: number of pixels of each colour, float [N].
     """
 
     def __init__(self, image: Image.Image, channels: int):
@@ -188,29 +174,23 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median grey of the pixels with chosen greys, bool [N], as float32 [1]."""
+        """Return the median grey, float32 [1], of the pixels with the chosen greys, bool [N]."""
         sums = self.counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return the table's entry for each pixel; the table [N] has an entry for each colour."""
+        """Return each pixel's entry [H, W] in a table [N] with an entry for each colour."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)
 
     def has_flat_area(self, is_foreign: np.ndarray) -> bool:
-        """
-        Return whether a foreign value has an area of its own, as a forgotten class has.
-
-        Args:
-            is_foreign: bool [N], colours that are no label.
-        """
+        """Return whether a foreign colour has an area of its own, as a forgotten class has."""
         import cv2
 
         may_be_class = self.spread(is_foreign & (self.counts > self._codes.size / 1000))
         if not may_be_class.any():
             return False
-        square = _square(5)
         codes = self._codes
         if codes.dtype != np.uint8:
             codes = codes.astype(np.float32)  # OpenCV takes it, and it holds 24 bits exactly
-        flat = cv2.erode(codes, square) == cv2.dilate(codes, square)
+        flat = cv2.erode(codes, _square(5)) == cv2.dilate(codes, _square(5))
         return bool((flat & may_be_class)[2:-2, 2:-2].any())

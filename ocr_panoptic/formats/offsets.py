@@ -39,28 +39,21 @@ IGNORED = 255  # offset label (and both its parts) of a pixel that no loss or me
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
-    Return the offset labels of pixels.
+    Return offset labels, uint8 [H, W] in 0..17.
 
     Args:
         near_boundary: bool [H, W]
         direction: integers [H, W], 0..7 or UNDEFINED
-
-    Returns:
-        uint8 [H, W], 0..17
     """
     return ((UNDEFINED + 1) * near_boundary + direction).astype(np.uint8)
 
 
 def split_offset_labels(labels: Array) -> tuple[Array, Array]:
     """
-    Return the two parts of offset labels: near a boundary or not, and the direction.
+    Return the two parts of offset labels, integers [..., H, W].
 
-    Args:
-        labels: offset labels, integers [..., H, W]
-
-    Returns:
-        (1 near a boundary, else 0; the direction, 0..7). Both are IGNORED at ignored labels; an
-        undefined direction is IGNORED, too.
+    The first is 1 near a boundary and 0 elsewhere; the second is the direction, 0..7. Both are
+    IGNORED at ignored labels, and an undefined direction is IGNORED, too.
     """
     near_boundary, direction = labels // (UNDEFINED + 1), labels % (UNDEFINED + 1)
     ignored = labels == IGNORED
@@ -71,14 +64,11 @@ def split_offset_labels(labels: Array) -> tuple[Array, Array]:
 
 def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
-    Return the offsets of pixels.
+    Return offsets (down, right) in pixels, int8 [H, W, 2].
 
     Args:
         near_boundary: bool [H, W]
         direction: integers [H, W]; values outside 0..7 have no offset
-
-    Returns:
-        int8 [H, W, 2], (down, right) in pixels
     """
     steps = np.concatenate([DIRECTIONS, np.zeros((1, 2), np.int8)])
     return steps[np.where(near_boundary & (direction < UNDEFINED), direction, UNDEFINED)]
@@ -90,7 +80,6 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
     Args:
         offsets: integers [H, W, 2], (down, right)
-        scale: at least 0
 
     Returns:
         int64 [H, W], index into the image's pixels, row after row
@@ -103,14 +92,11 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    Refine values: each pixel takes the value that its source had before.
+    Return refined values [..., H, W]: each pixel takes the value of its source.
 
     Args:
         values: [..., H, W] of any type
         sources: result of :func:`source_pixels`, of the same library as the values
-
-    Returns:
-        [..., H, W]
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
@@ -123,12 +109,7 @@ def moved(values: Array, sources: Array) -> Array:
 
 
 def read_offsets(path: str | os.PathLike) -> np.ndarray:
-    """
-    Read an offset file of openseg.pytorch: MATLAB's format, the variable "mat".
-
-    Returns:
-        int8 [H, W, 2], (down, right)
-    """
+    """Read an offset file of openseg.pytorch (MATLAB), int8 [H, W, 2], (down, right)."""
     offsets = read_variable(Path(path), "mat")
     whole = offsets.ndim == 3 and offsets.shape[2] == 2 and offsets.dtype.kind in "iuf"
     if not whole or not np.array_equal(small := offsets.astype(np.int8), offsets):

@@ -55,13 +55,10 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
     Return the fault of an image that is too thin for ``ResizeShortestEdge``, or None.
 
-    When the long side has ``longest`` pixels, its short side would have less than half a pixel,
-    which Detectron2 rounds to 0.
-
     Args:
-        key: config key that gives ``longest``.
+        longest: pixels of the resized long side, from the config's ``key``.
     """
-    if max(height, width) <= 2 * longest * min(height, width):
+    if max(height, width) <= 2 * longest * min(height, width):  # Detectron2 rounds 0.5 to 0
         return None
     return (
         f"the image of {width}x{height} pixels (width x height) is too thin: when its long side "
@@ -70,22 +67,14 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
 
 
 class PictureSize(NamedTuple):
-    """
-    The size of a picture and facts about its file.
-
-    Attributes:
-        note: how the image was turned, for messages; usually "".
-        bits: bits per channel in the file, 8 or more.
-        brightness: the highest value as a share of white; None if it was not read.
-        is_turned: the EXIF data turn the image, but width and height stay the same.
-    """
+    """The size of a picture and facts about its file."""
 
     width: int
     height: int
-    note: str
-    bits: int
-    brightness: float | None
-    is_turned: bool
+    note: str  # how the image was turned, for messages; usually ""
+    bits: int  # bits per channel in the file, 8 or more
+    brightness: float | None  # highest value as a share of white; None if it was not read
+    is_turned: bool  # whether the EXIF data turn the image, but width and height stay the same
 
 
 def read_picture(
@@ -97,7 +86,7 @@ def read_picture(
     With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
     the file is. Only the upper 8 of 16 bits are kept, as Pillow does for colours; its conversion of
     grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
-    truncated file, or values without a known white, are errors.
+    truncated file is an error, and so are values without a known white.
 
     Args:
         format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
@@ -116,11 +105,7 @@ def read_picture(
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
-    """
-    Return the pixels of an image that Pillow has opened, see :func:`read_picture`.
-
-    The message of an error has only the reason, without the name.
-    """
+    """Do :func:`read_picture` for an image that Pillow has opened; errors do not name a file."""
     _check(image, channels)
     image = _upright(image)
     if channels != COLOURS:
@@ -154,17 +139,14 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Return an RGB picture of a network's input image.
+    Return an RGB picture, uint8 [H, W, 3], of a network's input image.
 
-    It shows the first three channels, or a single channel in grey. Other values than uint8 are
-    scaled from the smallest to the largest.
+    It shows the first three channels, or a single channel in grey. Floats are scaled from the
+    smallest to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].
         format: order of the channels, "RGB" or "BGR".
-
-    Returns:
-        uint8 [H, W, 3] RGB.
     """
     colours = reordered(image, format)[:, :, : COLOURS if image.shape[2] >= COLOURS else 1]
     if colours.dtype != np.uint8:
@@ -175,11 +157,11 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) -> Image.Image:
     """
-    Return a file with meaningful values, decoded and turned by its EXIF data, in Pillow's mode.
+    Return a decoded label file, turned by its EXIF data, in Pillow's mode.
 
     Args:
         kind: expected kind of the file, for messages.
-        allow_jpeg: accept JPEG files, whose values are only near the written values.
+        allow_jpeg: whether to accept JPEG files, whose values are only near the written values.
     """
     image = _load(path, kind)
     kept, image = image.format, _upright(image)
@@ -206,36 +188,31 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
         raise UserError(f"{printable(path)}: {kind} {error}.") from error
 
 
-def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
+def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = True) -> PictureSize:
     """
-    Return the size of a fully decoded image, turned by its EXIF data.
+    Return the size of an image, turned by its EXIF data; errors do not name the file.
 
-    If :func:`read_picture` could not read the file, the error holds only the reason.
+    Args:
+        decode: whether to decode all pixels, which takes time and finds damage.
     """
-    image = _open(path)
+    image = _open(path, decode)
     _check(image, channels)
-    return _turned_size(image)
-
-
-def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return :func:`read_size` from the header, which is quick and does not see later damage."""
-    image = _open(path, decode=False)
-    _check(image, channels)
-    return _turned_size(image, decoded=False)
-
-
-def _turned_size(image: Image.Image, decoded: bool = True) -> PictureSize:
     size, note, bits = image.size, "", _bits(image)
-    turns = (orientation := _orientation(image, decoded)) in range(2, 9)
+    turns = (orientation := _orientation(image, decode)) in range(2, 9)
     if orientation in QUARTER_TURNS:
         size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
         note += "; remove the EXIF data if it was annotated as stored"
     brightness = None
-    if decoded and image.format != "JPEG":  # a JPEG never has more bits than are read
+    if decode and image.format != "JPEG":  # a JPEG never has more bits than are read
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
     bits = 16 if image.info.get(_DEEP) else bits
     return PictureSize(*size, note, bits, brightness, turns and size == image.size)
+
+
+def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
+    """Return :func:`read_size` from the file's header."""
+    return read_size(path, channels, decode=False)
 
 
 def local_path(path: str | os.PathLike) -> str:
@@ -311,12 +288,13 @@ def _upright(image: Image.Image) -> Image.Image:
 
 def _check(image: Image.Image, channels: int) -> None:
     """Raise UserError, without the name, if an image cannot be read with this many channels."""
-    bits = _bits(image)
-    if channels != COLOURS:
-        if image.mode not in ("L", "RGB", "RGBA", "LA") and bits == 8:
-            raise UserError(f"holds {image.mode}, neither grey nor RGB; convert it")
-        if (found := len(image.getbands())) != channels:
-            raise UserError(f"has {found} channels, expected {channels} (INPUT.CHANNELS)")
+    bits, found = _bits(image), len(image.getbands())
+    if channels == COLOURS:
+        return
+    if bits == 8 and image.mode not in ("L", "RGB", "RGBA", "LA"):
+        raise UserError(f"holds {image.mode}, neither grey nor RGB; convert it")
+    if found != channels:
+        raise UserError(f"has {found} channels, expected {channels} (INPUT.CHANNELS)")
 
 
 def _bits(image: Image.Image) -> int:

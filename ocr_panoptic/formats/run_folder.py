@@ -29,13 +29,12 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
     Args:
         text: YAML.
-        keep_former: an existing config belongs to another run, and is kept as the next free
-            ``config.<number>.yaml``.
+        keep_former: whether to keep another run's config as the next free ``config.<n>.yaml``.
     """
     path = Path(output_dir) / CONFIG
     if keep_former and path.is_file() and path.read_bytes() != text.encode():
-        free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
-        former = next(other for other in free if not other.exists())
+        names = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
+        former = next(name for name in names if not name.exists())
         path.rename(former)
         logger.warning("%s belongs to an earlier run: it is now %s", path, former.name)
     write_text(path, text)
@@ -52,7 +51,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
 
     Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
     the earlier lines from this iteration on. An evaluation's lines come after lines of later
-    iterations. Damaged lines, as a kill leaves at the end, are left out.
+    iterations. Damaged lines, which a kill leaves, are left out.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}

@@ -17,10 +17,10 @@ import pycocotools.mask as mask_util
 
 
 class SegmentStatistics(NamedTuple):
-    """The facts about a segment's pixels in COCO's ``segments_info``."""
+    """A segment's area in pixels, and box [x, y, width, height], as in ``segments_info``."""
 
-    area: int  # pixels
-    bbox: list[int]  # [x, y, width, height] in pixels
+    area: int
+    bbox: list[int]
 
 
 class SegmentRuns:
@@ -67,14 +67,11 @@ class SegmentRuns:
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
         """
-        Return the label of each pixel.
+        Return the label of each pixel, uint8 [H, W].
 
         Args:
             label_of: segment id -> label, 0..255.
             other: label of the ids that ``label_of`` lacks.
-
-        Returns:
-            uint8 [H, W].
         """
         table = np.array([label_of.get(number, other) for number in self.ids.tolist()], np.uint8)
         columns = np.repeat(table[self._place], self._lengths)
@@ -90,8 +87,7 @@ class SegmentRuns:
         """Return COCO's compressed RLE of a segment's mask in its JSON form."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
-        starts, ends = self._starts[mine], self._ends[mine]
-        return _run_lengths(starts, ends, self.size)
+        return _run_lengths(self._starts[mine], self._ends[mine], self.size)
 
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
@@ -100,8 +96,7 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
 
     Args:
         mask: bool [h, w].
-        place: row and column of its first pixel.
-        size: (H, W) of the image.
+        place: row and column of the mask's first pixel in the image of ``size`` (H, W).
     """
     import cv2
 
@@ -127,5 +122,5 @@ def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) ->
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """Return id -> area, box and more (:class:`SegmentStatistics`) of a map, integers [H, W]."""
+    """Return the :class:`SegmentStatistics` of each segment id in a map, integers [H, W]."""
     return SegmentRuns(ids).statistics

@@ -17,12 +17,9 @@ FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 class VideoReader:
     """
-    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file.
+    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file, with its ``fps``.
 
     If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
-
-    Attributes:
-        fps: frames per second.
     """
 
     def __init__(self, source: Path):
@@ -38,7 +35,7 @@ class VideoReader:
         self.fps = self._capture.get(cv2.CAP_PROP_FPS) or FALLBACK_FPS
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        stated, count = max(0, int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT))), 0
+        stated, count = self._capture.get(cv2.CAP_PROP_FRAME_COUNT), 0
         try:
             while True:
                 there, frame = self._capture.read()
@@ -50,8 +47,8 @@ class VideoReader:
             self._capture.release()
         if count + 1 < (1 - SHARE_LOST) * stated:
             raise UserError(
-                f"{printable(self._source)}: ends after {count} of its {stated} frames, it is cut "
-                "off or broken"
+                f"{printable(self._source)}: ends after {count} of its {stated:.0f} frames, it is "
+                "cut off or broken"
             )
 
 

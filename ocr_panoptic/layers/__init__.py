@@ -1,5 +1,5 @@
 from .aspp import ASPOCR, ASPP
-from .bands import band_bytes, pixel_cross_entropy
+from .bands import pixel_cross_entropy
 from .class_losses import (
     binary_cross_entropy,
     dice_loss,
@@ -11,7 +11,7 @@ from .conv import ConvNormReLU, CPUSyncBatchNorm
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
-from .folding import fold_into, fold_norms, to_channels_last
+from .folding import fold_norms, to_channels_last
 from .gt_ocr import GroundTruthOCR
 from .ocr import (
     ACFOCR,
@@ -24,48 +24,6 @@ from .ocr import (
 from .ppm import PPM, PPMOCR
 from .resize import one_hot_labels, resize
 from .rmi import region_mutual_information
-from .scale_attention import ScaleAttention, blend_scales
+from .scale_attention import ScaleAttention
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
-
-__all__ = [
-    "ACFOCR",
-    "ASPOCR",
-    "ASPP",
-    "CPUSyncBatchNorm",
-    "OCR",
-    "PPM",
-    "PPMOCR",
-    "ChannelAttention",
-    "ContextScheme",
-    "ConvNormReLU",
-    "CrissCross",
-    "CrissCrossAttention",
-    "DoubleAttention",
-    "DoubleAttentionOCR",
-    "DualAttention",
-    "GroundTruthOCR",
-    "JointTransformer",
-    "NoContext",
-    "PositionAttention",
-    "RegionContext",
-    "ScaleAttention",
-    "SegmentationTransformer",
-    "SelfAttention",
-    "band_bytes",
-    "binary_cross_entropy",
-    "blend_scales",
-    "dice_loss",
-    "fold_into",
-    "fold_norms",
-    "gather_regions",
-    "one_hot_labels",
-    "lovasz_softmax",
-    "pixel_cross_entropy",
-    "pixel_region_relation",
-    "rarity_weighted_cross_entropy",
-    "region_mutual_information",
-    "resize",
-    "run_part",
-    "to_channels_last",
-]

@@ -66,7 +66,7 @@ class ASPP(ContextScheme):
 def atrous_branches(
     conv: Callable[..., ConvNormReLU], in_channels: int, channels: int, dilations: Sequence[int]
 ) -> nn.ModuleList:
-    """Return a 1x1 and dilated 3x3 convolutions from I to C channels, made by ``conv``."""
+    """Return a 1x1 and dilated 3x3 convolutions, made by ``conv``."""
     dilated = (conv(in_channels, channels, kernel_size=3, dilation=d) for d in dilations)
     return nn.ModuleList([conv(in_channels, channels), *dilated])
 
@@ -77,14 +77,8 @@ class ASPOCR(OCR):
 
     This is ``asp_ocrnet`` of openseg.pytorch. Five branches see the features: a 1x1 convolution,
     three dilated 3x3 convolutions, and OCR's object contextual representations y after a 3x3
-    convolution. g fuses all five.
-
-    Args:
-        in_channels: number of input channels I.
-        channels: C; phi, psi and delta have half as many channels. The published code uses 256.
-        out_channels: number of output channels O. The published code uses 256.
-        dilations: dilations of the 3x3 branches; (12, 24, 36) is for stride 8.
-        dropout, options: see :class:`OCR`. The published code drops with probability 0.1 here.
+    convolution. g fuses all five. phi, psi and delta have half of the ``channels``. The arguments
+    are the same as in :class:`ASPP`, and those of :class:`OCR`.
     """
 
     takes_features = True

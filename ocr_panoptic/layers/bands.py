@@ -9,7 +9,8 @@ Shape shorthand: N images, K classes, h w size of the logits, H W size of the la
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -44,14 +45,12 @@ def compute_in_bands(
     summed: bool = False,
 ) -> Tensor:
     """
-    Compute a result one band of rows at a time; its gradients reach ``logits``.
+    Compute a result one band of rows at a time; its gradients reach the logits [N, K, h, w].
 
     Args:
         compute: function that computes a band's result from its full-size logits [N, K, rows, W]
             and its labels [N, rows, W]. The logits are float32 or better, under autocast too.
-        logits: [N, K, h, w].
         targets: int64 labels [N, H, W].
-        align_corners: see :func:`.resize`.
         summed: sum the results of the bands instead of joining them to [N, H, W].
     """
     return _InBands.apply(logits, targets, compute, align_corners, summed)
@@ -64,8 +63,8 @@ class _InBands(torch.autograd.Function):
         ctx.options = options
         compute, align_corners, summed = options
         results = [
-            compute(*_enlarge(logits[:, :, band.source], targets, band, align_corners))
-            for band in _bands(logits, targets, align_corners)
+            compute(enlarge(logits[:, :, source]), targets[:, rows])
+            for rows, source, enlarge in _bands(logits, targets, align_corners)
         ]
         return torch.stack(results).sum(dim=0) if summed else torch.cat(results, dim=1)
 
@@ -75,32 +74,24 @@ class _InBands(torch.autograd.Function):
         logits, targets = ctx.saved_tensors
         compute, align_corners, summed = ctx.options
         result = torch.zeros_like(logits, dtype=_precision(logits))
-        for band in _bands(logits, targets, align_corners):
+        for rows, source, enlarge in _bands(logits, targets, align_corners):
             with torch.enable_grad():
-                source = logits[:, :, band.source].detach().requires_grad_()
-                found = compute(*_enlarge(source, targets, band, align_corners))
-            result[:, :, band.source] += torch.autograd.grad(
-                found, source, gradient if summed else gradient[:, band.rows]
-            )[0]
+                small = logits[:, :, source].detach().requires_grad_()
+                found = compute(enlarge(small), targets[:, rows])
+            of_band = gradient if summed else gradient[:, rows]
+            result[:, :, source] += torch.autograd.grad(found, small, of_band)[0]
         return result, None, None, None, None
 
 
-class _Band(NamedTuple):
+def _bands(
+    logits: Tensor, targets: Tensor, align_corners: bool
+) -> Iterator[tuple[slice, slice, Callable[[Tensor], Tensor]]]:
     """
-    A band of ``rows`` of the labels, and the rows ``source`` of the logits that it depends on.
+    Yield bands of rows of the labels.
 
-    Each row of labels lies between the rows ``lower`` and ``upper`` of ``source``, at ``fraction``
-    of the way from the lower row to the upper.
+    A band is its rows, the rows of the logits that it depends on, and a function that enlarges
+    these logits to the size of the band.
     """
-
-    rows: slice
-    source: slice
-    lower: Tensor
-    upper: Tensor
-    fraction: Tensor
-
-
-def _bands(logits: Tensor, targets: Tensor, align_corners: bool) -> Iterator[_Band]:
     images, classes, h, _ = logits.shape
     height, width = targets.shape[1:]
     dtype = _precision(logits)
@@ -119,28 +110,29 @@ def _bands(logits: Tensor, targets: Tensor, align_corners: bool) -> Iterator[_Ba
         rows = torch.arange(start, stop, device=logits.device, dtype=dtype)
         exact = position(rows).clamp(0, h - 1) - first
         lower = exact.long()
-        upper = (lower + 1).clamp(max=last - first)
-        yield _Band(
-            slice(start, stop), slice(first, last + 1), lower, upper, (exact - lower)[:, None]
+        enlarge = partial(
+            _enlarge,
+            lower=lower,
+            upper=(lower + 1).clamp(max=last - first),
+            fraction=(exact - lower)[:, None],
+            size=(stop - start, width),
+            align_corners=align_corners,
         )
+        yield slice(start, stop), slice(first, last + 1), enlarge
 
 
 def _enlarge(
-    source: Tensor, targets: Tensor, band: _Band, align_corners: bool
-) -> tuple[Tensor, Tensor]:
-    """
-    Return the full-size logits [N, K, H', W] and the labels [N, H', W] of a band.
-
-    ``source`` is the band's rows of the logits [N, K, h', w]; ``targets`` are all rows [N, H, W].
-    """
+    source: Tensor,
+    lower: Tensor,
+    upper: Tensor,
+    fraction: Tensor,
+    size: tuple[int, int],
+    align_corners: bool,
+) -> Tensor:
+    """Interpolate each row at ``fraction`` of the way from ``lower`` to ``upper``, then columns."""
     source = source.to(_precision(source))
-    rows = torch.lerp(
-        source.index_select(2, band.lower), source.index_select(2, band.upper), band.fraction
-    )
-    targets = targets[:, band.rows]
-    size = targets.shape[1:]
-    full = F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)
-    return full, targets
+    rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
+    return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)
 
 
 def _precision(logits: Tensor) -> torch.dtype:
@@ -153,14 +145,8 @@ def pixel_cross_entropy(
     """
     Return the cross-entropy of each pixel after resizing the logits to the size of the labels.
 
-    Args:
-        logits: [N, K, h, w]
-        targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels whose loss is 0
-        align_corners: see :func:`.resize`
-
-    Returns:
-        [N, H, W], float32 or better
+    Logits [N, K, h, w] and int64 labels [N, H, W] give [N, H, W], float32 or better. The loss of
+    pixels with the label ``ignore_value`` is 0.
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:

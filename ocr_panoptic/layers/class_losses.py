@@ -32,12 +32,9 @@ def binary_cross_entropy(
     Args:
         logits: [N, K, h, w]
         targets: [N, H, W]
-        ignore_value: label of the pixels that do not count
+        ignore_value: label of the pixels that do not count; the loss is 0 if all are ignored
         class_weights: [K], a factor for each class; None means 1
         align_corners: see :func:`.resize`
-
-    Returns:
-        scalar; 0 if all pixels are ignored
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:
@@ -138,15 +135,7 @@ def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value:
     Return the mean cross-entropy, weighted by 1 - the class's share of the batch's pixels.
 
     SegFix's published code uses these weights. If all pixels are ignored or have the same class,
-    the loss and its gradients are 0 (NaN in the published code).
-
-    Args:
-        logits: [N, K, H, W]
-        targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels that do not count
-
-    Returns:
-        scalar, float32 or better
+    the loss and its gradients are 0 (NaN in the published code). Logits are [N, K, H, W].
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     counts = torch.stack([(targets == k).sum() for k in range(logits.shape[1])])

@@ -63,22 +63,19 @@ class ContextScheme(nn.Module):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """
-        Augment pixel representations.
+        Return the augmented representations z [N, O, h, w].
 
         Args:
             x: pixel representations [N, C, h, w], or the backbone's features [N, I, h, w] if
                 ``takes_features``
             m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; may be None
                 unless ``uses_regions``
-
-        Returns:
-            z: augmented representations [N, O, h, w]
         """
-        raise NotImplementedError(f"{type(self).__name__} has no forward")
+        raise NotImplementedError
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
         """
-        Yield the z of :meth:`forward` in bands of rows, from top to bottom.
+        Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
         If the next layers see one pixel at a time, a scheme need not hold all of z. The default
         is a single band.
@@ -87,13 +84,7 @@ class ContextScheme(nn.Module):
 
 
 class NoContext(ContextScheme):
-    """
-    The identity with dropout: pixel representations without context.
-
-    Args:
-        channels: number of input and output channels.
-        dropout: probability of dropping a channel. The published baselines use 0.1.
-    """
+    """The identity with dropout, which is 0.1 in the published baselines."""
 
     def __init__(self, channels: int = 512, *, dropout: float = 0.1):
         super().__init__(channels, dropout=dropout)
@@ -110,10 +101,8 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
     If ``module.recompute`` is set, training keeps only the inputs. The backward pass computes the
     rest again, with the same random numbers (dropout). Norms update their running statistics once.
 
-    Args:
-        module: module that holds every layer of the function.
-        function: the part; it may itself contain parts, which then do not exist all at once.
-        inputs: tensors, or dicts of tensors.
+    The module holds every layer of the function, which may itself contain parts. The inputs are
+    tensors, or dicts of tensors.
     """
     if not (module.recompute and module.training):
         return function(*inputs)

@@ -20,11 +20,10 @@ SYNCHRONISED = (nn.SyncBatchNorm, NaiveSyncBatchNorm)
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     """
-    Return the map ``scale * x + shift`` that a norm computes, or None if it depends on its input.
+    Return scale and shift [O] of the map ``scale * x + shift`` that a norm computes.
 
     Batch norms are such maps when they use their running statistics (evaluation mode, or frozen).
-    GN, LN and batch norms in training mode depend on their input. Scale and shift are [O], in
-    float32 or better.
+    The result is None for GN, LN and batch norms in training mode, which depend on their input.
     """
     if not _is_affine(norm):
         return None
@@ -69,12 +68,12 @@ def pixelwise(
     """
     Return a 1x1 convolution of x as [N, O, P], added in place to ``add_to`` if that is given.
 
+    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
+
     The result has the memory order of x: channel after channel, or pixel after pixel (channels
     last). On a CPU the former takes two thirds of the time of ``conv2d``. If the images share the
     weights, a GPU runs a convolution, because by default cuDNN's convolutions use TF32 and matrix
     products do not: all layers then have the same precision.
-
-    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
     """
     if x.is_cuda and weight.dim() == 2:
         y = F.conv1d(x, weight[:, :, None], bias)
@@ -106,19 +105,17 @@ def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
     """Return whether to keep x in channels-last memory; training on a CPU is faster without it."""
-    is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
-    return is_channels_last and (x.is_cuda or not training)
+    return x.is_contiguous(memory_format=torch.channels_last) and (x.is_cuda or not training)
 
 
 class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     """
     Batch norm over processes on CPUs, which PyTorch does not support.
 
-    Unlike Detectron2's ``naiveSyncBN``, it averages squared distances from the mean.
-
-    Detectron2 subtracts the squared mean from the mean square, in bfloat16 too. For nearly equal
-    values, such as region representations at the start of training, rounding makes the difference
-    negative, and its root NaN. Processes may have batches of different sizes.
+    Unlike Detectron2's ``naiveSyncBN``, it averages squared distances from the mean. Detectron2
+    subtracts the squared mean from the mean square: for nearly equal values, such as region
+    representations at the start of training, rounding makes the difference negative, and its root
+    NaN. Processes may have batches of different sizes.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -189,7 +186,7 @@ class ConvNormReLU(Conv2d):
         """
         Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
 
-        Schemes that apply the convolution in another way than :meth:`forward` use this before
+        Schemes that apply the convolution in another way than :meth:`forward` call this, then
         :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)

@@ -26,8 +26,7 @@ class DoubleAttention(DoubleAttentionOCR):
 
     Args:
         num_regions: R. The paper uses 64.
-        in_channels, out_channels, options: see :class:`.RegionContext`.
-        key_channels: number of output channels D of A. The paper's complexity fits 256.
+        in_channels, key_channels, out_channels, options: see :class:`.RegionContext`.
     """
 
     uses_regions = False

@@ -41,8 +41,7 @@ class PositionAttention(nn.Module):
     """
     The residual attention x + gamma y, with y attended over all pixels; gamma starts at zero.
 
-    Args:
-        channels: C, a multiple of 8; queries and keys have an eighth as many channels.
+    The number of channels is a multiple of 8; queries and keys have an eighth of them.
     """
 
     attend = staticmethod(attend_everywhere)
@@ -51,8 +50,8 @@ class PositionAttention(nn.Module):
         super().__init__()
         if channels < 8 or channels % 8:
             raise UserError(
-                f"The attention has {channels} channels (MODEL.OCR.CHANNELS); its queries and keys "
-                "have an eighth of them, so it needs a multiple of 8."
+                f"The attention has {channels} channels (MODEL.OCR.CHANNELS); it needs a multiple "
+                "of 8"
             )
         self.query = nn.Conv2d(channels, channels // 8, kernel_size=1)
         self.key = nn.Conv2d(channels, channels // 8, kernel_size=1)

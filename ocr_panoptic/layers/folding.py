@@ -10,13 +10,10 @@ from .conv import affine_of_norm
 
 def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
     """
-    Fold a norm into a convolution, if it is affine (see :func:`affine_of_norm`).
+    Fold a norm into a convolution, if it is affine, and return whether it was.
 
-    The product is formed in float32 or better. The former parameters are left unchanged, since
-    another module may hold them.
-
-    Returns:
-        whether it was folded, so that the caller has to remove the norm
+    The caller then removes the norm. The former parameters are left unchanged, since another
+    module may hold them.
     """
     affine = affine_of_norm(norm)
     if affine is None:

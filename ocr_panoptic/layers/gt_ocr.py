@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ocr_panoptic.errors import UserError
-
 from .ocr import (
     RegionContext,
     gather_regions,
@@ -19,8 +17,6 @@ from .ocr import (
     relation_transforms,
     weighted_sum,
 )
-
-PARTS = ("both", "gather", "relation")
 
 
 class GroundTruthOCR(RegionContext):
@@ -51,8 +47,6 @@ class GroundTruthOCR(RegionContext):
         **options: Any,
     ):
         super().__init__(in_channels, key_channels, out_channels, **options)
-        if part not in PARTS:
-            raise UserError(f"part is {part}; it has to be {' or '.join(PARTS)}")
         self.part = part
         self.adds_logits = part == "relation"
         if part == "gather":

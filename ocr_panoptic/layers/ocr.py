@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
-
 from .context_scheme import ContextScheme, run_part
 from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
 
@@ -21,10 +19,9 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
     """
     Return the object region representations f_k = sum_i softmax_i(m_k)_i x_i.
 
-    This is the paper's Eq. "object region representations" with its spatial softmax.
-
-    They are computed in float32 or better, outside autocast: a softmax over P pixels has weights
-    around 1 / P, which are subnormal in float16 if P exceeds 16,384.
+    This is the paper's Eq. "object region representations" with its spatial softmax. They are
+    computed in float32 or better, outside autocast: a softmax over P pixels has weights around
+    1 / P, which are subnormal in float16 if P exceeds 16,384.
 
     Args:
         x: pixel representations [N, C, h, w]
@@ -33,11 +30,6 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
     Returns:
         f: object region representations [N, C, K, 1] in the dtype of x
     """
-    if x.shape[0] != m.shape[0] or x.shape[2:] != m.shape[2:]:
-        raise ValueError(
-            f"Pixel representations {tuple(x.shape)} and soft object regions {tuple(m.shape)} "
-            "must have the same number of images and the same feature size: resize one of them."
-        )
     dtype = torch.promote_types(x.dtype, torch.float32)
     return weighted_sum(x, m.flatten(2).to(dtype).softmax(dim=2))
 
@@ -131,7 +123,7 @@ class RegionContext(ContextScheme):
 
         x is [N, C, h, w], m [N, K, h, w] and f [N, C, K, 1].
         """
-        raise NotImplementedError(f"{type(self).__name__} has no relation")
+        raise NotImplementedError
 
     def context(self, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
         """
@@ -161,24 +153,17 @@ class RegionContext(ContextScheme):
         return self._augment(x, m, f, self.extra_term(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
-        """Yield z of :meth:`forward` in bands of rows; see :meth:`.ContextScheme.in_bands`."""
-        if type(self).forward is not RegionContext.forward or not self._by_bands():
-            return super().in_bands(x, m)
-        return self.augment(x, m, gather_regions(x, m))
-
-    def augment(self, x: Tensor, m: Tensor, f: Tensor) -> Iterator[Tensor]:
         """
-        Yield z [N, O, n, w] in bands of rows from top to bottom, given f, without gradients.
+        Yield z of :meth:`forward` in bands of rows; see :meth:`.ContextScheme.in_bands`.
 
         If the norms are affine, a pixel's z depends only on this pixel and f. A band is finished
         before the next, so that phi(x), w, y and z never exist for all pixels at once.
-
-        Args:
-            x, m: see :meth:`.ContextScheme.forward`
-            f: region representations [N, C, K, 1], gathered from these pixels or from more
         """
-        rows = max(1, PIXELS_OF_BAND // x.shape[3]) if self._by_bands() else x.shape[2]
-        extra = self.extra_term(x)
+        if type(self).forward is not RegionContext.forward or not self._by_bands():
+            yield self(x, m)
+            return
+        f, extra = gather_regions(x, m), self.extra_term(x)
+        rows = max(1, PIXELS_OF_BAND // x.shape[3])
         for top in range(0, x.shape[2], rows):
             band = slice(top, top + rows)
             here = extra and (extra[0], extra[1][:, band])
@@ -190,9 +175,7 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, extra)
 
     def _by_bands(self) -> bool:
-        """Return whether z is computed in bands of rows."""
-        # Not in training, not if a norm sees all pixels, and not in an exported graph, which has
-        # no fixed size.
+        """Return False in training, if a norm sees all pixels, and in graphs of any size."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         return not (self.training or torch.is_grad_enabled() or exported) and all(
             layer.is_affine for layer in self.modules() if isinstance(layer, ConvNormReLU)
@@ -239,11 +222,6 @@ def relation_transforms(
     transform_convs: int = 2,
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """Return phi and psi; see :class:`OCR` for the arguments."""
-    if transform_convs < 1:
-        raise UserError(
-            f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
-            "convolution (paper: 1, published code: 2)."
-        )
     channels = [in_channels] + [key_channels] * transform_convs
     phi, psi = (
         nn.Sequential(*(conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))
@@ -269,11 +247,8 @@ class DoubleAttentionOCR(RegionContext):
     OCR with Double Attention's relation, predicted by a 1x1 convolution from the pixel only.
 
     w_ik = softmax_k(a_k^T x_i + b_k) does not depend on the region representations. The paper
-    compares it with its own relation.
-
-    Args:
-        num_classes: number of classes K.
-        in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
+    compares it with its own relation. The arguments after ``num_classes`` (K) are the same as in
+    :class:`RegionContext`.
     """
 
     def __init__(

@@ -29,16 +29,12 @@ def one_hot_labels(
     labels: Tensor, num_classes: int, ignore_value: int, size: Sequence[int]
 ) -> Tensor:
     """
-    Return one-hot labels at feature size, for :class:`.GroundTruthOCR`.
+    Return one-hot labels, float32 [N, K, h, w], at another size.
 
     Args:
         labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
-        num_classes: K
-        ignore_value: label of the pixels that belong to no class
+        ignore_value: label of the pixels that belong to no class, where the result is 0
         size: (h, w) of the result, whose pixels copy the nearest pixel of ``labels``
-
-    Returns:
-        float32 [N, K, h, w], all 0 at ignored pixels
     """
     rows, columns = (
         ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()

@@ -31,15 +31,9 @@ def region_mutual_information(
     waiting for the GPU. If rounding makes a matrix not positive definite, its image and class count
     0; NaN logits give NaN.
 
-    Args:
-        logits: [N, K, h, w]; the probability is their sigmoid at the size of the labels
-        targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels that get probability and truth 0
-        class_weights: [K], a factor for each class; None means 1
-        align_corners: see :func:`.resize`
-
-    Returns:
-        scalar, float64
+    The probability is the sigmoid of the logits [N, K, h, w] at the size of the labels [N, H, W].
+    Ignored pixels get probability and truth 0. The other arguments are the same as in
+    :func:`.binary_cross_entropy`. The result is float64.
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:

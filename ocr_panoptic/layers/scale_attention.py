@@ -17,13 +17,8 @@ class ScaleAttention(nn.Sequential):
     """
     The attention to a scale: from representations [N, C, h, w] to weights [N, 1, h, w] in (0, 1).
 
-    Two 3x3 conv-norm-ReLU layers, a 1x1 convolution without bias and a sigmoid, as in the published
-    code.
-
-    Args:
-        in_channels: C.
-        channels: channels of the first two convolutions, 256 in the published code.
-        norm, negative_slope: see :class:`.ConvNormReLU`.
+    Two 3x3 conv-norm-ReLU layers (with 256 channels in the published code), a 1x1 convolution
+    without bias and a sigmoid.
     """
 
     def __init__(self, in_channels: int, channels: int, *, norm: str, negative_slope: float = 0.0):
@@ -40,16 +35,14 @@ def blend_scales(
     larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
 ) -> Tensor:
     """
-    Blend one scale into the logits of all larger scales.
+    Blend the logits p [N, K, h, w] of an image's scale into those of all larger scales.
 
     This is a step of the recursion from the largest scale to the smallest. Logits are blended, not
     probabilities, and products are taken at the size of the smaller scale.
 
     Args:
         larger: blended logits of all larger scales, [N, K, H, W]
-        logits, attention: of this scale's image, [N, K, h, w] and [N, 1, h, w]
-        scale: scale of the image
-        align_corners: see :func:`.resize`
+        attention: a [N, 1, h, w]
 
     Returns:
         a * p + (1 - a) * down(larger), [N, K, h, w], for scales of 1 or more; else

@@ -12,13 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
-
 from .context_scheme import ContextScheme
 from .conv import as_map
 from .transformer import SelfAttentionUnit, TransformerBlock, attend, pixel_tokens
-
-DECODER_SELF_ATTENTION = ("none", "before", "after")
 
 
 class SegmentationTransformer(ContextScheme):
@@ -64,11 +60,6 @@ class SegmentationTransformer(ContextScheme):
         **options: Any,
     ):
         super().__init__(out_channels, **options)
-        if decoder_self_attention not in DECODER_SELF_ATTENTION:
-            raise UserError(
-                f"decoder_self_attention is {decoder_self_attention}; it has to be one of "
-                f"{', '.join(DECODER_SELF_ATTENTION)}"
-            )
 
         def self_attention(wanted: bool) -> nn.Module:
             return SelfAttentionUnit(in_channels, key_channels) if wanted else nn.Identity()
@@ -101,15 +92,10 @@ class SegmentationTransformer(ContextScheme):
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         size = x.shape[2:]
-        x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
+        x = as_map(self.encoder_self_attention(pixel_tokens(x)).transpose(1, 2), size)
         f = self.decode(x)
         y = attend(*(pixel_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
-        return self.dropout(self.fuse(x, self.ffn(_maps(y, size))))
-
-
-def _maps(tokens: Tensor, size: torch.Size) -> Tensor:
-    """Return tokens [N, P, C] as maps [N, C, h, w]."""
-    return as_map(tokens.transpose(1, 2), size)
+        return self.dropout(self.fuse(x, self.ffn(as_map(y.transpose(1, 2), size))))
 
 
 class JointTransformer(ContextScheme):
@@ -128,8 +114,6 @@ class JointTransformer(ContextScheme):
         num_classes: K.
         channels: channels C of input and output.
         key_channels: channels of queries, keys and values.
-        num_blocks: number of blocks.
-        dropout: see :class:`.ContextScheme`.
     """
 
     def __init__(
@@ -141,8 +125,6 @@ class JointTransformer(ContextScheme):
         num_blocks: int = 2,
         dropout: float = 0.05,
     ):
-        if num_blocks < 1:
-            raise UserError(f"num_blocks is {num_blocks}; the joint transformer needs at least 1")
         super().__init__(channels, dropout=dropout)
         self.category_queries = nn.Parameter(torch.randn(num_classes, channels))
         blocks = (TransformerBlock(channels, key_channels) for _ in range(num_blocks))

@@ -32,10 +32,6 @@ class SelfAttentionUnit(nn.Module):
     Residual attention among tokens of one kind: t + W_o attend(W_q n, W_k n, W_v n).
 
     n are the layer-normalised tokens.
-
-    Args:
-        channels: C.
-        key_channels: channels D of queries, keys and values.
     """
 
     def __init__(self, channels: int, key_channels: int):
@@ -57,9 +53,6 @@ class TransformerBlock(nn.Module):
     Self-attention and a feed-forward network: the Vision Transformer's block with one head.
 
     The feed-forward network has 4 C hidden channels.
-
-    Args:
-        channels, key_channels: see :class:`SelfAttentionUnit`.
     """
 
     def __init__(self, channels: int, key_channels: int):

@@ -1,6 +1,6 @@
 # Importing a module registers its heads, backbones and architectures with Detectron2, hrnet2x_w20
 # with timm, the context schemes and the losses.
-from . import context_schemes, other_losses  # noqa: F401
+from . import context_schemes, other_losses
 from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
@@ -10,17 +10,3 @@ from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 from .timm_pyramids import build_timm_fpn_backbone, build_timm_simple_fpn_backbone
-
-__all__ = [
-    "ContextSemSegHead",
-    "HRNet2x",
-    "InferenceModel",
-    "OCRSemSegFPNHead",
-    "OCRSemanticSegmentor",
-    "TimmBackbone",
-    "build_dilated_resnet_backbone",
-    "build_model",
-    "build_timm_fpn_backbone",
-    "build_timm_simple_fpn_backbone",
-    "deploy",
-]

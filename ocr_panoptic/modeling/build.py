@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import ShapeSpec
-from detectron2.modeling import META_ARCH_REGISTRY, ROI_HEADS_REGISTRY, build_backbone
+from detectron2.modeling import META_ARCH_REGISTRY, ROI_HEADS_REGISTRY
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads import ROI_MASK_HEAD_REGISTRY, StandardROIHeads
@@ -13,7 +13,6 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
-from .features import check_panoptic_names, check_stage_names
 from .panoptic_merge import MergeRules, rules_of_config
 
 
@@ -28,18 +27,10 @@ def build_network(cfg: CfgNode) -> nn.Module:
 
     A config with ``PanopticFPN`` gives a :class:`PanopticSegmentor`.
     """
-    check_stage_names(cfg)
     name = cfg.MODEL.META_ARCHITECTURE
-    if name != PanopticFPN.__name__:
-        return META_ARCH_REGISTRY.get(name)(cfg)
-    try:
-        network = PanopticSegmentor(cfg)
-    except (KeyError, ValueError):  # a head may lack a feature
-        with torch.device("meta"):
-            check_panoptic_names(cfg, build_backbone(cfg))
-        raise
-    check_panoptic_names(cfg, network.backbone)
-    return network
+    if name == PanopticFPN.__name__:
+        return PanopticSegmentor(cfg)
+    return META_ARCH_REGISTRY.get(name)(cfg)
 
 
 class PanopticSegmentor(PanopticFPN):
@@ -51,32 +42,23 @@ class PanopticSegmentor(PanopticFPN):
 
     Args:
         merge_rules: thresholds of the panoptic merge.
-        augmentation: config of :class:`.PanopticAugmentation` at test time; None for one view.
+        augmentation: config of :func:`.see_augmented` at test time; None for one view.
         kwargs: arguments of ``PanopticFPN``.
     """
 
     @configurable
-    def __init__(
-        self,
-        *,
-        merge_rules: MergeRules,
-        augmentation: CfgNode | None = None,
-        **kwargs,
-    ):
+    def __init__(self, *, merge_rules: MergeRules, augmentation: CfgNode | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.merge_rules = merge_rules
-        self.augmentation = augmentation
+        self.merge_rules, self.augmentation = merge_rules, augmentation
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
         exact = cfg.clone()
         exact.defrost()
-        for node, own in (
-            (exact.MODEL.ROI_HEADS, ExactROIHeads),
-            (exact.MODEL.ROI_MASK_HEAD, ExactMaskHead),
-        ):
-            if own.__base__.__name__ == node.NAME:
-                node.NAME = own.__name__
+        if exact.MODEL.ROI_HEADS.NAME == "StandardROIHeads":
+            exact.MODEL.ROI_HEADS.NAME = "ExactROIHeads"
+        if exact.MODEL.ROI_MASK_HEAD.NAME == "MaskRCNNConvUpsampleHead":
+            exact.MODEL.ROI_MASK_HEAD.NAME = "ExactMaskHead"
         return {
             **super().from_config(exact),
             "merge_rules": rules_of_config(cfg),
@@ -111,7 +93,6 @@ class ExactROIPooler(ROIPooler):
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
-        """Pool the maps [N, C, h, w] inside N lists of boxes; return [R, C, s, s] in their type."""
         maps, pool = [_to_float32(map_) for map_ in x], super().forward
         threads = torch.get_num_threads()
         undivided = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1
@@ -133,7 +114,6 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
 
     def layers(self, x: Tensor) -> Tensor:
-        """Return logits [R, K, 2s, 2s] for features [R, C, s, s]."""
         return _to_float32(super().layers(x))
 
 

@@ -46,25 +46,10 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
 
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
-    """
-    Build the scheme in MODEL.CONTEXT.NAME.
-
-    Args:
-        feature_channels: channels of the backbone's features, before the head's 3x3 convolution.
-    """
+    """Build the scheme in MODEL.CONTEXT.NAME; schemes that take features need their channels."""
     cls = context_class(cfg)
     _, keys = CONTEXT_SCHEMES[cfg.MODEL.CONTEXT.NAME]
     arguments = {argument: attrgetter(key)(cfg) for argument, key in keys.items()}
     if cls.takes_features:
         arguments["in_channels"] = feature_channels
     return cls(**arguments)
-
-
-def check_region_supervision(context: ContextScheme, region_supervision: bool) -> None:
-    """Refuse unsupervised regions in a scheme that does not use predicted regions."""
-    if not region_supervision and (context.needs_truth or not context.uses_regions):
-        raise UserError(
-            "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "
-            f"({type(context).__name__}) uses no predicted regions: set it to True, or name OCR or "
-            "one of its variants."
-        )

@@ -1,7 +1,5 @@
 """The head of the paper's semantic segmentation architecture (section "Architecture")."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode, configurable
@@ -31,9 +29,7 @@ class ContextSemSegHead(RefinedHead):
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
             coarse prediction is made from the pixel representations.
-        num_classes: K.
-        context, refinement: see :class:`.RefinedHead`.
-        ocr_channels: channels of the pixel representations.
+        context, ocr_channels, refinement: see :class:`.RefinedHead`.
         ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
         coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
             for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
@@ -43,8 +39,8 @@ class ContextSemSegHead(RefinedHead):
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False is the paper's ablation: a second branch of the same form predicts them without a
             loss, and the coarse loss is an auxiliary loss.
-        scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
-            channels of the augmented representations; None for no attention.
+        attention_channels: channels of the attention of :meth:`.RefinedHead.maps`; 0 for no
+            attention.
     """
 
     @configurable
@@ -63,13 +59,13 @@ class ContextSemSegHead(RefinedHead):
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
         region_supervision: bool = True,
-        scale_attention: Callable[[int], ScaleAttention] | None = None,
+        attention_channels: int = 0,
         **refinement: Any,
     ):
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
-                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, "
-                "or 0 for no convolution"
+                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it has to be odd, or 0 for "
+                "no convolution"
             )
         in_features = finest_first(in_features, input_shape)
         in_channels = count_channels(input_shape, in_features)
@@ -79,14 +75,9 @@ class ContextSemSegHead(RefinedHead):
             channels = count_channels(input_shape, coarse_in_features) or pixel_channels
             branch = nn.Sequential()
             if coarse_kernel:
+                kinds: dict[str, Any] = {"norm": ocr_norm, "negative_slope": negative_slope}
                 branch.append(
-                    ConvNormReLU(
-                        channels,
-                        coarse_channels,
-                        kernel_size=coarse_kernel,
-                        norm=ocr_norm,
-                        negative_slope=negative_slope,
-                    )
+                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, **kinds)
                 )
                 branch.append(nn.Dropout2d(coarse_dropout))
                 channels = coarse_channels
@@ -108,17 +99,17 @@ class ContextSemSegHead(RefinedHead):
         self.coarse_predictor = coarse_predictor
         self.in_features = in_features
         self.coarse_in_features = finest_first(coarse_in_features, input_shape)
-        self.scale_attention = scale_attention and scale_attention(context.out_channels)
+        if attention_channels:
+            self.scale_attention = ScaleAttention(
+                context.out_channels,
+                attention_channels,
+                norm=ocr_norm,
+                negative_slope=negative_slope,
+            )
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
         head = cfg.MODEL.SEM_SEG_HEAD
-        attention = partial(
-            ScaleAttention,
-            channels=cfg.MODEL.OCR.KEY_CHANNELS,
-            norm=cfg.MODEL.OCR.NORM,
-            negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
-        )
         check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", head.IN_FEATURES, input_shape)
         if head.COARSE_IN_FEATURES:
             key = "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES"
@@ -132,7 +123,7 @@ class ContextSemSegHead(RefinedHead):
             "coarse_kernel": head.COARSE_KERNEL,
             "coarse_channels": head.COARSE_CHANNELS,
             "coarse_dropout": head.COARSE_DROPOUT,
-            "scale_attention": attention if cfg.MODEL.HMSA.ENABLED else None,
+            "attention_channels": cfg.MODEL.OCR.KEY_CHANNELS if cfg.MODEL.HMSA.ENABLED else 0,
             **refinement_arguments(cfg, count_channels(input_shape, head.IN_FEATURES)),
         }
 

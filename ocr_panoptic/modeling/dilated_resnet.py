@@ -28,7 +28,14 @@ class CeilModeStem(DeepLabStem):
 def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNet:
     """Build Detectron2's dilated ResNet with MODEL.RESNETS.CONTRACT_DILATION and STEM_CEIL_MODE."""
     resnets = cfg.MODEL.RESNETS
-    _check(resnets)
+    if resnets.DEPTH not in (50, 101, 152):
+        raise UserError(
+            f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet has 50, 101 or "
+            '152 layers. For 18 or 34 use timm\'s: MODEL.BACKBONE.NAME "build_timm_backbone", '
+            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, features layer3 and layer4."
+        )
+    if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
+        raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
     backbone = build_resnet_deeplab_backbone(cfg, input_shape)
     if resnets.CONTRACT_DILATION:
         for stage in backbone.stages:
@@ -41,26 +48,3 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
         )
         backbone.freeze(cfg.MODEL.BACKBONE.FREEZE_AT)
     return backbone
-
-
-def _check(resnets: CfgNode) -> None:
-    if resnets.DEPTH not in (50, 101, 152):
-        raise UserError(
-            f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet has 50, 101 or "
-            '152 layers. For 18 or 34 use timm\'s: MODEL.BACKBONE.NAME "build_timm_backbone", '
-            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, features layer3 and layer4."
-        )
-    if resnets.STEM_TYPE not in ("deeplab", "basic"):
-        raise UserError(
-            f"MODEL.RESNETS.STEM_TYPE is {resnets.STEM_TYPE}; it is deeplab (three 3x3 "
-            "convolutions) or basic (one 7x7)"
-        )
-    if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
-        raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
-    dilations = resnets.RES4_DILATION, resnets.RES5_DILATION
-    strides = {(2, 4): 8, (1, 4): 16, (1, 2): 16, (1, 1): 32}
-    if dilations not in strides:
-        raise UserError(
-            f"MODEL.RESNETS.RES4_DILATION and RES5_DILATION are {dilations[0]} and {dilations[1]}; "
-            + ", ".join(f"{a} and {b} give stride {s}" for (a, b), s in strides.items())
-        )

@@ -34,6 +34,11 @@ class HierarchicalScales:
     Training has two scales; inference has any number, including 1.0. The attention of the largest
     scale is not used. As in the published code, logits are blended at the sizes of the images, and
     the coarse logits with the same attention.
+
+    Args:
+        scales: scales at test time.
+        scale_loss_weight: weight of the losses of each training scale's own prediction.
+        align_corners: option of resizing logits and attention, see :func:`.resize`.
     """
 
     @configurable
@@ -44,22 +49,10 @@ class HierarchicalScales:
         scale_loss_weight: float = 0.05,
         align_corners: bool = False,
     ):
-        """
-        Check the options.
-
-        Args:
-            scales: scales at test time.
-            scale_loss_weight: weight of the losses of each training scale's own prediction.
-            align_corners: option of resizing logits and attention, see :func:`.resize`.
-        """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
                 f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "
                 "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
-            )
-        if not scale_loss_weight >= 0:
-            raise UserError(
-                f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; it has to be 0 or more"
             )
         self.scales = tuple(sorted(scales, reverse=True))
         self.scale_loss_weight = scale_loss_weight
@@ -90,7 +83,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images are padded with 0 to multiples of this.
+            divisor: images of each scale are padded with 0 to multiples of this.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -118,16 +111,6 @@ class HierarchicalScales:
         for scale, (refined, attention) in zip(self.scales[1:], views):
             blended = blend_scales(blended, refined, attention, scale, self.align_corners)
         return blended
-
-    def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
-        """
-        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest.
-
-        The arguments are the same as in :meth:`logits`.
-        """
-        scales, size = self.scales[1:], image.shape[2:]
-        views = zip(scales, self._views(network, image, scales, divisor, first=2))
-        return {scale: resize(a, size, self.align_corners) for scale, (a,) in views}
 
     def _views(
         self,

@@ -19,9 +19,6 @@ class HRNet2x(HighResolutionNet):
     SegFix's backbone ``HighResolutionNext`` of openseg.pytorch: branches of strides 2 to 32.
 
     Its parameters have the published names, and its features HRNet's names.
-
-    Args:
-        in_chans: channels of the images.
     """
 
     def __init__(self, in_chans: int = 3):
@@ -50,11 +47,7 @@ class HRNet2x(HighResolutionNet):
         self.init_weights()
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """
-        Return the branches' maps [N, C, H / stride, W / stride], rounded up, the finest first.
-
-        Images are [N, in_chans, H, W].
-        """
+        """Return the branches' maps [N, C, H / stride, W / stride], the finest first."""
         maps = [self.act1(self.bn1(self.conv1(x)))]
         for i in range(len(STAGES)):
             transition, stage = getattr(self, f"transition{i}"), getattr(self, f"stage{i + 1}")

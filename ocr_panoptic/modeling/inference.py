@@ -11,7 +11,6 @@ way as the network resizes them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,9 +23,8 @@ from ocr_panoptic.layers.bands import band_bytes
 from ocr_panoptic.layers.resize import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
+# Yields the scores anew in each call, in groups of classes: float32 [N,G,Ho,Wo]; the G add up to K.
 ClassMaps = Callable[[], Iterator[Tensor]]
-"""Yields the scores in groups of classes, anew in each call: float32 [N,G,Ho,Wo], where the G add
-up to K. See :func:`classes_at_once`."""
 Size = tuple[int, int]
 
 
@@ -40,6 +38,16 @@ class SemanticInference:
 
     With one scale and no windows, one upsampled group of classes exists at a time. Otherwise a
     running sum [N,K,...] at full resolution is kept, for any number of scales and windows.
+
+    Args:
+        scales: factors on the size of the image.
+        flip: average with the logits of the image mirrored left to right.
+        flip_pairs: pairs of classes to swap in a mirrored image (left and right arm).
+        window_size: height and width of the windows that the network sees; () for the whole image.
+            A window larger than the image is cut to it.
+        window_stride: steps between windows, down and right, at most their size.
+        accumulator_device: device of the running sum; "" for the logits' device.
+        align_corners: option of resizing logits, see :func:`ocr_panoptic.layers.resize`.
     """
 
     @configurable
@@ -54,19 +62,6 @@ class SemanticInference:
         accumulator_device: str = "",
         align_corners: bool = False,
     ):
-        """
-        Check the options.
-
-        Args:
-            scales: factors on the size of the image.
-            flip: average with the logits of the image mirrored left to right.
-            flip_pairs: pairs of classes to swap in a mirrored image (left and right arm).
-            window_size: height and width of the windows that the network sees; () for the whole
-                image. A window larger than the image is cut to it.
-            window_stride: steps between windows, down and right, at most their size.
-            accumulator_device: device of the running sum; "" for the logits' device.
-            align_corners: option of resizing logits, see :func:`ocr_panoptic.layers.resize`.
-        """
         if not scales or min(scales) <= 0:
             raise UserError(
                 f"TEST.SCALES is {list(scales)}; expected one or more factors above 0, [1.0] for "
@@ -81,16 +76,12 @@ class SemanticInference:
                 raise UserError(
                     f"TEST.SLIDING_WINDOW has SIZE {list(window_size)} and STRIDE "
                     f"{list(window_stride)}; expected height and width in pixels for each, with "
-                    "0 < STRIDE <= SIZE so that no pixel is left out, or [] for both to see the "
-                    "whole image at once."
+                    "0 < STRIDE <= SIZE, or [] for both to see the whole image at once."
                 )
         self.scales = tuple(scales)
-        self.flip = flip
-        self.flip_pairs = tuple(flip_pairs)
-        self.window_size = window_size
-        self.window_stride = window_stride
-        self.accumulator_device = accumulator_device
-        self.align_corners = align_corners
+        self.flip, self.flip_pairs = flip, tuple(flip_pairs)
+        self.window_size, self.window_stride = window_size, window_stride
+        self.accumulator_device, self.align_corners = accumulator_device, align_corners
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
@@ -125,9 +116,6 @@ class SemanticInference:
             size: (Ho, Wo) of the labels.
             divisor: images are padded with 0, below and on the right, to multiples of this
                 (``size_divisibility`` of the backbone); 0 or 1 for no padding.
-
-        Returns:
-            function whose scores lie on the device of the running sum or of the logits
         """
         if len(self.scales) == 1:
             return self._view(logits_fn, image, size, self.scales[0], divisor)[1]
@@ -152,42 +140,35 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, ClassMaps]:
         """Return the logits of the image at a scale, and the function that yields its scores."""
-        logits_fn = self._averaged(logits_fn)
         image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
         if self.window_size:
             padded_size = image_size
-            windows = self._windows(divisor)
-            logits = sliding_window_scores(self._averaged(logits_fn), image, **windows)
+            logits = joined_rows(self.window_rows(logits_fn, image, divisor), image.shape[-2])
         else:
             image = pad_to_multiple(image, divisor)
             padded_size = [*image.shape[-2:]]
-            logits = logits_fn(image)
+            logits = self._averaged(logits_fn)(image)
         corners = self.align_corners
         return logits, partial(resized_classes, logits, size, image_size, padded_size, corners)
 
     def window_rows(
-        self,
-        logits_fn: LogitsFn,
-        image: Tensor,
-        divisor: int,
-        prepare: Callable[[Tensor], Tensor],
+        self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
         """Yield the scores of an image at its own scale, see :func:`sliding_window_rows`."""
-        windows = self._windows(divisor)
-        return sliding_window_rows(self._averaged(logits_fn), image, prepare=prepare, **windows)
+        return sliding_window_rows(
+            self._averaged(logits_fn),
+            image,
+            self.window_size,
+            self.window_stride,
+            divisor,
+            self.accumulator_device or None,
+            self.align_corners,
+            **prepare,
+        )
 
     def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
         return averaged_over_flip(logits_fn, self.flip_pairs) if self.flip else logits_fn
-
-    def _windows(self, divisor: int) -> dict[str, Any]:
-        return {
-            "window_size": self.window_size,
-            "window_stride": self.window_stride,
-            "divisor": divisor,
-            "device": self.accumulator_device or None,
-            "align_corners": self.align_corners,
-        }
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -202,8 +183,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
     """
     Return a network that averages the logits of an image and of its mirror image.
 
-    Args:
-        flip_pairs: pairs of classes whose logits are swapped for the mirror image.
+    The logits of ``flip_pairs`` of classes are swapped for the mirror image.
     """
 
     def averaged(image: Tensor) -> Tensor:
@@ -220,12 +200,12 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 
 
 @torch.no_grad()
-def sliding_window_scores(logits_fn: LogitsFn, image: Tensor, *options: Any, **more: Any) -> Tensor:
-    """Return the rows of :func:`sliding_window_rows`, joined to [N,K,H,W]."""
+def joined_rows(bands: Iterable[Tensor], height: int) -> Tensor:
+    """Join the bands of :func:`sliding_window_rows` to [N,K,H,W], one at a time."""
     total, top = torch.empty(0), 0
-    for rows in sliding_window_rows(logits_fn, image, *options, **more):
+    for rows in bands:
         if top == 0:
-            total = rows.new_empty(*rows.shape[:2], *image.shape[-2:])
+            total = rows.new_empty(*rows.shape[:2], height, rows.shape[3])
         total[:, :, top : top + rows.shape[2]] = rows
         top += rows.shape[2]
     return total
@@ -300,20 +280,14 @@ def resized_classes(
     """
     Yield the scores at full resolution, a few classes at a time (:func:`classes_at_once`).
 
-    Classes do not mix, so the bits are the same as for all K at once. The steps are the steps of
-    Detectron2's ``sem_seg_postprocess``: logits are upsampled to the padded image, cut to the
-    image, and resized to the wanted size.
+    As in Detectron2's ``sem_seg_postprocess``, logits [N,K,h,w] are upsampled to the padded image,
+    cut to the image, and resized to the wanted size. Classes do not mix, so the bits are the same
+    as for all K at once. The groups of G classes are float32 [N,G,Ho,Wo].
 
     Args:
-        logits: [N,K,h,w].
-        size: (Ho, Wo).
         image_size: (H, W) of the image that the network saw; ``size`` by default.
         padded_size: size of this image with its padding at the bottom and on the right, which the
             logits cover; ``image_size`` by default.
-        align_corners: option of both resizing steps.
-
-    Yields:
-        float32 [N,G,Ho,Wo], where the G add up to K.
     """
     image_size = image_size or size
     padded_size = padded_size or image_size
@@ -331,13 +305,9 @@ def classes_at_once(device: torch.device, height: int, width: int) -> int:
 @torch.no_grad()
 def running_argmax(scores: Iterable[Tensor]) -> Tensor:
     """
-    Return the argmax over classes that come in groups.
+    Return the argmax, int64 [N,H,W], over classes that come in groups [N,G,H,W].
 
-    Args:
-        scores: the scores of each group, [N,G,H,W].
-
-    Returns:
-        int64 [N,H,W]; the first class if scores are equal.
+    If scores are equal, it is the first class.
     """
     done = 0
     for group in scores:
@@ -357,14 +327,9 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
 @torch.no_grad()
 def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
-    Return the argmax over classes that come in groups, and its softmax.
+    Return :func:`running_argmax` of logits, and its softmax, float32 [N,H,W] in 1/K..1.
 
-    Args:
-        scores: the logits of each group, float32 [N,G,H,W].
-
-    Returns:
-        int64 [N,H,W], the first class if scores are equal, and float32 [N,H,W] in 1/K..1, NaN if a
-        pixel has no highest score, see :func:`check_decided`.
+    The softmax is NaN if a pixel has no highest score, see :func:`check_decided`.
     """
     done = 0
     for group in scores:
@@ -407,15 +372,10 @@ def check_decided(confidence: Tensor) -> None:
 
 def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tensor:
     """
-    Join maps of different sizes; Detectron2's ``ImageList.from_tensors`` with sizes as integers.
+    Join maps [..., H, W] of different sizes to [N, ..., H', W'], padded below and on the right.
 
-    Args:
-        maps: N maps [..., H, W].
-        divisor: the sides of the result are multiples of this.
-        value: padding at the right and at the bottom.
-
-    Returns:
-        [N, ..., H', W'], with the smallest H' and W' that hold all maps
+    H' and W' are the smallest multiples of ``divisor`` that hold all maps. Detectron2's
+    ``ImageList.from_tensors`` gives the same, but computes the sizes with tensors.
     """
     height, width = (
         -(-max(map_.shape[side] for map_ in maps) // divisor) * divisor for side in (-2, -1)

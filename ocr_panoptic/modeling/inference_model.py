@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from detectron2.config import CfgNode
 from detectron2.layers import Conv2d
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess
@@ -20,7 +21,7 @@ from ocr_panoptic.layers.folding import fold_norms, to_channels_last
 from .build import PanopticSegmentor
 from .inference import ClassMaps, check_decided, classes_at_once, confident_argmax
 from .inference_output import InferenceOutput, semantic_parts
-from .panoptic_augmentation import PanopticAugmentation, View
+from .panoptic_augmentation import View, see_augmented
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
 from .timm_backbone import TimmBackbone
@@ -55,15 +56,15 @@ class InferenceModel(nn.Module):
         # Not by isinstance: a user's subclass of Detectron2's class may compute anything.
         self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
         self.precision, self.confident, self.made_of = precision, confident, made_of
-        # The network's mode: an evaluation restores it afterwards, and it may be training mode.
-        self.training = network.training
+        self.training = network.training  # an evaluation restores this mode
 
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
         Return an output for each input of the network; outputs of a ``SegFix`` are dicts.
 
-        Raises FloatingPointError with the image's name, see :func:`.check_decided`.
+        Raises:
+            FloatingPointError: with the image's name, see :func:`.check_decided`.
         """
         try:
             with self._autocast():
@@ -79,19 +80,16 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image, one row of windows at a time, with bit-identical results.
+        Label a large image [C, H, W], one row of windows at a time, with bit-identical results.
 
-        Args:
-            image: [C, H, W], for a network with TEST.SLIDING_WINDOW and one scale in TEST.SCALES.
-
-        Returns:
-            labels int64 [H, W] and their probabilities, float32 [H, W], on the CPU
+        The network has TEST.SLIDING_WINDOW and one scale in TEST.SCALES. The labels, int64 [H, W],
+        and their probabilities, float32 [H, W], are on the CPU.
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network
         with self._autocast():
             for rows in network.inference.window_rows(
-                network.logits, image[None], network.divisor, network.normalised
+                network.logits, image[None], network.divisor, prepare=network.normalised
             ):
                 groups = rows.split(classes_at_once(rows.device, *rows.shape[2:]), dim=1)
                 (found,), (probability,) = confident_argmax(groups)
@@ -107,9 +105,8 @@ class InferenceModel(nn.Module):
 
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """Compute ``PanopticFPN.inference`` without upsampling the scores of all classes."""
-        if augmentation := getattr(self.network, "augmentation", None):
-            augmented = PanopticAugmentation(augmentation)
-            return [self._augmented(augmented, inputs) for inputs in batched_inputs]
+        if cfg := getattr(self.network, "augmentation", None):
+            return [self._augmented(cfg, inputs) for inputs in batched_inputs]
         outputs = []
         for inputs, view in zip(batched_inputs, self._views(batched_inputs), strict=True):
             height, width = view.image_size
@@ -118,12 +115,13 @@ class InferenceModel(nn.Module):
             outputs.append(self._panoptic_output(partial(view.classes, size), instances))
         return outputs
 
-    def _augmented(self, augmentation: PanopticAugmentation, inputs: dict) -> InferenceOutput:
-        total, instances = augmentation(
-            self.network, lambda view: next(self._views([view])), inputs
-        )
-        groups = partial(total.split, classes_at_once(total.device, *total.shape[2:]), dim=1)
-        return self._panoptic_output(lambda: iter(groups()), instances)
+    def _augmented(self, cfg: CfgNode, inputs: dict) -> InferenceOutput:
+        def see(view: dict) -> View:
+            return next(self._views([view]))
+
+        total, instances = see_augmented(cfg, self.network, see, inputs)
+        at_once = classes_at_once(total.device, *total.shape[2:])
+        return self._panoptic_output(lambda: iter(total.split(at_once, dim=1)), instances)
 
     def _views(self, batched_inputs: list[dict]) -> Iterator[View]:
         model = self.network

@@ -36,9 +36,6 @@ def cross_entropy(
         ignore_value: label of the pixels that do not count
         class_weights: [K], weights in the average over pixels; None for equal weights
         align_corners: see :func:`.resize`
-
-    Returns:
-        scalar, float32 or better
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     weights = _pixel_weights(targets, ignore_value, class_weights)
@@ -62,18 +59,8 @@ def hard_cross_entropy(
     lowest probability); all pixels are hard if fewer are valid. As in the published code, class
     weights multiply the losses of the kept pixels, whose plain mean is taken.
 
-    Args:
-        logits, targets, ignore_value, class_weights, align_corners: see :func:`cross_entropy`
-        threshold: probability below which a pixel is hard, in (0, 1]
-        min_kept: smallest number of kept pixels of ``targets``, if there are that many
-
-    Returns:
-        scalar, float32 or better; 0 if all pixels are ignored
+    The other arguments and the result are the same as in :func:`cross_entropy`.
     """
-    if not 0 < threshold <= 1:
-        raise UserError(
-            f"MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD is {threshold}; expected a probability in (0, 1]"
-        )
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
     # pixels are the easiest: if fewer than min_kept others exist, the limit is -inf, and all of
@@ -104,8 +91,6 @@ class SemSegCriterion(nn.Module):
     The losses of a coarse and a refined prediction.
 
     Args:
-        num_classes: K.
-        ignore_value: label that does not count.
         loss_weight, coarse_loss_weight: weights of the two losses.
         class_weights: weight of each class in both losses; () for equal weights.
         loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
@@ -136,12 +121,10 @@ class SemSegCriterion(nn.Module):
                 f"{num_classes} classes; it needs one for each class, or [] for equal weights"
             )
         self.ignore_value = ignore_value
-        self.loss_weight = loss_weight
-        self.coarse_loss_weight = coarse_loss_weight
+        self.loss_weight, self.coarse_loss_weight = loss_weight, coarse_loss_weight
         self.terms = _terms("LOSS_TYPE", loss_type)
         self.coarse_terms = _terms("COARSE_LOSS_TYPE", coarse_loss_type)
-        self.ohem_threshold = ohem_threshold
-        self.ohem_min_kept = ohem_min_kept
+        self.options = {"ohem": {"threshold": ohem_threshold, "min_kept": ohem_min_kept}}
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
@@ -166,10 +149,7 @@ class SemSegCriterion(nn.Module):
         """
         Return the weighted ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``.
 
-        Args:
-            coarse, refined: logits [N, K, h, w], each with its own size
-            targets: int64 labels [N, H, W]
-            align_corners: option of resizing to the labels' size, see :func:`.resize`
+        Logits are [N, K, h, w], each with its own size; int64 labels are [N, H, W].
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)
@@ -179,15 +159,14 @@ class SemSegCriterion(nn.Module):
         }
 
     def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """Return the unweighted loss of coarse predictions; arguments as in :meth:`forward`."""
+        """Return the unweighted loss of coarse predictions."""
         return self._sum(self.coarse_terms, logits, targets, align_corners)
 
     def _sum(
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
     ) -> Tensor:
         arguments = logits, targets, self.ignore_value, self.class_weights, corners
-        options = {"ohem": {"threshold": self.ohem_threshold, "min_kept": self.ohem_min_kept}}
-        losses = [w * LOSSES[name](*arguments, **options.get(name, {})) for w, name in terms]
+        losses = [w * LOSSES[name](*arguments, **self.options.get(name, {})) for w, name in terms]
         return torch.stack([loss.float() for loss in losses]).sum()
 
 

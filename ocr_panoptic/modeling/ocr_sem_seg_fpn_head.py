@@ -13,6 +13,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
 from ocr_panoptic.layers.resize import resize
 
+from .features import check_features
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -30,11 +31,14 @@ class OCRSemSegFPNHead(RefinedHead):
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
-        context, refinement: see :class:`.RefinedHead`.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.
+<<<<<<< HEAD
         downsample: the OCR head sees means over ``downsample`` x ``downsample`` cells of the sum;
             its logits are resized to the coarse logits' size.
+=======
+        context, refinement: see :class:`.RefinedHead`.
+>>>>>>> integ
     """
 
     @configurable
@@ -50,8 +54,7 @@ class OCRSemSegFPNHead(RefinedHead):
         if context.needs_truth:
             raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) sees the ground "
-                "truth, and PanopticFPN has none at inference. Use OCRSemanticSegmentor with "
-                "ContextSemSegHead for it, or another scheme here."
+                "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
         # Detectron2 starts it with std sqrt(2 / K); here only coarse_start "detectron2" does.
@@ -72,6 +75,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        # Detectron2's head leaves out unknown names.
+        names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, input_shape)
         refinement = refinement_arguments(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM)
         plain = SemSegFPNHead(cfg, input_shape)
         return {**refinement, "plain": plain, "downsample": cfg.MODEL.OCR.DOWNSAMPLE}

@@ -40,67 +40,57 @@ class View(NamedTuple):
         return resized_classes(self.logits, size, self.image_size, self.covered)
 
 
-class PanopticAugmentation:
+def see_augmented(
+    cfg: CfgNode, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
+) -> tuple[Tensor, Instances]:
     """
-    Test-time augmentation with the sizes and mirror images of TEST.AUG.
+    Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
 
-    Boxes and masks are computed by parts of Detectron2's ``GeneralizedRCNNWithTTA``: the boxes of
-    all views suppress each other, and the remaining boxes get the mean of the views' masks.
-    Semantic logits are averaged at the size of the result, as in semantic models. Each view passes
-    through the network once and on its own. Its features are kept for the masks: 80 MiB for a view
-    of 800 x 1216 pixels.
+    The image is seen with the sizes and mirror images of TEST.AUG. Boxes and masks are computed by
+    parts of Detectron2's ``GeneralizedRCNNWithTTA``: the boxes of all views suppress each other,
+    and the remaining boxes get the mean of the views' masks. Semantic logits are averaged at the
+    size of the result, as in semantic models. Each view passes through the network once and on its
+    own. Its features are kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
 
     Args:
         cfg: config of the network.
+        network: network in evaluation mode.
+        see: function that runs the network on an input.
+        inputs: mapping with "image" [C, H, W]; "height" and "width" of the result default to the
+            image's size.
     """
-
-    def __init__(self, cfg: CfgNode):
-        self._cfg = cfg
-
-    def __call__(
-        self, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
-    ) -> tuple[Tensor, Instances]:
-        """
-        Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
-
-        Args:
-            network: network in evaluation mode.
-            see: function that runs the network on an input.
-            inputs: mapping with "image" [C, H, W]; "height" and "width" of the result default to
-                the image's size.
-        """
-        aug = self._cfg.TEST.AUG
-        image = inputs["image"]
-        height, width = image.shape[1:]
-        fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
-        if fault and any(aug.MIN_SIZES):
-            name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
-            raise TooThin(f"{name}as it is seen, {fault}")
-        if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
-            image = image.float()
-        size = inputs.get("height", height), inputs.get("width", width)
-        inputs = {"image": image, "height": size[0], "width": size[1]}
-        is_column = width == 1  # Detectron2 fails on its mirror image
-        mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
-        tta = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
-        views, transforms = tta._get_augmented_inputs(inputs)
-        with tta._turn_off_roi_heads(["mask_on"]):
-            seen = [see(view) for view in views]
-        total = _mean_logits(seen, transforms, size)
-        boxes = [
-            torch.from_numpy(t.inverse().apply_box(view.found.pred_boxes.tensor.cpu().numpy()))
-            for view, t in zip(seen, transforms)
-        ]
-        scores = torch.cat([view.found.scores for view in seen])
-        classes = torch.cat([view.found.pred_classes for view in seen])
-        device = scores.device
-        merged = tta._merge_detections(torch.cat(boxes).to(device), scores, classes, size)
-        outputs = [
-            network.roi_heads.forward_with_given_boxes(view.features, [boxes.to(device)])[0]
-            for view, boxes in zip(seen, tta._rescale_detected_boxes(views, merged, transforms))
-        ]
-        merged.pred_masks = tta._reduce_pred_masks(outputs, transforms)
-        return total, detector_postprocess(merged, *size)
+    aug = cfg.TEST.AUG
+    image = inputs["image"]
+    height, width = image.shape[1:]
+    fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+    if fault and any(aug.MIN_SIZES):
+        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
+        raise TooThin(f"{name}as it is seen, {fault}")
+    if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
+        image = image.float()
+    size = inputs.get("height", height), inputs.get("width", width)
+    inputs = {"image": image, "height": size[0], "width": size[1]}
+    is_column = width == 1  # Detectron2 fails on its mirror image
+    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
+    tta = GeneralizedRCNNWithTTA(cfg, network, mapper)
+    views, transforms = tta._get_augmented_inputs(inputs)
+    with tta._turn_off_roi_heads(["mask_on"]):
+        seen = [see(view) for view in views]
+    total = _mean_logits(seen, transforms, size)
+    boxes = [
+        torch.from_numpy(t.inverse().apply_box(view.found.pred_boxes.tensor.cpu().numpy()))
+        for view, t in zip(seen, transforms)
+    ]
+    scores = torch.cat([view.found.scores for view in seen])
+    classes = torch.cat([view.found.pred_classes for view in seen])
+    device = scores.device
+    merged = tta._merge_detections(torch.cat(boxes).to(device), scores, classes, size)
+    outputs = [
+        network.roi_heads.forward_with_given_boxes(view.features, [boxes.to(device)])[0]
+        for view, boxes in zip(seen, tta._rescale_detected_boxes(views, merged, transforms))
+    ]
+    merged.pred_masks = tta._reduce_pred_masks(outputs, transforms)
+    return total, detector_postprocess(merged, *size)
 
 
 def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:

@@ -7,7 +7,7 @@ own side. Things of two tiles are the same thing if their masks in the overlap h
 where no tile shows it. Stuff of a class is one segment everywhere.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
-sightings, the things of all tiles.
+sightings, which are the things of all tiles.
 """
 
 from collections import defaultdict
@@ -34,7 +34,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """The rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
+    """Rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
 
     start: int
     end: int
@@ -91,11 +91,9 @@ class _Sighting:
 
 
 class _Tile(NamedTuple):
-    """The ids of a tile, int32 [h,w]: labels of stuff, and K plus the indices of sightings."""
-
     top: int
     left: int
-    ids: np.ndarray
+    ids: np.ndarray  # int32 [h,w]: labels of stuff, and K plus the indices of sightings
 
 
 def see_in_tiles(
@@ -112,7 +110,7 @@ def see_in_tiles(
         see: function that runs the model.
         image: [H,W,C].
         window, step: height and width of the tiles, and the steps between them.
-        stuff_areas: smallest area of a segment for each semantic class, [K].
+        stuff_areas: smallest area of a segment for each semantic class.
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -180,7 +178,7 @@ class _Joiner:
 
     def join(self, tile: _Tile, other: _Tile) -> None:
         """Join matching things of two tiles, the most similar first; never join two in one tile."""
-        ids = [_common(a, b) for a, b in ((tile, other), (other, tile))]
+        ids = _common(tile, other)
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]
         if not both.any():
@@ -210,9 +208,10 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the segment of each id, int32 [K+P] (0 for none), all segments, the number of cuts.
+        Return the segment of each id, int32 [K+P] (0 for none), and the segments.
 
-        ``areas`` are the pixels of each id in the image. No tile shows a cut thing as a whole.
+        The third result is the number of things that no tile shows as a whole. ``areas`` are the
+        numbers of pixels of each id in the image.
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -229,14 +228,14 @@ class _Joiner:
             if areas[numbers].sum() < max(1, most.area * LEAST_SHARE):
                 continue
             cut += all(sighting.is_cut for sighting in shown)
-            known = {"id": len(segments) + 1, "isthing": True}
-            segments.append({**known, "category_id": most.category, "score": most.score})
-            segment_of[numbers] = known["id"]
+            segment = {"isthing": True, "category_id": most.category, "score": most.score}
+            segments.append({"id": len(segments) + 1, **segment})
+            segment_of[numbers] = len(segments)
         for label in range(1, stuff):
             if areas[label] >= max(1, stuff_areas[label]):
-                known = {"id": len(segments) + 1, "isthing": False, "category_id": label}
-                segments.append(known)
-                segment_of[label] = known["id"]
+                segment = {"isthing": False, "category_id": label}
+                segments.append({"id": len(segments) + 1, **segment})
+                segment_of[label] = len(segments)
         return segment_of, segments, cut
 
 
@@ -274,20 +273,13 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
     if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
         raise UserError(
             f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; the tiles of a "
-            "panoptic model have to overlap, so that things can be joined: give height and width "
-            "in pixels for each, with 0 < STRIDE < SIZE."
+            "panoptic model overlap: give height and width in pixels, with 0 < STRIDE < SIZE."
         )
 
 
-def _common(tile: _Tile, other: _Tile) -> np.ndarray:
-    """Return the ids of a tile in the overlap with another tile."""
-    ends = (
-        min(t + n, o + m)
-        for t, o, n, m in zip(tile[:2], other[:2], tile.ids.shape, other.ids.shape)
-    )
-    begins = (max(t, o) for t, o in zip(tile[:2], other[:2]))
-    rows, columns = (
-        slice(begin - start, max(end - start, begin - start))
-        for begin, end, start in zip(begins, ends, tile[:2])
-    )
-    return tile.ids[rows, columns]
+def _common(*tiles: _Tile) -> list[np.ndarray]:
+    """Return the ids of two tiles in their overlap."""
+    top, left = max(t.top for t in tiles), max(t.left for t in tiles)
+    bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
+    right = max(left, min(t.left + t.ids.shape[1] for t in tiles))
+    return [t.ids[top - t.top : bottom - t.top, left - t.left : right - t.left] for t in tiles]

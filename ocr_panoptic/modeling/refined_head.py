@@ -17,7 +17,7 @@ from ocr_panoptic.layers.context_scheme import ContextScheme, run_part
 from ocr_panoptic.layers.conv import ConvNormReLU
 from ocr_panoptic.layers.resize import one_hot_labels, resize
 
-from .context import build_context, check_region_supervision
+from .context import build_context
 from .losses import SemSegCriterion
 
 if TYPE_CHECKING:
@@ -34,18 +34,20 @@ class RefinedHead(nn.Module):
     ``coarse_predictor``. Its :meth:`representations` selects the features.
 
     Args:
-        coarse_predictor: classifier of the coarse prediction.
         in_channels: channels of the features that pixel representations are made from.
+<<<<<<< HEAD
         common_stride: stride of the final logits.
         context: context scheme.
         criterion: losses of both predictions.
+=======
+        common_stride: stride of the pixel representations.
+>>>>>>> integ
         coarse: modules between the features and the coarse classifier; None for no modules.
         regions: the paper's ablation: predicts the soft object regions without a loss of its own,
             from the features of the coarse prediction. None uses the coarse prediction, which has a
             loss.
-        ocr_channels: channels of the pixel representations.
-        ocr_norm: norm of the 3x3 convolution.
-        negative_slope: slope of its ReLU, see :class:`.ConvNormReLU`.
+        ocr_channels, ocr_norm, negative_slope: channels of the pixel representations, and norm and
+            slope of the :class:`.ConvNormReLU` that makes them.
         residual: the refined prediction is the coarse prediction plus a correction, whose
             classifier starts at 0, so that its loss also trains the coarse prediction from the
             start.
@@ -59,7 +61,6 @@ class RefinedHead(nn.Module):
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
             the features directly.
-        refined_predictor: classifier of the augmented representations.
         scale_attention: module that computes, from augmented representations, how far to trust this
             scale's prediction more than larger scales; None in a head for one scale.
     """
@@ -85,7 +86,12 @@ class RefinedHead(nn.Module):
         align_corners: bool = False,
     ):
         super().__init__()
-        check_region_supervision(context, regions is None)
+        if regions is not None and (context.needs_truth or not context.uses_regions):
+            raise UserError(
+                "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "
+                f"({type(context).__name__}) uses no predicted regions: set it to True, or name "
+                "OCR or one of its variants."
+            )
         if coarse_start != "pytorch":
             fan: dict[str, Literal["fan_in", "fan_out"]] = {"he": "fan_in", "detectron2": "fan_out"}
             mode = fan[coarse_start]
@@ -133,9 +139,7 @@ class RefinedHead(nn.Module):
             targets: int64 labels [N, H, W], needed in training and for schemes that see the truth
 
         Returns:
-            In training, (None, dict of losses).
-            In inference, (refined logits [N, K, H, W], {}). :meth:`layers` also returns the coarse
-            logits, at feature size.
+            (None, dict of losses) in training, else (refined logits [N, K, H, W], {})
         """
         coarse, refined = self.layers(features, targets)
         if not self.training:
@@ -181,10 +185,6 @@ class RefinedHead(nn.Module):
         """
         Predict the coarse segmentation, and compute the inputs of the context scheme.
 
-        Args:
-            features: the backbone's features by name
-            truth: int64 labels [N, H, W], for schemes that see them
-
         Returns:
             (coarse logits [N, K, h', w'], pixel representations [N, C, h, w], soft object regions
             [N, K, h, w])
@@ -223,12 +223,7 @@ class RefinedHead(nn.Module):
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """
-    Return the constructor arguments that both heads share, read from a config.
-
-    Args:
-        feature_channels: channels of the features that pixel representations are made from.
-    """
+    """Return the constructor arguments that both heads share, read from a config."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

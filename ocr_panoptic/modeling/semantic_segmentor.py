@@ -1,6 +1,7 @@
 """The semantic-only meta-architecture."""
 
 import math
+from functools import partial
 
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
@@ -10,13 +11,7 @@ from ocr_panoptic.errors import UserError
 
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
-from .inference import (
-    SemanticInference,
-    check_decided,
-    confident_argmax,
-    pad_to_multiple,
-    padded_batch,
-)
+from .inference import SemanticInference, check_decided, confident_argmax, padded_batch
 from .inference_output import InferenceOutput, semantic_parts
 
 
@@ -59,11 +54,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 "The scheme of MODEL.CONTEXT.NAME sees the ground truth at the image's own scale: "
                 "set TEST.SCALES [1.0], TEST.FLIP False, TEST.SLIDING_WINDOW.SIZE [] and "
                 "MODEL.HMSA.ENABLED False."
-            )
-        if pad_to_multiple < 0:
-            raise UserError(
-                f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it has to be a number of pixels, "
-                "1 for no padding, or 0 for the stride of the logits"
             )
         self.divisor = math.lcm(
             self.backbone.size_divisibility or 1,
@@ -112,11 +102,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers(features, self._targets(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
-        """
-        Return final logits [N, K, h, w] of a normalised, padded image [N, 3, H, W], for all scales.
-
-        ``targets`` are for schemes that see the truth.
-        """
+        """Return final logits [N, K, h, w] of a normalised, padded image, for all scales."""
         if self.hierarchy:
             return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
@@ -124,25 +110,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def normalised(self, image: Tensor) -> Tensor:
         """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
-
-    def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
-        """
-        Return how far hierarchical attention trusts each scale more than all larger scales.
-
-        Args:
-            inputs: mapping with "image" [3, H, W]
-
-        Returns:
-            float32 [H, W] in (0, 1) of the image's size, for each of TEST.SCALES except the
-            largest; empty without MODEL.HMSA.ENABLED
-        """
-        if not self.hierarchy:
-            return {}
-        image = self.normalised(inputs["image"])[None]
-        height, width = image.shape[2:]
-        image = pad_to_multiple(image, self.divisor)
-        maps = self.hierarchy.attention(self._scale, image, self.divisor)
-        return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return coarse logits, refined logits and scale attention of images at one scale."""
@@ -152,21 +119,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
-        truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
-
-        def logits(image: Tensor) -> Tensor:
-            targets = None
-            if truth is not None:  # pad the truth in the same way as the image
-                ignored = self.sem_seg_head.criterion.ignore_value
-                targets = truth.new_full((1, *image.shape[2:]), ignored)
-                targets[0, : truth.shape[0], : truth.shape[1]] = truth
-                targets = targets.to(self.device)
-            return self.logits(image, targets)
-
+        truth = self._targets([inputs]) if self.sem_seg_head.context.needs_truth else None
+        logits = partial(self.logits, targets=truth)
         classes = self.inference(logits, image[None], size, self.divisor)
         if self.sees_images_once:
             return InferenceOutput(semantic_parts(classes))
-        # At once: with several views, the scores are all classes at full resolution.
+        # Compute both at once: the scores of several views are all classes at full resolution.
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})

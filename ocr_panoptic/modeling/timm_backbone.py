@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import timm
 import torch
@@ -12,34 +12,57 @@ from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
 from timm.layers import DropPath, LayerNorm2d
+from timm.models._features import FeatureGetterNet, FeatureListNet
+from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
+from timm.models.mobilenetv3 import MobileNetV3Features
 from timm.models.swin_transformer import SwinTransformerBlock
 from timm.models.swin_transformer_v2 import SwinTransformerV2Block
+from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 
-from .timm_network import (
-    Training,
-    create_features,
-    create_network,
-    is_plain,
-    network_options,
-    takes_any_size,
-    training_of_parameters,
-    truncated_network,
-)
 from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, fold_network, replace
 
-OUTPUT_NORMS = ("", "LN")
+# Families by timm's modules. In plain ViTs, all blocks have one stride, and each is a feature.
+PLAIN = ("vision_transformer", "deit", "eva")
+SWIN = ("swin_transformer", "swin_transformer_v2")
+# These networks need images whose sides are multiples of all strides.
+PATCHED = (*PLAIN, *SWIN, "convnext")
+# These networks pad their convolutions, and take images of any size.
+PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3", "pvt_v2")
+# Options of timm.create_model for images of any size.
+OPTIONS: dict[str, dict[str, object]] = {
+    "hrnet": {"feature_location": ""},  # the stages, not the classification head's features
+    # Swin pads to its windows, whatever the size. In its last stage, every second block shifts
+    # them, as in the published detectors: timm omits that if a classifier's map is one window
+    # large.
+    **dict.fromkeys(SWIN, {"strict_img_size": False, "always_partition": True}),
+    **dict.fromkeys(PLAIN, {"dynamic_img_size": True}),
+}
+
+
+class Training(NamedTuple):
+    """
+    How a parameter is trained: ``lr_factor`` of its layer, and whether weight decay applies.
+
+    Biases, norms, layer scales, position embeddings and tokens have no weight decay.
+    """
+
+    lr_factor: float
+    decays: bool
 
 
 class TimmBackbone(Backbone):
     """
     The feature maps of a timm network with random weights, for images of any size.
 
+    timm's module names are the names of the features. Every stage of an EfficientNet or MobileNet
+    and every block of a plain ViT is a feature.
+
     Args:
-        name: name of a timm model, see :func:`.create_features`.
+        name: name of a timm model from one of the families above.
         features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
@@ -47,7 +70,8 @@ class TimmBackbone(Backbone):
         norm: kind of the batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature: the network's last
             norm in a plain ViT, new norms elsewhere. "" for no norm.
-        patch_size: see :func:`.network_options`.
+        patch_size: patch of a plain ViT in pixels; 0 for the patch of its weights. The number of
+            position embeddings stays the same.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
         frozen: do not train: no gradients, and batch norms use running statistics.
         drop_path: probability in training that an image skips the last residual block (stochastic
@@ -55,7 +79,7 @@ class TimmBackbone(Backbone):
         in_channels: number of channels of the images.
 
     Attributes:
-        known: shapes of all features of the network, under timm's module names.
+        known: shapes of all features of the network by name.
     """
 
     def __init__(
@@ -74,20 +98,13 @@ class TimmBackbone(Backbone):
         in_channels: int = 3,
     ):
         super().__init__()
-        if output_norm not in OUTPUT_NORMS:
-            raise UserError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
-        self.name = name
-        self.frozen = frozen
-        self._options = {
-            "output_stride": output_stride,
-            "patch_size": patch_size,
-            "in_channels": in_channels,
-        }
-        network, self.known = create_features(name, **self._options, drop_path=drop_path)
+        self.name, self.frozen = name, frozen
+        self._options = _network_options(name, output_stride, patch_size, in_channels)
+        network, self.known = _create_features(name, drop_path, self._options)
         read = self._choose(features)
         count = 1 + list(self.known).index(read[-1])
         self._shapes = dict(list(self.known.items())[:count])
-        body = truncated_network(network, count, final_norm=output_norm == "LN")
+        body = _truncated(network, count, final_norm=output_norm == "LN")
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
@@ -104,13 +121,11 @@ class TimmBackbone(Backbone):
         replace(body, SwinTransformerBlock, SwinBlock)
         replace(body, SwinTransformerV2Block, SwinV2Block)
         self.body = body
-        own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
-        if output_norm == "LN" and not own_norm:
+        last_norm = body.model.norm if isinstance(body, FeatureGetterNet) else nn.Identity()
+        if output_norm == "LN" and isinstance(last_norm, nn.Identity):
             self.output_norms = nn.ModuleDict(
                 {key.replace(".", "-"): LayerNorm2d(self.known[key].channels) for key in read}
             )
-        strides = [shape.stride for shape in self.known.values()]
-        self._multiple = 0 if takes_any_size(name) else math.lcm(*strides)
         if frozen:
             self.requires_grad_(False)
 
@@ -122,7 +137,8 @@ class TimmBackbone(Backbone):
     @property
     def size_divisibility(self) -> int:
         """Number that must divide the images' sides; 0 for images of any size."""
-        return self._multiple
+        strides = (shape.stride for shape in self.known.values())
+        return 0 if _family(self.name) in PADDED else math.lcm(*strides)
 
     def train(self, mode: bool = True) -> "TimmBackbone":
         """Set the mode; a frozen network stays in evaluation mode."""
@@ -133,7 +149,7 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return feature maps [N, C, H / stride, W / stride], rounded up, under timm's module names.
+        Return feature maps [N, C, H / stride, W / stride], rounded up, by name.
 
         Images are [N, in_channels, H, W], with sides that are multiples of
         :attr:`size_divisibility`. In training, a frozen network computes in the precision of its
@@ -153,17 +169,43 @@ class TimmBackbone(Backbone):
             maps[key.replace("-", ".")] = norm(maps[key.replace("-", ".")])
         return maps
 
-    def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
-        """Return how timm trains each parameter, see :func:`.training_of_parameters`."""
-        found = training_of_parameters(self.name, self.body, layer_decay)
-        return {f"body.{name}": training for name, training in found.items()}
+    def output_shape(self) -> dict[str, ShapeSpec]:
+        return dict(self._shapes)
 
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_network`."""
         fold_network(self.body, self._shapes)
 
-    def output_shape(self) -> dict[str, ShapeSpec]:
-        return dict(self._shapes)
+    def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
+        """
+        Return how timm trains each parameter, by ``param_groups_layer_decay``.
+
+        Register tokens, which timm forgets, are trained in the same way as the class token.
+
+        Args:
+            layer_decay: lr_factor is layer_decay ** (number of later layers, including the
+                classifier). timm's ``group_matcher`` defines the layers, which are mostly blocks.
+        """
+        with torch.device("meta"):  # with a classifier, which DINOv2 lacks by default
+            network = _create_network(self.name, num_classes=1)
+        names = {parameter: key for key, parameter in network.named_parameters()}
+        exempt: Collection[str] = getattr(network, "no_weight_decay", tuple)()
+        groups = param_groups_layer_decay(
+            network, weight_decay=1.0, no_weight_decay_list=exempt, layer_decay=layer_decay
+        )
+        known = {
+            names[parameter]: Training(group["lr_scale"], group["weight_decay"] > 0)
+            for group in groups
+            for parameter in group["params"]
+        }
+        if {"cls_token", "reg_token"} <= known.keys():
+            known["reg_token"] = known["cls_token"]
+        # A network with features has "stages_0.blocks" for "stages.0.blocks", or a prefix "model.".
+        known = {key.replace(".", "_"): training for key, training in known.items()}
+        return {
+            f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
+            for key, _ in self.body.named_parameters()
+        }
 
     def to_timm_names(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """
@@ -173,17 +215,126 @@ class TimmBackbone(Backbone):
             weights: weights of this network's classifier or pre-training, in any layout that timm
                 reads. If timm does not know the layout, they are returned unchanged.
         """
-        entry = timm.model_entrypoint(self.name.partition(".")[0])
-        adapt = getattr(sys.modules[entry.__module__], "checkpoint_filter_fn", None)
+        module = sys.modules[timm.model_entrypoint(self.name).__module__]
+        adapt = getattr(module, "checkpoint_filter_fn", None)
         if adapt is None:
             return weights
-        options = network_options(self.name, **self._options)
         with torch.device("meta"):
-            whole = create_network(self.name, **options)
+            whole = _create_network(self.name, **self._options)
         try:
             return adapt(dict(weights), whole)
         except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
             return weights  # of another network; comparing the names will show that
+
+
+def _family(name: str) -> str:
+    """Return timm's module of a network, such as "swin_transformer"."""
+    entry = timm.model_entrypoint(name) if timm.is_model(name) else None
+    family = entry.__module__.rpartition(".")[2] if entry else ""
+    if family not in (*PADDED, *PATCHED):
+        raise UserError(
+            f"MODEL.TIMM.NAME is {name}; it has to be a network from one of timm's modules "
+            f"{', '.join((*PADDED, *PATCHED))}"
+        )
+    return family
+
+
+def _create_network(name: str, **options: object) -> nn.Module:
+    """Call ``timm.create_model`` for random weights, on the "meta" device too."""
+    is_meta = torch.get_default_device().type == "meta"
+    try:
+        network = timm.create_model(name, pretrained=False, **options)
+    except NotImplementedError:
+        if not is_meta:
+            raise
+        # RegNet computes its widths, and "meta" has no values.
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            network = timm.create_model(name, pretrained=False, **options)
+    return network.to("meta") if is_meta else network  # DINOv3's frequencies are on the CPU
+
+
+def _network_options(
+    name: str, output_stride: int, patch_size: int, in_channels: int
+) -> dict[str, object]:
+    """Return the options of ``timm.create_model`` for arguments of :class:`TimmBackbone`."""
+    family = _family(name)
+    options = {"in_chans": in_channels, **OPTIONS.get(family, {})}
+    if output_stride != 32:
+        options["output_stride"] = output_stride
+    if patch_size:
+        if family not in PLAIN:
+            raise UserError(
+                f"MODEL.TIMM.PATCH_SIZE is {patch_size}, but MODEL.TIMM.NAME {name} is not a plain "
+                "ViT. Set it to 0."
+            )
+        with torch.device("meta"):
+            vit: Any = _create_network(name)
+        sides = tuple(n * patch_size for n in vit.patch_embed.grid_size)
+        options |= {"patch_size": patch_size, "img_size": sides}
+    return options
+
+
+STAGED = (EfficientNetFeatures, MobileNetV3Features)
+
+
+def _create_features(
+    name: str, drop_path: float, options: Mapping[str, object]
+) -> tuple[nn.Module, dict[str, ShapeSpec]]:
+    """Create a network with features; return it with the shapes of all its features."""
+    is_plain = _family(name) in PLAIN
+    if drop_path:
+        options = {**options, "drop_path_rate": drop_path}
+    network: Any  # timm has no types
+    try:
+        network = _create_network(name, features_only=not is_plain, **options)
+    except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
+        raise UserError(
+            f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {options.get('output_stride', 32)}: timm "
+            f"says {e}. ResNets and EfficientNets take 32, 16 and 8, other networks 32."
+        ) from e
+    info = list(network.feature_info)
+    shapes = {f["module"]: ShapeSpec(channels=f["num_chs"], stride=f["reduction"]) for f in info}
+    if isinstance(network, STAGED):  # timm lists only the last stage of each stride
+        shapes = {}
+        for i, stage in enumerate(network.blocks):
+            convs = [module for module in stage.modules() if isinstance(module, nn.Conv2d)]
+            stride = next(f["reduction"] for f in info if f["stage"] > i)
+            shapes[f"blocks.{i}"] = ShapeSpec(channels=convs[-1].out_channels, stride=stride)
+    return network, shapes
+
+
+def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
+    """
+    Return a network that lists the maps of the first ``count`` features, without later parts.
+
+    ``final_norm`` applies the last norm of a plain ViT to its maps.
+    """
+    if isinstance(network, STAGED):
+        return EfficientNetStages(network, count)
+    if isinstance(network, FeatureListNet):
+        names = list(network)
+        for name in names[names.index(list(network.return_layers)[count - 1]) + 1 :]:
+            del network[name]
+    if hasattr(network, "forward_intermediates"):  # a plain ViT
+        return FeatureGetterNet(network, list(range(count)), norm=final_norm)
+    return network
+
+
+class EfficientNetStages(nn.Module):
+    """The maps of the first ``count`` stages of timm's EfficientNet or MobileNet."""
+
+    def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
+        super().__init__()
+        self.conv_stem, self.bn1 = network.conv_stem, network.bn1
+        self.act1 = getattr(network, "act1", nn.Identity())  # only a MobileNet has it
+        self.blocks = network.blocks[:count]
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        x, maps = self.act1(self.bn1(self.conv_stem(x))), []
+        for stage in self.blocks:
+            x = stage(x)
+            maps.append(x)
+        return maps
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:

@@ -11,12 +11,7 @@ from timm.layers import (
     convert_sync_batchnorm,
     freeze_batch_norm_2d,
 )
-from timm.models._efficientnet_blocks import (
-    ConvBnAct,
-    DepthwiseSeparableConv,
-    EdgeResidual,
-    InvertedResidual,
-)
+from timm.models import _efficientnet_blocks as blocks
 from timm.models.hrnet import HighResolutionModule
 from timm.models.resnet import BasicBlock, Bottleneck
 from timm.models.swin_transformer import SwinTransformerBlock
@@ -53,9 +48,9 @@ class BilinearFusion(nn.Module):
         self.enlarge_twice = enlarge_twice
         rows = self.fuse_layers if len(self.branches) > 1 else ()
         for i, row in enumerate(rows):
-            for j in range(i + 1, len(row)):
-                assert isinstance(row[j][2], nn.Upsample)
-                row[j][2] = nn.Identity()
+            for path in row[i + 1 :]:
+                assert isinstance(path[2], nn.Upsample)
+                path[2] = nn.Identity()
 
     def forward(self, x: list[Tensor]) -> list[Tensor]:
         """Return the fused maps [N, C, h, w] of the branches, the finest first."""
@@ -144,13 +139,6 @@ def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.
                 setattr(parent, name, make(module))
 
 
-# Blocks that call their convolutions and norms in the order in which they are registered.
-_IN_ORDER = (
-    *(BasicBlock, Bottleneck, ConvNormAct),
-    *(ConvBnAct, DepthwiseSeparableConv, InvertedResidual, EdgeResidual),
-)
-
-
 def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
     Return the network with batch norms of another kind; keep other norms.
@@ -167,8 +155,6 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
         "FrozenBN": freeze_batch_norm_2d,
         "naiveSyncBN": _with_naive_norms,
     }
-    if norm not in conversions:
-        raise UserError(f"MODEL.TIMM.NORM is {norm}; it has to be one of {', '.join(conversions)}")
     return conversions[norm](network)
 
 
@@ -188,6 +174,14 @@ def _with_naive_norms(network: nn.Module) -> nn.Module:
     return network
 
 
+# Blocks that call their convolutions and norms in the order in which they are registered.
+IN_ORDER = (
+    *(BasicBlock, Bottleneck, ConvNormAct),
+    *(blocks.ConvBnAct, blocks.DepthwiseSeparableConv),
+    *(blocks.InvertedResidual, blocks.EdgeResidual),
+)
+
+
 def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
     Fold batch norms into their convolutions, in place, if both are known to follow each other.
@@ -199,7 +193,7 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)
         is_sequence = is_sequence and type(module).forward is nn.Sequential.forward
-        if module is not network and not is_sequence and not isinstance(module, _IN_ORDER):
+        if module is not network and not is_sequence and not isinstance(module, IN_ORDER):
             continue
         children = list(module.named_children())
         for (conv_name, conv), (name, norm) in zip(children, children[1:]):

@@ -15,33 +15,23 @@ from .timm_backbone import TimmBackbone, timm_arguments
 
 # Detectron2's names of features by stride.
 STAGES = {4: "res2", 8: "res3", 16: "res4", 32: "res5"}
-_ADVICE = (
-    "Use a network with four stages, such as resnet50, tf_efficientnet_lite0, convnext_tiny or "
-    "swin_tiny_patch4_window7_224, with MODEL.TIMM.OUTPUT_STRIDE 32."
-)
-_ADVICE_PLAIN = (
-    "Use MODEL.BACKBONE.NAME build_timm_simple_fpn_backbone, or a network with four stages."
-)
 
 
 class TimmPyramid(TimmBackbone):
     """
     The last feature map of a timm network at each of the strides 4, 8, 16 and 32, as res2 to res5.
 
-    These are the names that Detectron2's ResNet uses.
-
-    Args:
-        name, kwargs: arguments of :class:`.TimmBackbone`.
+    Detectron2's ResNet has these names. The arguments are the same as in :class:`.TimmBackbone`.
     """
 
     def _choose(self, features: Collection[str]) -> list[str]:
         self._by_stride = {shape.stride: feature for feature, shape in self.known.items()}
         if not STAGES.keys() <= self._by_stride.keys():
-            found = ", ".join(map(str, sorted(self._by_stride)))
-            advice = _ADVICE_PLAIN if len(self._by_stride) == 1 else _ADVICE
             raise UserError(
-                f"MODEL.TIMM.NAME {self.name} has features of stride {found}, and an FPN needs "
-                f"features of stride {', '.join(map(str, STAGES))}. {advice}"
+                f"MODEL.TIMM.NAME {self.name} has features of stride "
+                f"{', '.join(map(str, sorted(self._by_stride)))}, and an FPN needs features of "
+                f"stride {', '.join(map(str, STAGES))}. Use a network with four stages and "
+                "MODEL.TIMM.OUTPUT_STRIDE 32, or build_timm_simple_fpn_backbone for a plain ViT."
             )
         return [self._by_stride[stride] for stride in STAGES]
 
@@ -62,11 +52,10 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
             f"MODEL.FPN.IN_FEATURES is {fpn.IN_FEATURES}; build_timm_fpn_backbone has "
-            f"{list(STAGES.values())}, the features of stride {', '.join(map(str, STAGES))}"
+            f"{list(STAGES.values())}"
         )
-    bottom_up = TimmPyramid(**timm_arguments(cfg, input_shape))
     return FPN(
-        bottom_up,
+        TimmPyramid(**timm_arguments(cfg, input_shape)),
         fpn.IN_FEATURES,
         fpn.OUT_CHANNELS,
         norm=fpn.NORM,
@@ -103,23 +92,18 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)
     net = TimmBackbone(features=names, **timm_arguments(cfg, input_shape))
-    shapes = net.known
-    strides = sorted({shape.stride for shape in shapes.values()})
+    strides = sorted({shape.stride for shape in net.known.values()})
     if strides != [PATCH_SIZE]:
-        fix = (
-            f"Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE}."
-            if len(strides) == 1
-            else "Use build_timm_fpn_backbone for it."
-        )
         raise UserError(
             f"MODEL.TIMM.NAME {cfg.MODEL.TIMM.NAME} has features of stride "
-            f"{', '.join(map(str, strides))}, and the simple feature pyramid needs "
-            f"{PATCH_SIZE}. {fix}"
+            f"{', '.join(map(str, strides))}, and the simple feature pyramid needs {PATCH_SIZE}. "
+            f"Set MODEL.TIMM.PATCH_SIZE {PATCH_SIZE} for a plain ViT, or use "
+            "build_timm_fpn_backbone for a network with four stages."
         )
-    if len(names) != 1 or names[0] not in shapes:
+    if len(names) != 1 or names[0] not in net.known:
         raise UserError(
             f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone reads one feature, "
-            f"such as the last one, ['{list(shapes)[-1]}']"
+            f"such as the last one, ['{list(net.known)[-1]}']"
         )
     return TimmSimplePyramid(
         net,

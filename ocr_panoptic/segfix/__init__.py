@@ -9,5 +9,3 @@ from .evaluator import OffsetEvaluator
 from .head import SegFixHead
 from .network import SegFix
 from .refinement import RefinedModel
-
-__all__ = ["OffsetEvaluator", "RefinedModel", "SegFix", "SegFixHead"]

@@ -24,8 +24,7 @@ class RefinedModel(nn.Module):
     def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
         super().__init__()
         self.model, self.segfix, self.scale = model, segfix, scale
-        # An evaluation restores this mode, and the model may be in training.
-        self.training = model.training
+        self.training = model.training  # an evaluation restores this mode
 
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
@@ -44,10 +43,8 @@ class RefinedModel(nn.Module):
     def sources(self, inputs: dict) -> Tensor:
         """Return the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
         (found,) = self.segfix([inputs["segfix"]])
-        near_boundary, direction = (
-            found[key].cpu().numpy() for key in ("near_boundary", "direction")
-        )
-        sources = source_pixels(offsets_of(near_boundary, direction), self.scale)
+        offsets = offsets_of(*(found[key].cpu().numpy() for key in ("near_boundary", "direction")))
+        sources = source_pixels(offsets, self.scale)
         return torch.from_numpy(sources).to(found["direction"].device)
 
 
@@ -58,17 +55,20 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances do not change.
 
-    Args:
-        output: output of a model for an image, see :class:`.InferenceOutput`.
-        sources: source of each pixel, int64 [H, W].
+    ``sources`` are the pixels that each pixel copies, int64 [H, W].
     """
 
     def refined(values: Tensor) -> Tensor:
         return moved(values, sources.to(values.device))
 
     def panoptic(found: tuple[Tensor, Sequence[dict]]) -> tuple[Tensor, list[dict]]:
-        ids = refined(found[0])
-        return ids, segments_shown(found[1], ids)
+        ids, segments = refined(found[0]), found[1]
+        area_of = dict(zip(*(part.tolist() for part in ids.unique(return_counts=True))))
+        return ids, [
+            {**segment, "area": area_of[segment["id"]]} if "area" in segment else segment
+            for segment in segments
+            if segment["id"] in area_of
+        ]
 
     def instances(found: Instances) -> Instances:
         fields = dict(found.get_fields())
@@ -82,14 +82,3 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
         return lambda _: kinds.get(key, refined)(output[key])
 
     return InferenceOutput({key: part(key) for key in output})
-
-
-def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
-    """Return the segments that have pixels in a map [H, W]; an existing "area" is recomputed."""
-    numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
-    area_of = dict(zip(numbers, areas, strict=True))
-    return [
-        {**segment, "area": area_of[segment["id"]]} if "area" in segment else segment
-        for segment in segments
-        if segment["id"] in area_of
-    ]

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import Color
 
-Colors = Sequence[Color] | Mapping[int, Color]  # by the class
+Colors = Sequence[Color] | Mapping[int, Color]  # colour of each class
 
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
@@ -43,14 +43,6 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
     return np.asarray(Image.fromarray(image).resize((width, height), resample))
 
 
-def outlines(ids: np.ndarray) -> np.ndarray:
-    """Return the pixels of ids [H,W] whose lower or right neighbour has another id, bool [H,W]."""
-    edges = np.zeros(ids.shape, dtype=bool)
-    edges[:, :-1] |= ids[:, :-1] != ids[:, 1:]
-    edges[:-1] |= ids[:-1] != ids[1:]
-    return edges
-
-
 def draw_segments(
     image: np.ndarray, ids: np.ndarray, colors: Mapping[int, Color], opacity: float = 0.72
 ) -> np.ndarray:
@@ -67,7 +59,8 @@ def draw_segments(
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)
     blended = opacity * palette[inverse.reshape(ids.shape)] + (1 - opacity) * grey
     picture = blended.round().astype(np.uint8)
-    picture[outlines(ids)] = OUTLINE_COLOR
+    picture[:, :-1][ids[:, :-1] != ids[:, 1:]] = OUTLINE_COLOR
+    picture[:-1][ids[:-1] != ids[1:]] = OUTLINE_COLOR
     return picture
 
 
@@ -93,26 +86,23 @@ def segment_colors(
     return colors
 
 
-def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
+def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
     """
-    Draw weights in matplotlib's "inferno" over the faint image, by default logarithmically.
+    Draw weights in matplotlib's "inferno" over the faint image, on a logarithmic scale.
 
     A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
 
     Args:
         weights: float [h,w], not negative, the largest positive.
         image: uint8 [H,W,3] RGB.
-        logarithmic: False for weights that already lie in 0..1.
 
     Returns:
-        uint8 [H,W,3] RGB: the brightest colour for the largest weight (or 1), the darkest for
-        weights smaller by HEAT_DECADES powers of ten or more (or 0)
+        uint8 [H,W,3] RGB: the brightest colour for the largest weight, the darkest for weights
+        smaller by HEAT_DECADES powers of ten or more
     """
     height, width = image.shape[:2]
-    scaled = weights
-    if logarithmic:
-        lowest = 10.0**-HEAT_DECADES
-        scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
+    lowest = 10.0**-HEAT_DECADES
+    scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
     scaled = resize_picture((255 * scaled).round().astype(np.uint8), height, width, smooth=True)
     heat = 255 * matplotlib.colormaps["inferno"](scaled)[..., :3]
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)

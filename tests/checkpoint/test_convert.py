@@ -13,7 +13,6 @@ from torch import nn
 from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model
-from ocr_panoptic.engine.single_image import predict
 from support import conversions
 from support import published_networks as published
 from support.conversions import (
@@ -30,6 +29,7 @@ from support.conversions import (
     write,
 )
 from support.published_files import FILES
+from support.tiny_runs import predict
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uninitialized")]
 

@@ -241,6 +241,7 @@ def test_a_new_process_registers_everything_and_prints_the_page_of_keys():
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     page = done.stdout
     assert not done.returncode, done.stderr
+    assert "Warning" not in done.stderr  # of other packages
     assert page == (ROOT / "docs/keys.md").read_text(), "python tools/keys_page.py > docs/keys.md"
     paths = re.findall(r"\]\((?!https)(.+?)\)", page)
     assert paths and all((ROOT / "docs" / path).is_file() for path in paths)

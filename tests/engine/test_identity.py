@@ -166,19 +166,9 @@ def test_other_settings_are_refused(run, other_data, make_args, tmp_path, caplog
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_an_earlier_version(run, tiny_data, tmp_path, caplog):
-    """Its trainer's state has settings, but there are no classes."""
+def test_weights_without_their_settings(run, tmp_path):
     folder, _ = run()
-    content = torch.load(folder / "model_final.pth")
-    expected = ocr_panoptic.load(folder).predict(images_of(tiny_data)[0])
-    del content["identity"]
-    torch.save(content, tmp_path / "old.pth")
-    found = ocr_panoptic.load(tmp_path / "old.pth").predict(images_of(tiny_data)[0])
-    assert np.array_equal(found.confidence, expected.confidence)
-    assert "does not name its classes: the data" in caplog.text
-    with pytest.raises(ValueError, match=OTHERWISE["residual"][1]):
-        ocr_panoptic.load(tmp_path / "old.pth", **{"MODEL.OCR.RESIDUAL": True})
-    torch.save({"model": content["model"]}, tmp_path / "bare.pth")
+    torch.save({"model": torch.load(folder / "model_final.pth")["model"]}, tmp_path / "bare.pth")
     with pytest.raises(ValueError, match="bare.pth does not hold the settings"):
         ocr_panoptic.load(tmp_path / "bare.pth")
 

@@ -37,47 +37,25 @@ def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 
 
-@pytest.fixture
-def one_gpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-
-
-@pytest.fixture
-def torchrun(monkeypatch):
-    for name, value in {"TORCHELASTIC_RUN_ID": "1", "LOCAL_WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
-
-
-def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(
-    make_args, one_gpu, torchrun, monkeypatch
-):
+def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(make_args, monkeypatch):
     class Joined(Exception):
         pass
 
     def join(backend: str) -> None:
         raise Joined(backend)
 
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setattr(dist, "init_process_group", join)
     with pytest.raises(Joined, match="gloo"):
         launch(print, make_args("MODEL.DEVICE", "cpu"))
 
 
-@pytest.mark.parametrize(
-    "fixtures, flags, fault",
-    [
-        (["one_gpu"], "--num-gpus 2", "--num-gpus is 2, but torch sees 1 GPU.*torchrun"),
-        ([], "--num-gpus 2", "--num-gpus is 2, but torch sees 0 GPU"),
-        (["one_gpu", "torchrun"], "", "torchrun starts 2 processes .* Use --nproc-per-node 1"),
-        (["torchrun"], "--num-gpus 2", "leave out --num-gpus"),
-        (["torchrun"], "--num-machines 2", "leave out --num-gpus and --num-machines"),
-    ],
-)
-def test_processes_that_cannot_be_started(request, monkeypatch, make_args, fixtures, flags, fault):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    for name in fixtures:
-        request.getfixturevalue(name)
-    with pytest.raises(ValueError, match=fault):
-        launch(print, make_args("MODEL.DEVICE", "auto", flags=tuple(flags.split())))
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_processes_that_cannot_be_started(monkeypatch, make_args, gpus):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=f"--num-gpus is 2, but torch sees {gpus} GPU.*torchrun"):
+        launch(print, make_args("MODEL.DEVICE", "auto", flags=("--num-gpus", "2")))
 
 
 def test_an_evaluation_uses_the_main_processs_running_statistics(small_cfg, monkeypatch):

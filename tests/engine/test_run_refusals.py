@@ -2,8 +2,6 @@
 
 import functools
 import math
-import multiprocessing
-import os
 import shlex
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 from detectron2.config import CfgNode
 
 from ocr_panoptic.cli.train import run_here
-from ocr_panoptic.engine import complete_config, load_config, setup
+from ocr_panoptic.engine import complete_config, load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 NOTHING = "at least 0"
@@ -45,6 +43,13 @@ RISING = "a tuple of rising iterations"
         ("INPUT.MIN_SIZE_TRAIN_SAMPLING", "foo", "one of choice, range"),
         ("INPUT.FORMAT", "XYZ", "one of BGR, RGB"),
         ("MODEL.OCR.KEY_CHANNELS", 0, "at least 1"),
+        ("MODEL.OCR.TRANSFORM_CONVS", 0, "at least 1"),
+        ("MODEL.CONTEXT.JOINT_BLOCKS", 0, "at least 1"),
+        ("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "first", "one of none, before, after"),
+        ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 90, "a number in (0, 1]"),
+        ("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0, "at least 0"),
+        ("MODEL.PAD_TO_MULTIPLE", -1, "at least 0"),
+        ("MODEL.TIMM.OUTPUT_NORM", "GN", 'one of "", LN'),
         ("MODEL.TIMM.PATCH_SIZE", -1, NOTHING),
         ("MODEL.OCR.CHANNELS", 0, "at least 1"),
         ("MODEL.PIXEL_STD", [0, 1, 1], "a list of numbers above 0"),
@@ -125,10 +130,14 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.HEAD_LR_FACTOR 0.0", "LR_FACTOR is 0.0; it is a number above 0"),
     (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; it is one"),
     # data
-    (P, f"{TRAIN} ()", f"{TRAIN} is empty ... train on ... 'NAME',"),
-    (P, f"--eval-only {TEST} ()", f"{TEST} is empty ... evaluate on ... 'NAME',"),
+    (P, f"{TRAIN} ()", f"{TRAIN} is empty. ... 'NAME',"),
+    (P, f"--eval-only {TEST} ()", f"{TEST} is empty. ... 'NAME',"),
     (P, f"{TEST} \"('coco_2017_val',)\"", "coco_2017_val is not a data set that Panoptic-FPN"),
-    (P, f"{TEST} \"('tiny_vall',)\"", "TEST: ... 'tiny_vall' is not regis ... describes tiny_tr"),
+    (
+        P,
+        f"{TEST} \"('tiny_vall',)\"",
+        "TEST: ... 'tiny_vall' is not regis ... Did you mean tiny_val",
+    ),
     (P, f"{TRAIN} \"('xyz',)\"", f"{TRAIN}: Data set 'xyz' is not registered ... --data FILE"),
     (P, f"{TEST} \"('tiny_sem_vall',)\"", "'tiny_sem_vall' is not ... Did you mean tiny_sem_val"),
     (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "test is not a data set that Pan"),
@@ -140,10 +149,9 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, "SOLVER.MAX_ITER 0", "SOLVER.MAX_ITER and SOLVER.EPOCHS ... both 0"),
     (S, f"{STEPS} '(0.5, 30)'", "SOLVER.STEPS is (0.5, 30); it is a tuple of rising"),
     (S, f"{STEPS} '(0.9, 0.75)'", "SOLVER.STEPS is ... it is a tuple of rising"),
-    (S, "SOLVER.MAX_ITER 0 SOLVER.EPOCHS 1e9", "SOLVER.EPOCHS is 1e+09, which are 4000000000 it"),
     (S, "SOLVER.EPOCHS -1", "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
     (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read only with TEST.BEST_CHECKPOINT"),
-    (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, in evaluations ... has none"),
+    (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, ... no evaluations"),
     (P, "SOLVER.ACCUMULATION_STEPS 3", "ACCUMULATION_STEPS 3 do not divide"),
     (P, "SOLVER.ACCUMULATION_STEPS 0", "ACCUMULATION_STEPS 0 do not divide"),
     (P, f"{BEST} sem_seg/miou", "sem_seg/miou, which no evaluation"),
@@ -158,8 +166,6 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "MODEL.DEVICE cuda", "MODEL.DEVICE is cuda, but torch sees 0 GPU"),
     (P, "OUTPUT_DIR ''", "OUTPUT_DIR is empty. Set"),
     (P, "OUTPUT_DIR s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder"),
-    (P, "OUTPUT_DIR what?", "OUTPUT_DIR is what?. ... no ?"),
-    (P, "OUTPUT_DIR linked", "linked/log.txt is a link to ../file, into which this run would"),
     (P, "OUTPUT_DIR file", "OUTPUT_DIR file is a file. Set"),
     (P, "--eval-only OUTPUT_DIR file/run", "file/run cannot be written (Not a directory). Set"),
     (P, "OUTPUT_DIR /proc/run", "OUTPUT_DIR /proc/run cannot be written ("),
@@ -176,8 +182,6 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     (tmp_path / "file").touch()
-    (tmp_path / "linked").mkdir()
-    (tmp_path / "linked/log.txt").symlink_to("../file")
     opts = shlex.split(words.replace("BOTH", "\"('tiny_sem_val','tiny_sem_train')\""))
     flags = (opts.pop(0),) if words[:2] == "--" else ()
     args = make_args(*(TINY_SEMANTIC if config == S else ()), config=config, flags=flags)
@@ -188,23 +192,8 @@ def test_refused_runs(tiny_data, make_args, tmp_path, monkeypatch, config, words
     for part in fault.split(" ... "):
         assert part in rest, error.value
         rest = rest.partition(part)[2]
-    assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt", "linked"}
+    assert {path.name for path in tmp_path.rglob("*")} <= {"file", "run", "log.txt"}
     assert not (tmp_path / "file").stat().st_size
-
-
-@pytest.mark.parametrize("name", ["log.txt", "metrics.json", "training.lock"])
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_pipes_and_folders_that_a_run_would_open(make_args, tmp_path, name, make):
-    (tmp_path / "run").mkdir(exist_ok=True)
-    make(tmp_path / "run" / name)
-    with pytest.raises(ValueError, match=f"run/{name} is not a file. Remove it, or set another"):
-        setup(make_args())
-
-
-def test_a_worker_of_a_pool_cannot_start_processes(tiny_data, make_args, monkeypatch):
-    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
-    with pytest.raises(ValueError, match="NUM_WORKERS is 3, .* worker of a pool.* Set it to 0"):
-        setup(make_args("DATALOADER.NUM_WORKERS", "3"))
 
 
 def test_changing_only_the_head_gives_the_plain_baseline(caplog):

@@ -14,7 +14,6 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
 from ocr_panoptic.engine.run_check import check_solver
 from ocr_panoptic.engine.run_info import portable
-from ocr_panoptic.engine.training import scaled_to_processes
 from support.tiny_runs import CONFIGS, OCR_CONFIG, TINY
 from train_net import argument_parser
 from train_net import main as run_here
@@ -156,15 +155,10 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
     use_gpus(monkeypatch, 2)
     assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"
-    for processes, number, fault in (
-        (1, 2, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
-        (2, 1, "MODEL.DEVICE is cuda:1, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
-    ):
-        monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda n=processes: n)
-        with pytest.raises(ValueError, match=fault):
-            complete("MODEL.DEVICE", f"cuda:{number}")
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 1)
     assert complete("MODEL.DEVICE", "cuda:1").MODEL.DEVICE == "cuda:1"
+    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda:2, but torch sees 2 GPU"):
+        complete("MODEL.DEVICE", "cuda:2")
 
 
 @pytest.mark.parametrize(
@@ -173,11 +167,10 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
         (0, 1, 1, "ACCUMULATION_STEPS"),
         (1, 1, 1, ""),  # the batch is scaled to 2 images
         (4, 4, 2, "ACCUMULATION_STEPS"),  # 2 images would leave parts empty
-        (3, 8, 1, "IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"),
     ],
 )
 def test_batch_of_two_processes(reference, batch, steps, fault):
     cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(scaled_to_processes(cfg, 2), 2)
+        check_solver(cfg, 2)

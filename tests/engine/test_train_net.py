@@ -4,7 +4,6 @@ import csv
 import json
 import re
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
-from ocr_panoptic.engine.training import log_period
+from ocr_panoptic.engine.trainer import log_period
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from support.interrupted_runs import assert_same, run, saved
 from support.published_networks import Weights, mmseg_hrnet
@@ -275,23 +274,6 @@ def test_converted_weights_are_trained_and_evaluated(tiny_data, make_args, tmp_p
     assert evaluation(tmp_path / "run")["sem_seg"]["mIoU"] is not None
     with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
-
-
-def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
-    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # it would ask the GPU
-    box, mask = (f"MODEL.ROI_{head}_HEAD.POOLER_SAMPLING_RATIO" for head in ("BOX", "MASK"))
-    opts, flags = ["MODEL.DEVICE", "cuda"], ("--deterministic",)
-    with pytest.raises(ValueError, match=f"on a GPU .* Set {box} 2 {mask} 2,"):
-        setup(make_args(*opts, flags=flags))
-    with pytest.raises(ValueError, match=f"on a GPU .* Set {mask} 2,"):
-        setup(make_args(*opts, box, 2, flags=flags))
-    setup(make_args(*opts, box, 2, mask, 2, flags=flags))
-    setup(make_args(*opts, box, 2, "MODEL.MASK_ON", False, flags=flags))
-    setup(make_args(*opts))
-    setup(semantic_args(*opts, flags=flags))
 
 
 def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):

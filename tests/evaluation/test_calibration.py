@@ -8,18 +8,6 @@ from ocr_panoptic.evaluation.calibration import count_calibration, expected_cali
 IGNORED = 255
 
 
-def test_by_hand():
-    """Bin 9 (0.6, 0.6667] has a right and a wrong pixel, bin 15 has one; another has no class."""
-    truth = np.array([[0, 1, 1, IGNORED]], dtype=np.uint8)
-    prediction = np.array([[0, 0, 1, 0]])
-    confidence = np.array([[0.62, 0.66, 1.0, 0.1]], dtype=np.float32)
-    counts = count_calibration(truth, prediction, confidence, IGNORED)
-    assert counts[:, 0].nonzero()[0].tolist() == [9, 14]
-    assert counts[9] == pytest.approx([2, 1.28, 1])
-    expected = 2 / 3 * abs(0.5 - 0.64) + 1 / 3 * abs(1 - 1.0)
-    assert expected_calibration_error(counts) == pytest.approx(expected)
-
-
 def test_bins_hold_their_upper_ends():
     ends = np.arange(16) / 15  # the lowest bin also holds 0
     counts = count_calibration(

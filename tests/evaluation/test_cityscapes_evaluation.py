@@ -1,5 +1,7 @@
 """Results on Cityscapes, compared with cityscapesscripts on the files for its server."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as theirs
@@ -15,33 +17,6 @@ NAME = "tiny_cityscapes"
 CLASSES = sorted((label for label in LABELS if 0 <= label.trainId < 255), key=lambda x: x.trainId)
 LABEL_MAP = {label.id: 255 if label.ignoreInEval else label.trainId for label in LABELS[:-1]}
 FRAMES = ["frankfurt_000000_000294", "frankfurt_000001_000019", "munster_000173_000019"]
-
-
-@pytest.fixture
-def cityscapes(tmp_path, monkeypatch):
-    """Return a function that registers raw truths; it gives inputs and expected results."""
-
-    def register(truths):
-        inputs = samples_of.register(
-            NAME,
-            tmp_path,
-            {f"{f}_leftImg8bit.png": truth for f, truth in zip(FRAMES, truths, strict=True)},
-            [label.name for label in CLASSES],
-            label_map=LABEL_MAP,
-            class_categories=[label.category for label in CLASSES],
-        )
-        # cityscapesscripts distinguishes images by the truth's name.
-        files = [tmp_path / "labels" / f"{f}_gtFine_labelIds.png" for f in FRAMES]
-        for record, file in zip(inputs, files, strict=True):
-            (tmp_path / "labels" / f"{file.name[:-20]}_leftImg8bit.png").rename(file)
-            record["sem_seg_file_name"] = str(file)
-        return inputs, files
-
-    folder = str(tmp_path / "sem_seg_predictions")
-    options = {"predictionPath": folder, "predictionWalk": None, "evalInstLevelScore": False}
-    for key, value in {**options, "JSONOutput": False, "quiet": True}.items():
-        monkeypatch.setattr(theirs.args, key, value)
-    return register
 
 
 def random_truth_and_prediction(rng, ids, size=(40, 64)):
@@ -60,10 +35,22 @@ def random_truth_and_prediction(rng, ids, size=(40, 64)):
         [7, 11, 26],
     ],
 )
-def test_equals_cityscapesscripts(cityscapes, tmp_path, ids):
+def test_equals_cityscapesscripts(tmp_path, monkeypatch, ids):
     rng = np.random.default_rng(0)
     truths, predictions = zip(*(random_truth_and_prediction(rng, ids) for _ in FRAMES), strict=True)
-    inputs, files = cityscapes(truths)
+    inputs = samples_of.register(
+        NAME,
+        tmp_path,
+        {f"{f}_leftImg8bit.png": truth for f, truth in zip(FRAMES, truths, strict=True)},
+        [label.name for label in CLASSES],
+        label_map=LABEL_MAP,
+        class_categories=[label.category for label in CLASSES],
+    )
+    # cityscapesscripts distinguishes images by the truth's name.
+    files = [tmp_path / "labels" / f"{f}_gtFine_labelIds.png" for f in FRAMES]
+    for record, file in zip(inputs, files, strict=True):
+        Path(record["sem_seg_file_name"]).rename(file)
+        record["sem_seg_file_name"] = str(file)
     outputs = samples_of.outputs_of(predictions)
     dump, evaluator = SemSegDump(NAME, tmp_path), SemSegEvaluator(NAME)
     for each in (dump, evaluator):
@@ -71,6 +58,10 @@ def test_equals_cityscapesscripts(cityscapes, tmp_path, ids):
         each.process(inputs, outputs)
     ours = evaluator.evaluate()["sem_seg"]
 
+    folder = str(tmp_path / "sem_seg_predictions")
+    options = {"predictionPath": folder, "predictionWalk": None, "evalInstLevelScore": False}
+    for key, value in {**options, "JSONOutput": False, "quiet": True}.items():
+        monkeypatch.setattr(theirs.args, key, value)
     found = [theirs.getPrediction(theirs.args, str(file)) for file in files]
     expected = theirs.evaluateImgLists(found, [str(file) for file in files], theirs.args)
     assert ours["mIoU_truth_or_predicted"] == pytest.approx(100 * expected["averageScoreClasses"])

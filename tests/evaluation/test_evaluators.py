@@ -3,7 +3,6 @@
 import json
 import math
 import multiprocessing
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -128,28 +127,23 @@ def test_outputs_stay_unchanged_and_reset_forgets_images(kind, data):
     np.testing.assert_equal(run(evaluator, *data), first)
 
 
-WRONG_CLASS = [{"id": 1, "category_id": 9, "isthing": True}]
 WRONG = np.zeros(SIZE, np.uint8)
 WRONG[:2, :3] = 200
-# Evaluator -> its faulty input: another PNG of the truth (bytes, pixels, None for a missing file),
-# another key of the record, or another prediction.
+# Evaluator -> its faulty input: another PNG of the truth (bytes, pixels, None for a missing file)
+# or another prediction.
 REFUSALS = [
     ("panoptic", b"\x89PNG", r"000010\.png"),
     ("panoptic", None, r"000010\.png"),
     ("panoptic", lambda p: (p[0] + 200, p[1]), r"000010\.jpg \(image_id 10.*does not name"),
     ("panoptic", lambda p: (p[0][1:], p[1]), r"size \[149, 160\] .* \[150, 160\]"),
-    ("panoptic", lambda p: (p[0], WRONG_CLASS), "category_id 9, expected one of the 4 contiguous"),
-    ("panoptic", {"image_id": 3}, "image_id 3 is not in the panoptic JSON"),
     ("instances", b"\x89PNG", r"000010\.png"),
-    ("instances", None, r"000010\.png"),
     ("semantic", WRONG, r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", WRONG.astype(np.uint16), r"000010\.png: .* 200 \(6 pixels\)"),
     ("semantic", np.full((24, 32, 3), (0, 1, 2), np.uint8), r"000010\.png: has the colours"),
     ("semantic", b"\x89PNG", r"000010\.png: label image is broken or truncated"),
     ("semantic", None, r"000010\.png"),
     ("semantic", lambda s: s[:, :, 1:], r"000010\.png: .* \[150, 159\] .* \[150, 160\]"),
-    ("semantic", lambda s: s[1:], "predicts scores of 6 classes .* has 7.*NUM_CLASSES"),
-    ("semantic", {"file_name": "other.jpg"}, r"other\.jpg: no such image"),
+    ("semantic", lambda s: torch.arange(9.0)[:, None, None] + s[:1], "label 8, expected 0..6"),
 ]
 
 
@@ -159,9 +153,7 @@ def test_refusals_name_the_image(kind, given, message, tmp_path):
     evaluator = EVALUATORS[kind][0]()
     key, folder = ("sem_seg",) * 2 if kind == "semantic" else ("panoptic_seg", "panoptic")
     png = tmp_path / folder / "000010.png"
-    if isinstance(given, dict):
-        first.update(given)
-    elif isinstance(given, Callable):
+    if callable(given):
         output[key] = given(output[key])
     elif given is None:
         png.unlink()
@@ -171,10 +163,7 @@ def test_refusals_name_the_image(kind, given, message, tmp_path):
         run(evaluator, [first], [output])
 
 
-def test_a_truth_of_another_kind(data, tmp_path):
-    (tmp_path / "panoptic.json").write_text((tmp_path / "instances.json").read_text())
-    with pytest.raises(ValueError, match=r"panoptic\.json: expected a panoptic JSON"):
-        PanopticEvaluator(NAME)
+def test_records_without_labels():
     DatasetCatalog.register("unlabelled", lambda: [{"file_name": "a.jpg"}])
     MetadataCatalog.get("unlabelled").set(stuff_classes=["a", "b"], ignore_label=255)
     with pytest.raises(ValueError, match="'unlabelled' has records without 'sem_seg_file"):
@@ -223,8 +212,8 @@ def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
 
 
 class TestPanopticEvaluator:
-    def test_metrics_of_a_class(self, data):
-        metrics = run(PanopticEvaluator(NAME), *data)["panoptic_seg"]
+    def test_metrics_of_a_class_on_some_images(self, data, caplog):
+        metrics = run(PanopticEvaluator(NAME), *(given[:11] for given in data))["panoptic_seg"]
         for category in CATEGORIES:
             tp, fp, fn, pq, sq, isthing = (
                 metrics[f"{metric}-{category['name']}"]
@@ -232,17 +221,7 @@ class TestPanopticEvaluator:
             )
             assert isthing == category["isthing"]
             assert pq == pytest.approx(sq * tp / (tp + fp / 2 + fn / 2))
-
-    def test_a_thing_and_a_stuff_class_with_the_same_name(self, data):
-        MetadataCatalog.get(NAME).thing_classes[0] = "tree"
-        MetadataCatalog.get(NAME).stuff_classes[1] = "tree"
-        metrics = run(PanopticEvaluator(NAME), *data)["panoptic_seg"]
-        assert metrics["isthing-tree (thing)"] == 1 and metrics["isthing-tree (stuff)"] == 0
-
-    def test_only_some_images(self, data, caplog):
-        inputs, outputs = data
-        run(PanopticEvaluator(NAME), inputs[:5], outputs[:5])
-        assert "5 of the 12 images" in caplog.text
+        assert "11 of the 12 images" in caplog.text
 
     def test_predictions_that_panopticapi_reads(self, data, tmp_path):
         inputs, outputs = data
@@ -269,7 +248,7 @@ class TestSemSegEvaluator:
         scores = torch.randn(9, 16, 12).mul(3).round().to(dtype)  # many ties
         rows = scores.permute(1, 2, 0).tolist()
         expected = [[pixel.index(max(pixel)) for pixel in row] for row in rows]
-        assert labels_of_output({"sem_seg": scores}, 9, "image").tolist() == expected
+        assert labels_of_output({"sem_seg": scores}, 9).tolist() == expected
 
     def test_class_that_the_truth_lacks(self):
         """The truth has 6 pixels of class 0 and 2 of class 1; two are predicted as class 2."""
@@ -310,12 +289,11 @@ class TestBuildEvaluator:
     @pytest.mark.slow
     @pytest.mark.parametrize("save", [False, True])
     def test_panoptic(self, data, cfg, tmp_path, save):
-        inputs, outputs = data
         cfg.TEST.SAVE_PREDICTIONS = save
-        results = run(build_evaluator(cfg, NAME, tmp_path / "out"), inputs, outputs)
+        results = run(build_evaluator(cfg, NAME, tmp_path / "out"), *data)
         assert list(results) == ["panoptic_seg", "sem_seg", "bbox", "segm"]
         names = MetadataCatalog.get(NAME).thing_classes
-        for task in ("bbox", "segm"):
+        for task in TASKS:
             assert {f"AP-{name}" for name in names} < results[task].keys()
         files = {"confusion_matrix.csv", "confusion_matrix.png"}
         files |= {"panoptic_seg_per_image.csv", "sem_seg_per_image.csv"}
@@ -348,17 +326,13 @@ class TestBuildEvaluator:
         assert results["panoptic_seg"]["PQ"] == results["panoptic_seg"]["PQ_st"]
 
     @pytest.mark.slow
-    def test_other_types(self, data, cfg, tmp_path):
-        metadata = MetadataCatalog.get(NAME)
-        inputs, outputs = data
-        for evaluator_type, tasks in (("sem_seg", ["sem_seg"]), ("coco", ["bbox", "segm"])):
-            # Metadata refuses to change a value, so the data set gets another name.
-            other = f"{NAME}_{evaluator_type}"
-            values = {k: v for k, v in metadata.as_dict().items() if k != "name"}
-            MetadataCatalog.get(other).set(**{**values, "evaluator_type": evaluator_type})
-            DatasetCatalog.register(other, lambda: DatasetCatalog.get(NAME))
-            evaluator = build_evaluator(cfg, other, tmp_path)
-            assert list(run(evaluator, inputs, outputs)) == tasks
+    @pytest.mark.parametrize("kind, tasks", [("sem_seg", ["sem_seg"]), ("coco", [*TASKS])])
+    def test_other_types(self, data, cfg, tmp_path, kind, tasks):
+        # Metadata refuses to change a value, so the data set gets another name.
+        values = {k: v for k, v in MetadataCatalog.get(NAME).as_dict().items() if k != "name"}
+        MetadataCatalog.get(kind).set(**{**values, "evaluator_type": kind})
+        DatasetCatalog.register(kind, lambda: DatasetCatalog.get(NAME))
+        assert list(run(build_evaluator(cfg, kind, tmp_path), *data)) == tasks
 
     def test_unknown_type(self, cfg, tmp_path):
         MetadataCatalog.get("odd_one").set(evaluator_type="lvis")

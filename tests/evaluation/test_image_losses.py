@@ -7,7 +7,8 @@ from ocr_panoptic.evaluation.boundaries import near_other_labels
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.image_scores import panoptic_losses, semantic_losses
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
-from support.panoptic_samples import make_categories, random_samples
+from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
+from support.panoptic_samples import make_categories, overlaps_of, random_samples
 
 IGNORED = 255
 
@@ -27,13 +28,11 @@ def test_panoptic_kinds_add_up():
     categories = make_categories(3, 2)
     found = []
     for sample in random_samples(np.random.default_rng(0), 60, categories):
-        quality = PanopticQuality(categories)
-        overlaps = quality.add_image(
-            sample.ids, sample.segments, sample.predicted_ids, sample.predicted_segments
-        )
+        quality, matches = PanopticQuality(categories), overlaps_of(sample).matches()
+        quality.add(matches)
         if not quality.counts.any():
             continue
-        losses = panoptic_losses(quality.statistics(), quality.confused(overlaps.matches()))
+        losses = panoptic_losses(quality.statistics(), quality.confused(matches))
         assert min(losses.values()) >= 0
         expected = 100 - 100 * quality.averages()["PQ"]
         assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
@@ -43,16 +42,14 @@ def test_panoptic_kinds_add_up():
 
 def test_confusions_are_unmatched_pairs():
     """A predicted segment on void is not a false positive, and so not a confusion."""
-    categories = [{"id": 1, "isthing": 1}, {"id": 2, "isthing": 1}]
     ids = np.array([[1, 1, 1, 0, 0, 0, 0, 0]])
     for width, expected in ((3, [(1, 2)]), (8, [])):
         predicted = np.zeros_like(ids)
         predicted[:, :width] = 5
-        matches = PanopticQuality(categories).add_image(
-            *(ids, [{"id": 1, "category_id": 1}], predicted, [{"id": 5, "category_id": 2}])
-        )
-        assert matches.matches().confusions == expected
-        assert matches.matches().false_negatives == [1]
+        true, found = [{"id": 1, "category_id": 1}], [{"id": 5, "category_id": 2}]
+        matches = SegmentOverlaps(ids, true, predicted, found).matches()
+        assert matches.confusions == expected
+        assert matches.false_negatives == [1]
 
 
 def test_semantic_kinds_by_hand():

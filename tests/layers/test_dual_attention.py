@@ -1,7 +1,5 @@
 """The attentions of DANet and its head, compared with their equations."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -50,20 +48,6 @@ class TestDualAttention(SchemeBattery):
         return branches[0] + branches[1]
 
 
-def test_channel_attention_hand_worked():
-    """
-    Channels (1, 0) and (0, 2) have the products 1, 0, 4.
-
-    The first channel has weight 1 / (1 + e) for itself, the second e^-4 / (1 + e^-4). The other
-    channel has the rest.
-    """
-    module = ChannelAttention()
-    nn.init.ones_(module.gamma)
-    y = module(torch.tensor([[1.0, 0.0], [0.0, 2.0]]).view(1, 2, 1, 2)).flatten()
-    a, b = 1 / (1 + math.e), 1 / (1 + math.exp(4))
-    assert y.tolist() == pytest.approx([1 + a, 2 * (1 - a), 1 - b, 2 + 2 * b], abs=1e-6)
-
-
 @pytest.mark.parametrize("module", [PositionAttention(16), ChannelAttention()])
 def test_attentions_start_as_identity(module):
     x = torch.randn(2, 16, 4, 5, generator=torch.Generator().manual_seed(0))
@@ -71,3 +55,9 @@ def test_attentions_start_as_identity(module):
         assert torch.equal(module(x), x)
         nn.init.ones_(module.gamma)
         assert not torch.allclose(module(x), x)
+
+
+@pytest.mark.parametrize("channels", [4, 20])
+def test_queries_have_an_eighth_of_the_channels(channels):
+    with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
+        PositionAttention(channels)

@@ -6,15 +6,7 @@ import pytest
 import torch
 from detectron2.layers import Conv2d
 
-from ocr_panoptic.layers import (
-    OCR,
-    GroundTruthOCR,
-    JointTransformer,
-    PositionAttention,
-    SegmentationTransformer,
-    gather_regions,
-    pixel_region_relation,
-)
+from ocr_panoptic.layers import OCR, pixel_region_relation
 from support import equations
 from support.battery import SchemeBattery
 
@@ -107,23 +99,3 @@ def test_bands_and_layouts_do_not_change_the_result(monkeypatch, norm, memory_fo
     assert len(bands) == (1 if norm == "GN" else 4)  # a group norm sees all pixels
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     assert found.is_contiguous(memory_format=memory_format)
-
-
-@pytest.mark.parametrize(
-    "build, message",
-    [
-        (lambda: gather_regions(torch.zeros(1, 4, 3, 5), torch.zeros(1, 2, 6, 10)), "3, 5.*6, 10"),
-        (lambda: OCR(transform_convs=0), "transform_convs is 0"),
-        (lambda: GroundTruthOCR(part="regions"), "part is regions; .*both or gather or"),
-        (lambda: JointTransformer(5, num_blocks=0), "num_blocks is 0"),
-        (
-            lambda: SegmentationTransformer(5, decoder_self_attention="first"),
-            "is first; .*none, before, after",
-        ),
-        (lambda: PositionAttention(4), "has 4 channels .* a multiple of 8"),
-        (lambda: PositionAttention(20), "has 20 channels .* a multiple of 8"),
-    ],
-)
-def test_refused_arguments(build, message):
-    with pytest.raises(ValueError, match=message), torch.device("meta"):
-        build()

@@ -98,8 +98,3 @@ def test_class_weights_of_hard_examples():
     hard = hard_cross_entropy(logits, targets, 255, weights, threshold=0.5, min_kept=1)
     expected = -(0.5 * math.log(0.1) + 1.0 * math.log(0.4)) / 2
     assert hard.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_threshold_of_hard_examples_is_a_probability():
-    with pytest.raises(ValueError, match=r"OHEM_THRESHOLD is 90.*\(0, 1\]"):
-        hard_cross_entropy(logits_of([0.5]), torch.tensor([[[0]]]), 255, threshold=90, min_kept=1)

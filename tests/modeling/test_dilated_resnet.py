@@ -33,12 +33,12 @@ def test_ceil_mode_of_the_stem():
     The pooling has one more window for sides of 64 pixels.
 
     The stem's convolutions give 32 pixels. Windows of 3 at steps of 2 start 16 times inside, from
-    -1 on, and once more at 31, with the last pixel and the border.
+    -1 on, and once more at 31, with the last pixel and the border. Images have four channels.
     """
-    cfg = make_resnet_cfg(50)
+    cfg = make_resnet_cfg(50, "MODEL.PIXEL_MEAN", "[1.0, 2.0, 3.0, 4.0]")
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = True
     stem = build_backbone(cfg).stem.eval()
-    x = torch.randn(1, 3, 64, 66)
+    x = torch.randn(1, 4, 64, 66)
     with torch.no_grad():
         pooled = stem(x)
         y = x
@@ -55,12 +55,11 @@ def test_ceil_mode_of_the_stem():
     "key, value, message",
     [
         ("DEPTH", 18, "DEPTH is 18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
-        ("RES5_DILATION", 1, "are 2 and 1; 2 and 4 give stride 8, .*1 and 2 .* 16, 1 and 1 .* 32"),
-        ("STEM_TYPE", "deep", "STEM_TYPE is deep; it is deeplab .* or basic"),
+        ("STEM_TYPE", "basic", "STEM_CEIL_MODE True needs STEM_TYPE deeplab"),
     ],
 )
 def test_unknown_dilated_resnets(key, value, message):
-    cfg = make_resnet_cfg(50)
+    cfg = make_resnet_cfg(50, "MODEL.RESNETS.STEM_CEIL_MODE", True)
     cfg.MODEL.RESNETS[key] = value
     with pytest.raises(ValueError, match=message):
         build_backbone(cfg)

@@ -80,7 +80,6 @@ SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
     "key, value, fault",
     [
         *(("TEST.SCALES", scales, "TEST.SCALES is .* with 1.0 among them") for scales in SCALES),
-        ("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0, "SCALE_LOSS_WEIGHT is -1"),
         ("MODEL.CONTEXT.NAME", "GT-OCR", "MODEL.HMSA.ENABLED False"),
     ],
 )

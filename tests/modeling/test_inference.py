@@ -19,10 +19,11 @@ from ocr_panoptic.modeling.inference import (
     SemanticInference,
     check_decided,
     confident_argmax,
+    joined_rows,
     padded_batch,
     resized_classes,
     running_argmax,
-    sliding_window_scores,
+    sliding_window_rows,
 )
 
 
@@ -37,6 +38,10 @@ def bilinear(x: torch.Tensor, *size: int) -> torch.Tensor:
 def local(image: torch.Tensor) -> torch.Tensor:
     """Compute a network that sees single pixels, with 4 classes and output stride 1."""
     return F.conv2d(image, random(4, 3, 1, 1)).sin()
+
+
+def sliding_window_scores(network, image, *args, **kwargs) -> torch.Tensor:
+    return joined_rows(sliding_window_rows(network, image, *args, **kwargs), image.shape[2])
 
 
 def labelled(inference: SemanticInference, *args, **kwargs) -> torch.Tensor:
@@ -70,10 +75,6 @@ class TestLabelsOfLogits:
         for given in (logits, last):
             labels = running_argmax(resized_classes(given, size))
             assert labels.dtype == torch.int64 and torch.equal(labels, expected)
-
-    def test_first_of_equal_scores(self):
-        logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
-        assert running_argmax(resized_classes(logits, (1, 2))).tolist() == [[[0, 1]]]
 
     @pytest.mark.parametrize("at_once", [2, 4, 100])
     @pytest.mark.parametrize("classes", [1, 2, 7])
@@ -171,9 +172,16 @@ class TestSlidingWindow:
         windows = SemanticInference(
             scales=[0.5, 1, 1.5], flip=True, window_size=[32, 24], window_stride=[21, 16]
         )
+        seen = []
+
+        def network(window):
+            seen.append(window)
+            return local(window)
+
         torch.testing.assert_close(
-            windows.scores(local, image, (50, 61)), whole.scores(local, image, (50, 61))
+            windows.scores(network, image, (50, 61)), whole.scores(local, image, (50, 61))
         )
+        assert len(seen) == 2 * (2 + 8 + 24)  # each window and its mirror image, once
         found, expected = (labelled(i, local, image, (50, 61)) for i in (windows, whole))
         assert torch.equal(found, expected)
 

@@ -34,13 +34,11 @@ def image() -> dict:
     return {"image": torch.randint(256, (3, *SIZE), generator=generator, dtype=torch.uint8)}
 
 
-def assert_same_instances(found, expected, tolerance: float = 0.0):
+def assert_same_instances(found, expected):
     assert len(found) == len(expected) > 3
-    assert torch.equal(found.pred_classes, expected.pred_classes)
-    boxes = found.pred_boxes.tensor, expected.pred_boxes.tensor
-    for one, other in (boxes, (found.scores, expected.scores)):
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-    assert (found.pred_masks == expected.pred_masks).double().mean() >= 1 - tolerance
+    assert torch.equal(found.pred_boxes.tensor, expected.pred_boxes.tensor)
+    for field in ("pred_classes", "scores", "pred_masks"):
+        assert torch.equal(found.get(field), expected.get(field)), field
 
 
 @pytest.mark.slow
@@ -55,9 +53,8 @@ def test_one_view_of_the_image_equals_the_plain_result(model, sizes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("optimize", [True, False])
 @torch.no_grad()
-def test_instances_equal_detectron2s(model, optimize):
+def test_instances_equal_detectron2s(model):
     """They are also equal in a result that has another size than the image."""
     cfg, network = model(*augmented("(64, 80)", True))
     inputs = {**image(), "height": 50, "width": 70}
@@ -68,9 +65,9 @@ def test_instances_equal_detectron2s(model, optimize):
         pixel_std=cfg.MODEL.PIXEL_STD,
     ).eval()
     expected = GeneralizedRCNNWithTTA(cfg, theirs, batch_size=1)([inputs])[0]["instances"]
-    found = deploy(network, optimize=optimize)([inputs])[0]["instances"]
+    found = deploy(network, optimize=False)([inputs])[0]["instances"]
     assert found.image_size == (50, 70)
-    assert_same_instances(found, expected, 1e-3 if optimize else 0.0)
+    assert_same_instances(found, expected)
 
 
 @pytest.mark.slow

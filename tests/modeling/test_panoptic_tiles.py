@@ -8,7 +8,6 @@ import pytest
 import torch
 from detectron2.structures import BitMasks, Instances
 
-from ocr_panoptic.formats.segment_runs import placed_run_lengths
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles, spans
 
 STUFF_AREAS = [0.0, 30.0, 30.0]  # things, sky, ground
@@ -191,21 +190,6 @@ def test_spans(side, window, step):
         assert one.end - one.start == window
     for span in found:
         assert span.start <= span.first < span.last <= span.end
-
-
-def test_masks_are_placed_as_in_a_pasted_mask():
-    random = np.random.default_rng(0)
-    for mask, place, size in [
-        (random.random((7, 5)) < 0.6, (3, 4), (12, 11)),
-        (np.ones((4, 3), bool), (0, 2), (4, 9)),  # whole columns: one run
-        (random.random((6, 6)) < 0.7, (0, 0), (6, 6)),
-        (np.zeros((2, 2), bool), (1, 1), (5, 5)),
-    ]:
-        pasted = np.zeros(size, np.uint8, order="F")
-        rows, columns = (slice(p, p + n) for p, n in zip(place, mask.shape))
-        pasted[rows, columns] = mask
-        expected = mask_util.encode(pasted)["counts"].decode()
-        assert placed_run_lengths(mask, place, size) == {"size": list(size), "counts": expected}
 
 
 @pytest.mark.parametrize("window, step", [((), ()), ((40, 40), (40, 20)), ((40, 40), (20,))])

@@ -8,7 +8,7 @@ from detectron2.modeling import build_model
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from support.segmentors import make_batch, make_cfg, make_resnet_cfg
+from support.segmentors import make_batch, make_cfg
 
 
 @pytest.mark.slow
@@ -67,29 +67,12 @@ def test_training_without_truth_is_refused(several_scales):
         ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, DA-OCR"),
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
-        ("MODEL.PAD_TO_MULTIPLE", "-1", "PAD_TO_MULTIPLE is -1"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* takes ContextSem"),
     ],
 )
 def test_bad_values(key, value, message):
     with pytest.raises(ValueError, match=message):
         build_model(make_cfg(key, value))
-
-
-@pytest.mark.slow
-def test_odd_sizes_are_padded_to_the_stride():
-    """61 x 83 pixels have 8 x 11 features at stride 8, which cover 64 x 88 pixels."""
-    torch.manual_seed(0)
-    model = build_model(make_resnet_cfg(50)).eval()
-    assert model.backbone.size_divisibility == 0  # Detectron2 would not pad
-    batch = make_batch()[:1]
-    with torch.no_grad():
-        labels = model(batch)[0]["labels"]
-        image = (batch[0]["image"] - model.pixel_mean) / model.pixel_std
-        features = model.backbone(F.pad(image, (0, 5, 0, 3))[None])
-        logits = model.sem_seg_head.layers(features)[1]
-        full = F.interpolate(logits, size=(64, 88), mode="bilinear", align_corners=False)
-    assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
 
 
 def count(cfg: CfgNode) -> int:
@@ -114,28 +97,6 @@ def test_parameters_of_hrnet_ocr(backbone, channels, published):
     cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 1
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = channels
     assert count(cfg) == published - 512 - channels
-
-
-@pytest.mark.slow
-def test_parameters_of_resnet_101_ocr():
-    """
-    The number of parameters is worked out by hand.
-
-    torchvision's ResNet-101 without classifier has 42,500,160. The deep stem replaces its 7x7
-    convolution (64 channels) by three 3x3 (64, 64, 128), and widens the input of the first block's
-    two 1x1 convolutions. The head follows from its layers.
-    """
-    resnet_101 = 42500160 - (3 * 64 * 49 + 2 * 64)
-    stem = 9 * (3 * 64 + 64 * 64 + 64 * 128) + 2 * (64 + 64 + 128)
-    widened = 64 * 64 + 64 * 256
-    coarse = 9 * 1024 * 512 + 2 * 512 + 512 * 19 + 19
-    bottleneck = 9 * 2048 * 512 + 2 * 512
-    ocr = 2 * (512 + 256) * 256 + 2 * 512 * 256 + 1024 * 512 + 2 * (5 * 256 + 2 * 512)
-    predictor = 512 * 19 + 19
-    head = coarse + bottleneck + ocr + predictor
-    cfg = make_resnet_cfg(101)
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
-    assert count(cfg) == resnet_101 + stem + widened + head
 
 
 @pytest.mark.slow

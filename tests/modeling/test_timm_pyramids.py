@@ -164,22 +164,11 @@ FPN, SIMPLE = (f"build_timm_{kind}_backbone" for kind in ("fpn", "simple_fpn"))
 @pytest.mark.parametrize(
     "builder, name, opts, message",
     [
-        (
-            FPN,
-            "vit_tiny_patch16_224",
-            (),
-            "features of stride 16, and an FPN needs .* 4, 8, 16, 32",
-        ),
-        (
-            *(FPN, "resnet18", ("MODEL.TIMM.OUTPUT_STRIDE", 8)),
-            "has features of stride 2, 4, 8, and .* with MODEL.TIMM.OUTPUT_STRIDE 32",
-        ),
-        (
-            *(FPN, "resnet18", ("MODEL.FPN.IN_FEATURES", ["res3", "res4"])),
-            r"IN_FEATURES is \['res3', 'res4'\]; .* has \['res2', ",
-        ),
+        (FPN, "vit_tiny_patch16_224", (), "of stride 16, and .* 4, 8, 16, 32.* build_timm_simple"),
+        (FPN, "resnet18", ("MODEL.TIMM.OUTPUT_STRIDE", 8), "stride 2, 4, 8, .*OUTPUT_STRIDE 32"),
+        (FPN, "resnet18", ("MODEL.FPN.IN_FEATURES", ["res3"]), r"is \['res3'\]; .* \['res2', "),
         (SIMPLE, "eva02_tiny_patch14_224", (), "stride 14, .* MODEL.TIMM.PATCH_SIZE 16"),
-        (SIMPLE, "test_convnext", (), "4, 8, 16, 32, .* Use build_timm_fpn_backbone"),
+        (SIMPLE, "test_convnext", (), "4, 8, 16, 32, .* build_timm_fpn_backbone"),
         (SIMPLE, "test_vit", (), r"\['res2'.*\]; .* the last one, \['blocks.5'\]"),
     ],
 )

@@ -18,6 +18,7 @@ TAP = "['blocks.2']"
 SMALL = [
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
     *("INPUT.FIXED_SIZE", "[64, 64]", "TEST.OPTIMIZED", "False", "SOLVER.MAX_ITER", "4"),
+    *("TEST.EVAL_PERIOD", "2", "SOLVER.AMP.ENABLED", "True", "MODEL.CONTEXT.NAME", "OCR"),
     *("MODEL.SEM_SEG_HEAD.IN_FEATURES", TAP, "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", TAP),
 ]
 
@@ -33,47 +34,36 @@ def write_weights(path: Path, seed: int) -> str:
     return str(path)
 
 
-@pytest.fixture
-def run(tiny_data, make_args, tmp_path, monkeypatch):
-    """
-    Return a function that trains with features kept in "cache", or without.
-
-    It returns the last weights, and the lines of metrics.json.
-    """
+@pytest.mark.slow
+def test_equal_to_the_frozen_backbone(tiny_data, make_args, tmp_path, monkeypatch):
+    """The last weights and the lines of metrics.json are equal with and without kept features."""
     weights = write_weights(tmp_path / "weights.pth", 0)
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
 
-    def run(name: str, *opts: object, keep: bool = True) -> tuple[dict, list[dict]]:
-        forward = train.kept_features if keep else train.compute
-        monkeypatch.setattr(TimmBackbone, "forward", forward)
+    def run(name: str) -> tuple[dict, list[dict], set[Path]]:
         folder = tmp_path / name
-        opts = ("MODEL.WEIGHTS", weights, *opts)
-        train.main(make_args(*SMALL, "OUTPUT_DIR", folder, *opts, config=CONFIG))
+        train.main(make_args(*SMALL, "OUTPUT_DIR", folder, "MODEL.WEIGHTS", weights, config=CONFIG))
         lines = map(json.loads, (folder / "metrics.json").read_text().splitlines())
-        untimed = [{k: v for k, v in line.items() if "time" not in k} for line in lines]
-        untimed = [{k: v for k, v in line.items() if "eta" not in k} for line in untimed]
-        return torch.load(folder / "model_final.pth", weights_only=True)["model"], untimed
+        log = [
+            {k: v for k, v in line.items() if "time" not in k and "eta" not in k} for line in lines
+        ]
+        model = torch.load(folder / "model_final.pth", weights_only=True)["model"]
+        return model, log, {*(tmp_path / "cache").rglob("*.pt")}
 
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["OCR", "GT-OCR"])
-def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
-    opts = ("MODEL.CONTEXT.NAME", scheme, "TEST.EVAL_PERIOD", 2, "SOLVER.AMP.ENABLED", True)
-    weights, log = run("frozen", *opts, keep=False)
-    assert any("sem_seg/mIoU" in line for line in log)
-    files = set()
+    monkeypatch.setattr(TimmBackbone, "forward", train.compute)
+    expected, log, files = run("frozen")
+    assert any("sem_seg/mIoU" in line for line in log) and not files
+    monkeypatch.setattr(TimmBackbone, "forward", train.kept_features)
     for name in ("keeps features", "reads them"):
-        kept_weights, kept_log = run(name, *opts)
-        assert kept_log == log
-        assert kept_weights.keys() == weights.keys()
-        assert all(torch.equal(kept_weights[name], tensor) for name, tensor in weights.items())
-        before, files = files, {*(tmp_path / "cache").rglob("*.pt")}
-    # Training images, which some runs mirror, and validation images; the second run adds none.
-    assert before == files and 4 + 4 <= len(files) <= 2 * 8 + 4
+        kept, kept_log, found = run(name)
+        assert kept_log == log and kept.keys() == expected.keys()
+        assert all(torch.equal(kept[name], tensor) for name, tensor in expected.items())
+        assert not files or found == files  # the second run adds none
+        files = found
+    # Training images, which some runs mirror, and validation images.
+    assert 4 + 4 <= len(files) <= 2 * 8 + 4
     loaded = torch.load(tmp_path / "weights.pth", weights_only=True)
-    for name, tensor in weights.items():
+    for name, tensor in expected.items():
         if name.startswith("backbone.") and not name.endswith("num_batches_tracked"):
             assert torch.equal(tensor, loaded[name.removeprefix("backbone.body.")])
 

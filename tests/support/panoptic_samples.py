@@ -10,6 +10,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 from pycocotools import mask as mask_util
 
+from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 
@@ -26,6 +27,12 @@ class Sample:
     @property
     def png(self) -> str:
         return f"{self.image_id:0>6}.png"
+
+
+def overlaps_of(sample: Sample) -> SegmentOverlaps:
+    return SegmentOverlaps(
+        sample.ids, sample.segments, sample.predicted_ids, sample.predicted_segments
+    )
 
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:

@@ -1,4 +1,16 @@
-"""Invented records of a study's finished runs, and the cells of its tables."""
+"""The repository's studies, invented records of finished runs, and the cells of tables."""
+
+import functools
+
+from studies.study_file import PlacedStudy, read_study
+
+from .tiny_runs import ROOT
+
+
+@functools.cache
+def repository_study(name: str, baseline: str | None = None) -> PlacedStudy:
+    """Read a study of the repository, which loads the configs of all its systems."""
+    return read_study(ROOT / f"studies/{name}.yaml", baseline)
 
 
 def run_record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:

@@ -5,10 +5,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
+from detectron2.config import CfgNode
 from fvcore.nn import weight_init
 from PIL import Image
 from torch import nn
 
+from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.formats.pictures import reordered
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.refined_head import RefinedHead
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +86,13 @@ def make_labels_vary(model: nn.Module, record: dict) -> None:
         for hook, (part, mean) in zip(hooks, means.items(), strict=True):
             hook.remove()
             part.bias -= mean
+
+
+def predict(cfg: CfgNode, model: nn.Module, bgr: np.ndarray) -> InferenceOutput:
+    """Return the output of an ``InferenceModel`` or ``RefinedModel`` for an image [H,W,3]."""
+    image = reordered(bgr, "BGR") if cfg.INPUT.FORMAT == "RGB" else bgr
+    with torch.inference_mode():
+        return model([model_input(cfg, image)])[0]
 
 
 def pixels(path: Path) -> np.ndarray:

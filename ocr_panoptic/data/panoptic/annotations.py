@@ -37,12 +37,7 @@ class Category:
 
     def as_json(self) -> dict:
         """Return the category in COCO's panoptic format."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "isthing": int(self.isthing),
-            "color": list(self.color),
-        }
+        return {**vars(self), "isthing": int(self.isthing), "color": list(self.color)}
 
 
 def parse_categories(entries: object, source: str) -> list[Category]:
@@ -52,7 +47,6 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     A category without "color" gets a colour that depends only on its position in this order.
 
     Args:
-        entries: value of the JSON.
         source: the file's name, for messages.
     """
     if not isinstance(entries, list) or not entries:
@@ -79,13 +73,8 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
-        Category(
-            entry["id"],
-            entry["name"],
-            bool(entry["isthing"]),
-            tuple(entry["color"]) if "color" in entry else derived_color(place),
-        )
-        for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
+        Category(e["id"], e["name"], bool(e["isthing"]), tuple(e.get("color", derived_color(k))))
+        for k, e in enumerate(sorted(usable, key=lambda entry: entry["id"]))
     ]
 
 
@@ -114,8 +103,7 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     category has that id, it is -1. Since metrics are named by class, a category that is itself
     called "things" gets its kind appended.
     """
-    things = [category for category in categories if category.isthing]
-    stuff = [category for category in categories if not category.isthing]
+    things, stuff = ([c for c in categories if c.isthing == isthing] for isthing in (True, False))
     thing_names, stuff_names = (
         [f"{c.name} ({kind})" if c.name == "things" else c.name for c in group]
         for group, kind in ((things, "thing"), (stuff, "stuff"))
@@ -130,9 +118,6 @@ def panoptic_metadata(categories: list[Category]) -> dict:
         "stuff_colors": [THINGS_COLOR, *(list(category.color) for category in stuff)],
         "stuff_dataset_id_to_contiguous_id": {**stuff_ids, things_id: THINGS_LABEL},
     }
-
-
-LONGEST_NAME = 255  # bytes that a file system allows for a part of a path
 
 
 @dataclass(frozen=True)
@@ -207,20 +192,13 @@ def _load(path: Path) -> dict:
         raise DataFaults([str(error)]) from error
     keys = ("images", "annotations", "categories")
     lists = content if isinstance(content, dict) else {}
-    absent = [key for key in keys if not isinstance(lists.get(key), list)]
-    if absent:
-        fault = (
-            f"{path}: is not a panoptic JSON: it must be an object with the lists "
-            f"{', '.join(keys)}; missing or no list: {', '.join(absent)}."
-        )
-        raise DataFaults([fault])
-    first = content["annotations"][0] if content["annotations"] else {}
+    if absent := [key for key in keys if not isinstance(lists.get(key), list)]:
+        fault = f"needs the lists {', '.join(keys)}; missing or no list: {', '.join(absent)}."
+        raise DataFaults([f"{path}: is not a panoptic JSON: it {fault}"])
+    first = content["annotations"][0] if content["annotations"] else None
     if isinstance(first, dict) and "segments_info" not in first and "bbox" in first:
-        fault = (
-            f"{path}: holds COCO instance annotations (bbox, no segments_info). Give the "
-            "panoptic JSON, whose annotations have file_name and segments_info."
-        )
-        raise DataFaults([fault])
+        fault = "its annotations are COCO's instances; they need file_name and segments_info."
+        raise DataFaults([f"{path}: is not a panoptic JSON: {fault}"])
     return content
 
 
@@ -278,7 +256,5 @@ def file_name_faults(name: object) -> Iterator[str]:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):
         yield f"file_name must have no control characters, found {name!r}."
-    elif any(len(part.encode()) > LONGEST_NAME for part in name.split("/")):
-        yield f"file_name is longer than the {LONGEST_NAME} bytes of a file's name, found {name!r}."
     elif name.startswith("/") or not (parts := PurePosixPath(name).parts) or ".." in parts:
         yield f"file_name must lie inside the given folder, found {name!r}."

@@ -22,17 +22,10 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):
-            last = files[0].replace("\\", "/").rpartition("/")[2]
-            alike = [
-                path.name
-                for path in getattr(source.split, key).rglob("*")
-                if path.stem.casefold() == os.path.splitext(last)[0].casefold()
-            ]
-            hint = f" There is {first_few(alike)}: correct file_name." if alike else ""
             yield (
                 f"{source.split.annotations}: of its {len(files)} images none has a file in "
                 f"{getattr(source.split, key)}, such as {files[0]}. Give {source.name} annotations "
-                f"and {key} of the same split, with file names relative to that folder.{hint}"
+                f"and {key} of the same split, with file names relative to that folder."
             )
 
 
@@ -73,9 +66,6 @@ def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
 def check_image(source: PanopticSource, things: frozenset[int], image: PanopticImage) -> Look:
     """
     Check an image and its panoptic PNG, both fully decoded, against the JSON.
-
-    Faults are segment ids, areas or boxes that differ between JSON and PNG, sizes that differ, and
-    missing, broken or truncated files.
 
     Args:
         things: ids of the categories that are things.

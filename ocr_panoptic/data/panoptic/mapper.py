@@ -33,12 +33,12 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 class PanopticDatasetMapper(DatasetMapper):
     """
-    Detectron2's :class:`DatasetMapper` for more kinds of files; the results are otherwise the same.
+    Detectron2's :class:`DatasetMapper` for more kinds of files; other results are the same.
 
-    16-bit images are scaled, images may have any number of channels, and a semantic PNG's palette
-    gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before. A record
-    without sem_seg_file_name gets labels from pan_seg_file_name and segments_info. An annotation
-    with a segment_id has that segment's mask and box.
+    16-bit images are scaled, images may have other numbers of channels, and a semantic PNG's
+    palette gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before.
+    A record without sem_seg_file_name gets labels from pan_seg_file_name and segments_info, and an
+    annotation with a segment_id gets the mask and the box of its segment.
     """
 
     @configurable
@@ -57,7 +57,6 @@ class PanopticDatasetMapper(DatasetMapper):
         Args:
             num_sem_seg_classes: number of classes of the semantic head, including "things".
             ignore_value: label that the loss ignores.
-            channels: number of channels of the images.
             kwargs: arguments of Detectron2's mapper.
         """
         super().__init__(is_train, **kwargs)
@@ -95,14 +94,14 @@ class PanopticDatasetMapper(DatasetMapper):
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
-        runs = None if path or "pan_seg_file_name" not in record else self._segments(record)
-        labels = None
+        labels = runs = shown = None
         if path:
-            labels = read_label_image(path, kind="semantic PNG")
+            shown = labels = read_label_image(path, kind="semantic PNG")
             check_label_size(labels.shape, record, path)
-        shown = labels
-        if runs is not None:  # transforms resize by Pillow, which takes bytes
-            shown = runs.places()
+            self._check_labels(path, labels)
+        elif "pan_seg_file_name" in record:
+            runs = self._segments(record)
+            shown = runs.places()  # transforms resize by Pillow, which takes bytes
             shown = shown if shown.dtype == np.uint8 else id2rgb(shown)
         inputs = ChannelInput(image, sem_seg=shown)
         transforms = self.augmentations(inputs)
@@ -110,8 +109,6 @@ class PanopticDatasetMapper(DatasetMapper):
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
         if labels is not None:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
-            if self._outside(inputs.sem_seg).any():
-                self._explain_labels(path, labels)
         if self.proposal_topk is not None:
             utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
         if runs is not None:
@@ -126,12 +123,7 @@ class PanopticDatasetMapper(DatasetMapper):
             record.pop("annotations", None)
         elif annotations == []:  # Detectron2's crops fail on an empty list
             record["instances"] = utils.annotations_to_instances(record.pop("annotations"), size)
-        elif annotations and "segment_id" in annotations[0]:
-            if runs is None:
-                raise UserError(
-                    f"{record['file_name']}: the record's annotations have a segment_id, so it "
-                    "needs pan_seg_file_name, and no sem_seg_file_name."
-                )
+        elif runs is not None and annotations and "segment_id" in annotations[0]:
             own = record.pop("annotations")
             record["instances"] = self._instances(runs, own, transforms, places)
         elif annotations is not None:
@@ -139,7 +131,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG, after checking them against the record."""
+        """Return the segments of the panoptic PNG, which must be the record's."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -165,9 +157,9 @@ class PanopticDatasetMapper(DatasetMapper):
         places: np.ndarray,
     ) -> Instances:
         """
-        Return the things that are not crowds, in the form of Detectron2's mapper.
+        Return the things that are not crowds, as Detectron2's mapper does.
 
-        Boxes are the file's boxes, transformed; masks come from the transformed map.
+        Boxes are the transformed boxes of the file; masks come from the transformed map ``places``.
         """
         objects = [
             annotation
@@ -205,11 +197,10 @@ class PanopticDatasetMapper(DatasetMapper):
             instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
         return instances
 
-    def _outside(self, labels: np.ndarray) -> np.ndarray:
-        return (labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)
-
-    def _explain_labels(self, path: str, labels: np.ndarray) -> None:
-        outside = labels[self._outside(labels)]
+    def _check_labels(self, path: str, labels: np.ndarray) -> None:
+        outside = labels[(labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)]
+        if not outside.size:
+            return
         counted = zip(*np.unique(outside, return_counts=True), strict=True)
         listed = ", ".join(f"{label} ({pixels} pixels)" for label, pixels in counted)
         raise UserError(
@@ -223,8 +214,8 @@ class SegmentMasks(BitMasks):
     """
     Detectron2's ``BitMasks`` for an image in which no two segments share a pixel.
 
-    One map, instead of a map for each object, goes through queues and to the GPU. The loss copies
-    an object once, not for each of its (up to 128) sampled boxes. Results are the same.
+    A single map goes through queues and to the GPU, not a map for each object. The loss copies an
+    object once, not for each of its (up to 128) sampled boxes. Results are the same.
 
     Attributes:
         places: uint8 or int32 [H, W], the segment of each pixel.
@@ -242,10 +233,6 @@ class SegmentMasks(BitMasks):
     def tensor(self) -> Tensor:
         """The masks, bool [N, H, W]."""
         return self.places == self.segments[self.rows][:, None, None]
-
-    @property
-    def device(self) -> torch.device:
-        return self.places.device
 
     def to(self, device: torch.device | str, **kwargs: Any) -> "SegmentMasks":
         parts = (self.places, self.segments, self.rows)
@@ -265,20 +252,8 @@ class SegmentMasks(BitMasks):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __repr__(self) -> str:
-        return f"SegmentMasks(num_instances={len(self)})"
-
     def crop_and_resize(self, boxes: Tensor, mask_size: int) -> Tensor:
-        """
-        Return the part of each mask in its box.
-
-        Args:
-            boxes: float [N, 4], (x0, y0, x1, y1) in pixels.
-            mask_size: side S of the result.
-
-        Returns:
-            bool [N, S, S].
-        """
+        """Return the part of each mask in its box, bool [N, mask_size, mask_size]."""
         assert len(boxes) == len(self), f"{len(boxes)} boxes, {len(self)} masks"
         segments, rows = self.segments, self.rows
         if len(rows) < len(segments):

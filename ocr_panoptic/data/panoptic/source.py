@@ -39,7 +39,6 @@ class PanopticSource:
 
     Attributes:
         name: name of the data set.
-        channels: number of channels of the images.
         hides: whether segments may have no pixel in their PNG, because others hide them.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the things and of the stuff in a trained model's order; None for the order
@@ -61,9 +60,7 @@ class PanopticSource:
             for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
         }
         records = [self.record(image, kinds) for image in self.images()]
-        # Detectron2 packs the records; a large JSON would stay in each process's memory beside
-        # them.
-        vars(self).pop("content", None)
+        vars(self).pop("content", None)  # else each process keeps the JSON beside the records
         return records
 
     @cached_property

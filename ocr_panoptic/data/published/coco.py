@@ -6,7 +6,7 @@ Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic 
 the panoptic PNGs. Instances come from COCO's own ``instances_*.json``, as in Detectron2.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -35,12 +35,7 @@ COCO_PANOPTIC = {f"coco_2017_{split}_panoptic_separated": names for split, names
 
 @dataclass(frozen=True)
 class CocoSource(PanopticSource):
-    """
-    Panoptic data whose instances lie in a separate JSON in COCO's format.
-
-    Attributes:
-        instances_json: the JSON of instances.
-    """
+    """Panoptic data whose instances lie in a separate JSON in COCO's format."""
 
     instances_json: Path = Path()
 
@@ -61,30 +56,23 @@ class CocoSource(PanopticSource):
         try:
             loaded = load_coco_json(str(self.instances_json), str(self.split.images))
         except (AssertionError, KeyError, TypeError, AttributeError, ValueError) as error:
-            fault = (
-                f"{self.instances_json}: is not COCO's instance JSON ({type(error).__name__}: "
-                f"{error}). Download it again."
-            )
-            raise DataFaults([fault]) from error
+            fault = f"is not COCO's instance JSON ({type(error).__name__}: {error})."
+            raise DataFaults([f"{self.instances_json}: {fault} Download it again."]) from error
         annotations = {record["image_id"]: record["annotations"] for record in loaded}
         images = {image.id for image in self.content.images}
         if foreign := sorted(annotations.keys() ^ images):
-            fault = (
-                f"{self.instances_json}: {len(foreign)} images are only in it or only in "
-                f"{self.split.annotations}: {first_few(list(map(str, foreign)))}."
-            )
-            raise DataFaults([fault])
+            fault = f"{len(foreign)} images are only in it or only in {self.split.annotations}"
+            some = first_few(list(map(str, foreign)))
+            raise DataFaults([f"{self.instances_json}: {fault}: {some}."])
         records = super().__call__()
         class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
         for record in records:
-            record["annotations"] = annotations[record["image_id"]]
+            image_id = record["image_id"]
+            record["annotations"] = annotations[image_id]
             for annotation in record["annotations"]:
                 if (category := annotation.get("category_id")) not in class_of:
-                    fault = (
-                        f"{self.instances_json}: category {category} of image "
-                        f"{record['image_id']} is not a thing class of COCO."
-                    )
-                    raise DataFaults([fault])
+                    fault = f"category {category} of image {image_id} is not a thing class of COCO."
+                    raise DataFaults([f"{self.instances_json}: {fault}"])
                 annotation["category_id"] = class_of[category]
         return records
 
@@ -101,7 +89,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Return the segments without the JSON's areas and boxes: only the PNG counts."""
+    """Check the categories, and drop the JSON's areas and boxes: only the PNG counts."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [
@@ -111,17 +99,11 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
             if known.get(category.id) != category.isthing
         ]
     )
-    images = [
-        replace(
-            image,
-            segments=[
-                {key: value for key, value in segment.items() if key not in ("area", "bbox")}
-                for segment in image.segments
-            ],
-        )
-        for image in content.images
-    ]
-    return replace(content, images=images)
+    for image in content.images:
+        for segment in image.segments:
+            segment.pop("area", None)
+            segment.pop("bbox", None)
+    return content
 
 
 def coco_source(name: str, coco: Path) -> CocoSource:

@@ -1,7 +1,7 @@
 """
 Cityscapes and ADE20K as panoptic data sets, read from their downloads.
 
-Neither has a panoptic JSON: segments and classes are read from the ids in the PNGs.
+They have no panoptic JSON: segments and classes are read from the ids in the PNGs.
 
 - Cityscapes: in ``*_instanceIds.png``, an object has label id * 1000 + a number, other pixels have
   their label id. A label id of a thing class means a crowd, objects without separate outlines.
@@ -24,11 +24,7 @@ import numpy as np
 from ocr_panoptic.data.data_check import remembered
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import first_few, raise_if_any
-from ocr_panoptic.data.panoptic.annotations import (
-    Category,
-    PanopticImage,
-    PanopticJson,
-)
+from ocr_panoptic.data.panoptic.annotations import Category, PanopticImage, PanopticJson
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
@@ -45,6 +41,9 @@ from .tables import (
     cityscapes_categories,
 )
 
+logger = logging.getLogger(__name__)
+
+CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 CITYSCAPES_THING_IDS = {category.id for category in cityscapes_categories() if category.isthing}
 ADE20K_OBJECTS = 256  # label * 256 + number
 ADE20K_THINGS = [label for label in range(1, 151) if label not in ADE20K_STUFF]
@@ -65,12 +64,7 @@ CITYSCAPES_IDS = _cityscapes_ids()
 
 
 def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
-    """
-    Read the segment ids of ``*_instanceIds.png``; labels that are not evaluated become 0.
-
-    Returns:
-        int32 [H, W]; 0 is void.
-    """
+    """Read the segment ids of ``*_instanceIds.png``, int32 [H, W]; 0 is void or not evaluated."""
     values = read_label_image(path)
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
@@ -92,10 +86,8 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     """
     Read the segment ids from a PNG of ``annotations_instance`` and its PNG of ``annotations``.
 
-    Stuff has its label 1..150, an object has label * 256 + number.
-
     Returns:
-        int32 [H, W]; 0 is void.
+        int32 [H, W]: 0 for void, labels 1..150 for stuff, label * 256 + number for objects.
     """
     ids = read_labels(ade20k_labels(path), ADE20K_IDS).astype(np.int32)
     colors = np.asarray(load_labels(path, "instance PNG"))
@@ -125,11 +117,6 @@ def ade20k_kind(number: int) -> tuple[int, int]:
     return label - 1, 0
 
 
-logger = logging.getLogger(__name__)
-
-CITYSCAPES_SUFFIX = "_leftImg8bit.png"
-
-
 @dataclass(frozen=True)
 class PanopticRelease:
     """
@@ -139,9 +126,7 @@ class PanopticRelease:
         split: paths relative to Detectron2's folder of data sets.
         num_images: number in the release; another number gives a warning.
         image_suffix, png_suffix: ends of the file names; the rest is the image's id.
-        categories: categories of the segments.
-        kind_of: function: segment id -> category and iscrowd.
-        read_segments: see :class:`.PanopticSource`.
+        kind_of: function that returns the category and iscrowd of a segment id.
         hint: advice if a folder is missing.
     """
 
@@ -193,11 +178,7 @@ PANOPTIC_RELEASES = _releases()
 
 @dataclass(frozen=True)
 class ReleaseSource(PanopticSource):
-    """
-    The records of a release.
-
-    Segments are read from the PNGs once, and kept in the user's cache until a PNG changes.
-    """
+    """The records of a release; the user's cache keeps its segments until a PNG changes."""
 
     @property
     def release(self) -> PanopticRelease:
@@ -206,23 +187,26 @@ class ReleaseSource(PanopticSource):
     @cached_property
     def content(self) -> PanopticJson:
         """All images with their segments."""
-        names = self._names()
-        if len(names) != self.release.num_images:
+        release, (images, _, pngs) = self.release, vars(self.split).values()
+        ends = (release.image_suffix,), (release.png_suffix,)
+        pairs = LabelledFolder(images, pngs, *ends, hint=release.hint).pairs()
+        names = [(str(i.relative_to(images)), str(png.relative_to(pngs))) for i, png in pairs]
+        if len(names) != release.num_images:
             logger.warning(
-                f"{self.split.images}: has {len(names)} images, the release has "
-                f"{self.release.num_images}. Is it unpacked completely?"
+                f"{images}: has {len(names)} images, the release has {release.num_images}. Is it "
+                "unpacked completely?"
             )
-        files = [file for _, png in names for file in self._pngs(png)]
-        recipe = [str(self.split.segments)]
-        found = remembered(f"{self.name}_segments", recipe, files, lambda: self._segments(names))
-        images = [PanopticImage(*entry) for entry in found["images"]]
-        return PanopticJson(self.split.segments, self.release.categories, images)
 
-    def _segments(self, names: list[tuple[str, str]]) -> dict[str, list]:
-        """Return the values of each :class:`.PanopticImage`, for JSON."""
-        found = list(imap_with_progress(self._image, names, f"read {self.name}"))
-        raise_if_any([fault for fault in found if isinstance(fault, str)])
-        return {"images": [list(vars(image).values()) for image in found]}
+        def read() -> dict:
+            found = list(imap_with_progress(self._image, names, f"read {self.name}"))
+            raise_if_any([fault for fault in found if isinstance(fault, str)])
+            return {"images": [list(vars(image).values()) for image in found]}
+
+        files = [file for _, png in names for file in self._pngs(png)]
+        known = remembered(f"{self.name}_segments", [str(pngs)], files, read)
+        return PanopticJson(
+            pngs, release.categories, [PanopticImage(*entry) for entry in known["images"]]
+        )
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
@@ -234,17 +218,6 @@ class ReleaseSource(PanopticSource):
 
     def categories(self) -> list[Category]:
         return self.release.categories
-
-    def _names(self) -> list[tuple[str, str]]:
-        """Return the names of images and PNGs, relative to their folders."""
-        release, (images, _, segments) = self.release, vars(self.split).values()
-        folder = LabelledFolder(
-            images, segments, (release.image_suffix,), (release.png_suffix,), hint=release.hint
-        )
-        return [
-            (str(image.relative_to(images)), str(png.relative_to(segments)))
-            for image, png in folder.pairs()
-        ]
 
     def _image(self, names: tuple[str, str]) -> PanopticImage | str:
         """Return the segments of a PNG, or its fault."""

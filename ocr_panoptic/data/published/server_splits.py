@@ -28,7 +28,7 @@ class ServerSplit:
     Attributes:
         classes: metadata for Panoptic-FPN.
         files: folder of images, then other files, relative to Detectron2's folder of data sets.
-        load: function that makes records (file_name and image_id) from the files' absolute paths.
+        load: function that returns records (file_name, image_id), given the files' absolute paths.
     """
 
     classes: dict
@@ -58,9 +58,8 @@ def cityscapes_test_images(folder: Path) -> list[dict]:
 
 def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
     """Return records of the images that ``image_info_test-dev2017.json`` lists."""
-    content = read_json(image_info)
     try:
-        listed = [(image["id"], image["file_name"]) for image in content["images"]]
+        listed = [(i["id"], i["file_name"]) for i in read_json(image_info)["images"]]
     except (KeyError, TypeError) as error:
         raise UserError(f"{image_info}: lists no images with id and file_name.") from error
     for _, name in listed:

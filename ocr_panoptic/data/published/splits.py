@@ -18,17 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NamedSplit:
-    """
-    A published semantic data set.
-
-    Attributes:
-        folders: paths relative to ``$DETECTRON2_DATASETS``.
-        num_images: number in the release; another number gives a warning.
-    """
+    """A published semantic data set."""
 
     space: LabelSpace
-    folders: tuple[LabelledFolder, ...]
-    num_images: int
+    folders: tuple[LabelledFolder, ...]  # relative to ``$DETECTRON2_DATASETS``
+    num_images: int  # in the release; another number gives a warning
 
 
 def _cityscapes(split: str, labels: str, archives: str) -> LabelledFolder:

@@ -30,11 +30,8 @@ def build_semantic_augmentation(
     """
     Return the augmentations that ``cfg.INPUT`` describes.
 
-    In training: rotate, resize, random scale and aspect, crop (a smaller image is padded), flip,
-    colours. At test time, the image is only resized, if the config says so.
-
-    Args:
-        flip_pairs: pairs of labels to swap in a mirrored image.
+    In training: rotate, resize, random scale and aspect, crop (a smaller image is padded), flip
+    (which swaps the pairs of labels), colours. At test time, the image is only resized, if at all.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -47,16 +44,13 @@ def build_semantic_augmentation(
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
     """
-    Return the training augmentations for truth that is made from the image's labels.
+    Return the training augmentations for truth that a transform makes from the image's labels.
 
     The image is resized and flipped before the truth is made, because this changes distances and
     directions. It is cropped after, because a crop does not show what lies beyond it.
-
-    Args:
-        truth: transform that makes the truth.
     """
-    _check(cfg.INPUT)
     inputs = cfg.INPUT
+    _check(inputs)
     before = [*turns(inputs), *_resizing(inputs, True), *mirrors(inputs)]
     return [*before, truth, *_cropping(cfg), *_finish(cfg)]
 
@@ -66,10 +60,9 @@ def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
     if inputs.FIXED_SIZE:
         resize = T.Resize(tuple(inputs.FIXED_SIZE), interpolation)
     else:  # a size of 0 does not resize
+        sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
-        else:
-            sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
         resize = T.ResizeShortestEdge(*sizes, interpolation)
     if is_train and (list(inputs.RANDOM_SCALE), list(inputs.RANDOM_ASPECT)) != ([1, 1], [1, 1]):
         return [resize, RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT, interpolation)]
@@ -183,10 +176,9 @@ class BrightnessTransform(T.NoOpTransform):
 
 class PadToSize(T.Augmentation):
     """
-    Pad smaller images at the bottom and on the right.
+    Pad smaller images at the bottom and on the right, and their labels with the ignored label.
 
-    The image is padded with the pixel mean, which is 0 after the normalisation, and the labels with
-    the ignored label.
+    The image is padded with the pixel mean, which is 0 after the normalisation.
     """
 
     def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):

@@ -58,29 +58,23 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
 
 def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
     """Yield warnings about the labels."""
-    classes = dict(enumerate(source.space.classes))
+    classes = source.space.classes
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
     for look in looks:
         ignored.update(look.ignored)
         pixels.update({label: area for label, (_, area) in look.shown.items()})
-    lost = {label: name for label, name in classes.items() if not pixels[label]}
-    if lost:
+    if lost := [name for label, name in enumerate(classes) if not pixels[label]]:
         total = sum(height * width for height, width in (look.size for look in looks))
         shares = [f"{n / total:.2%} of the pixels are {label_text(v)}" for v, n in ignored.items()]
         what = f", and {' and '.join(shares[:3])}, ignored" if shares else ""
         if source.space.default_ignore and shares:
-            what += f" as nothing says otherwise; is that {' or '.join(list(lost.values())[:5])}"
-            if len(lost) == len(ignored) == 1:
-                raw = {**{label: label for label in classes}, next(iter(lost)): next(iter(ignored))}
-                listed = (
-                    f"{{name: {name}, labels: {raw[label]}}}" for label, name in classes.items()
-                )
-                what += f"? Then write classes: [{', '.join(listed)}]"
-            else:
-                what += "? Then give each class its labels, such as {name: a, labels: 255}"
+            what += (
+                f" as nothing says otherwise; is that {first_few(lost)}? Then give each class its "
+                f"labels, such as {{name: {lost[0]}, labels: {next(iter(ignored))}}}"
+            )
         hint = "; a model learns nothing from one class" if len(lost) == len(classes) - 1 else ""
-        yield f"no pixel is {first_few(list(lost.values()))}{hint}{what}."
+        yield f"no pixel is {first_few(lost)}{hint}{what}."
     if near := sum(look.is_near for look in looks):
         yield (
             f"{near} label images hold other values than labels, as JPEG files and smoothed "

@@ -1,10 +1,8 @@
 """
 The classes of a semantic data set, and the meaning of the labels in its files.
 
-Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other, "raw"
-labels; a map gives the training label for each possible raw label.
-
-Shape letters: K classes.
+Training labels are 0..K-1, one for each of the K classes, and 255 for ignored pixels. Files may
+hold other, "raw" labels; a map gives the training label for each possible raw label.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.data.classes import (
-    VOID_LABEL,
-    derived_color,
-    faults_of_class,
-    is_color,
-    is_id,
-)
+from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class, is_color, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import read_yaml
@@ -35,8 +27,8 @@ class LabelSpace:
 
     Attributes:
         classes: K names, in the order of training labels.
-        label_map: raw label -> training label or 255. A raw label that is not in it is a fault.
-        default_ignore: whether the file does not say which labels are ignored.
+        label_map: raw label -> training label or 255; a raw label that it lacks is a fault.
+        default_ignore: whether the ignored labels follow from the classes, not from the file.
         colors: K colours, RGB 0..255.
         flip_pairs: pairs of training labels to swap in a mirrored image (left and right arm).
         class_categories: coarser category of each class, for benchmarks that also score categories.
@@ -51,17 +43,16 @@ class LabelSpace:
 
     def metadata(self) -> dict:
         """Return Detectron2's metadata of the classes, with ``label_map`` and ``flip_pairs``."""
-        metadata = {
+        categories = self.class_categories
+        return {
             "evaluator_type": "sem_seg",
             "ignore_label": VOID_LABEL,
             "stuff_classes": list(self.classes),
             "stuff_colors": [list(color) for color in self.colors],
             "label_map": dict(self.label_map),
             "flip_pairs": list(self.flip_pairs),
+            **({"class_categories": list(categories)} if categories else {}),
         }
-        if self.class_categories:
-            metadata["class_categories"] = list(self.class_categories)
-        return metadata
 
     def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
         """Return the label space with its classes in this order, if the names are the same."""
@@ -89,14 +80,13 @@ def read_class_file(path: Path) -> LabelSpace:
 
 def parse_label_space(content: object, source: str) -> LabelSpace:
     """
-    Return the classes that a file describes.
+    Return the classes that a file describes; datasets/README.md shows the format.
+
+    Without "labels" the raw labels are 0, 1, ... and, if each class has one, the colours. Without
+    "ignore" the label 255 is ignored, unless a class has it, or white, or all labels are colours.
 
     Args:
-        content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
-            "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a number or a list of
-            numbers and colours. Without "labels" the raw labels are 0, 1, ... in the order of the
-            list, and the colours, if each class has one. Without "ignore" 255 is ignored, unless a
-            class has that number, or colours.
+        content: value of the YAML or JSON.
         source: the file's name, for messages.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
@@ -139,9 +129,6 @@ def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         yield f"flip_pairs must be a list of pairs of names, found {pairs!r}."
         return
-    if len(pairs) > VOID_LABEL:
-        yield f"flip_pairs has {len(pairs)} pairs, more than there may be classes."
-        return
     flat = [name for pair in pairs for name in pair]
     for name in flat:
         if name not in names:
@@ -160,24 +147,17 @@ def _label_map(
             "to all classes or to none."
         )
         return {}
+    raw = [_as_list(entry.get("labels", label)) for label, entry in enumerate(entries)]
     colors: list[Any] = [entry.get("color") for entry in entries]
-    are_told_apart = (
-        bool(without) and all(map(is_color, colors)) and not [*repeated(map(tuple, colors))]
-    )
-    owners = [
-        (
-            name,
-            label,
-            _as_list(entry["labels"]) if not without else [label, *([color] * are_told_apart)],
-        )
-        for label, (name, entry, color) in enumerate(zip(names, entries, colors, strict=True))
-    ]
+    if without and all(map(is_color, colors)) and not [*repeated(map(tuple, colors))]:
+        raw = [[*labels, color] for labels, color in zip(raw, colors, strict=True)]
     if ignore is None:
-        listed = [raw for _, _, raw_labels in owners for raw in raw_labels]
+        listed = [value for labels in raw for value in labels]
         claimed = VOID_LABEL in listed or WHITE in listed or all(map(is_color, listed))
         ignore = [] if claimed else VOID_LABEL
+    owners = [*zip(names, range(len(names)), raw), ("ignore", VOID_LABEL, _as_list(ignore))]
     label_map: dict[int, int] = {}
-    for owner, label, raw_labels in [*owners, ("ignore", VOID_LABEL, _as_list(ignore))]:
+    for owner, label, raw_labels in owners:
         if not raw_labels and label != VOID_LABEL:
             faults.append(f"class {owner!r} has no label.")
         for raw in raw_labels:

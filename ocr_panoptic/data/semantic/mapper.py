@@ -1,6 +1,5 @@
 """The mapper of a semantic data set: from a record to the model's input."""
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -45,14 +44,13 @@ class SemanticDatasetMapper:
         Set the options.
 
         Args:
-            augmentations: augmentations of images and labels.
             image_format: "BGR" or "RGB".
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
             keep_labels: whether to return labels at test time, for schemes that see the truth.
             read_labels: function (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: function that makes "sem_seg" at test time from labels at the file's
+            truth_of_file: function that makes "sem_seg" at test time from labels of the file's
                 size, if the record names labels.
         """
         self.is_train = is_train
@@ -84,29 +82,23 @@ class SemanticDatasetMapper:
 
     def __call__(self, dataset_dict: dict) -> dict:
         """
-        Return the model's input for a record.
-
-        Args:
-            dataset_dict: record with file_name, dataset_name and, if labels are needed,
-                sem_seg_file_name.
+        Return the model's input for a record with file_name and dataset_name.
 
         Returns:
             the record with "image", [C, H, W] uint8 (float32 if padded, or not uint8 in the file),
             "height" and "width" of the file's image and, if labels are needed, "sem_seg", int64
             [H, W].
         """
-        record = copy.copy(dataset_dict)
+        record = {**dataset_dict}
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
-        labels = None
-        if self.with_labels:
-            if not has_labels(record):
-                purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
-                raise UserError(
-                    f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
-                    f"{purpose}. Is it a split without labels?"
-                )
-            labels = self._labels(record)
+        if self.with_labels and not has_labels(record):
+            purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
+            raise UserError(
+                f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
+                f"{purpose}. Is it a split without labels?"
+            )
+        labels = self._labels(record) if self.with_labels else None
         if self.truth_of_file and not self.is_train and has_labels(record):
             truth = self.truth_of_file(self._labels(record))
             record["sem_seg"] = torch.as_tensor(truth.astype(np.int64))

@@ -4,12 +4,10 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.data_file import STEM, folder_of
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
@@ -35,11 +33,9 @@ class LabelledFolder:
 
     Attributes:
         images: folder, or pattern such as ``photos/{stem}.jpg``.
-        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None for a split whose labels
-            are not published.
+        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if they are unpublished.
         image_suffixes, label_suffixes: ends of the file names; other files are not read.
-        listed_by_labels: whether the labels define the split, because the folder of images holds
-            more images.
+        listed_by_labels: whether only images with labels belong to the split.
         hint: advice if a folder is missing.
     """
 
@@ -61,11 +57,7 @@ class LabelledFolder:
         return [images[key] for key in sorted(images)]
 
     def pairs(self) -> list[tuple[Path, Path]]:
-        """
-        Return pairs (image, label image) in the order of names.
-
-        Labels without an image are left out with a warning.
-        """
+        """Return pairs (image, label image) by name; leave out labels without image, and warn."""
         faults: list[str] = []
         assert self.labels is not None
         self._check_folder(self.images, "images")
@@ -90,23 +82,34 @@ class LabelledFolder:
         (_, place, suffixes, wanted), (kind, other_place, other_suffixes, others) = sides
         lost = sorted(wanted.keys() - others.keys())
         if len(lost) == len(wanted) > 1:
+            folder = folder_of(other_place)
+            if others:
+                names = first_few([others[key].name for key in sorted(others)][:3])
+                hint = (
+                    f'such as {names}. Other names need a pattern, such as labels: "{folder.name}/'
+                    f'{STEM}_mask.png"; several masks for an image are imported (ocr-panoptic '
+                    "import --from masks)."
+                )
+            else:
+                ends = ", ".join(other_suffixes)
+                hint = f"where no file ends in {ends}; ocr-panoptic import reads other annotations."
             faults.append(
                 f"{wanted[lost[0]]}: neither it nor any other of the {len(wanted)} files has its "
-                f"{kind} in {printable(folder_of(other_place))}, {_examples(other_place, others)}."
-                f"{self._hint(images, self.labels)}"
+                f"{kind} in {printable(folder)}, {hint}"
             )
         else:
             for key in lost:
-                expected = _path_of(other_place, key, other_suffixes)
+                expected = str(other_place).replace(STEM, key)
+                if STEM not in str(other_place):
+                    expected = f"{other_place / key}{other_suffixes[0]}"
                 faults.append(f"{wanted[key]}: no {kind} {expected}.")
             if lost and len(lost) < len(wanted):
                 number = f"{len(lost)} of {len(wanted)} have no {kind}"
                 faults.append(f"{number}; move what is not to be trained on out of {place}.")
         if not wanted and self.labels == self.images and labels:
-            pattern = f"{place.name}/{STEM}_mask.png"
             faults.append(
                 f"{place}: all its images are PNGs, and taken for labels. Name these by a pattern, "
-                f'such as labels: "{pattern}"'
+                f'such as labels: "{place.name}/{STEM}_mask.png"'
             )
         elif not wanted:
             faults.append(self._nothing(place, suffixes))
@@ -124,74 +127,6 @@ class LabelledFolder:
     def _nothing(self, place: Path, suffixes: tuple[str, ...]) -> str:
         return f"{place}: no file that ends in {', '.join(suffixes)}. {self.hint}"
 
-    def _hint(self, images: Mapping[str, Path], places: Path) -> str:
-        """Return advice: the data file's keys that pair images and label images of other names."""
-        folder = folder_of(places)
-        labels = [f for f in sorted(folder.rglob("*")) if f.suffix.lower() in self.label_suffixes]
-        if labels and STEM not in f"{self.images}{places}":
-            old = {"images": self.images, "labels": places}
-            new = dict(zip(old, _patterns([*images.values()], labels), strict=True))
-            with suppress(DataFaults, MissingFileError, ValueError):
-                if new != old and replace(self, images=new["images"], labels=new["labels"]).pairs():
-                    changed = [key for key in old if old[key] != new[key]]
-                    shown = [f'{key}: "{new[key]}"' for key in changed]
-                    return f" Name them by a pattern: {', '.join(shown)}"
-        if not labels:
-            ends = ", ".join(self.label_suffixes)
-            return f" Label images end in {ends}; see ocr-panoptic import for other annotations."
-        return (
-            f' Other names need a pattern, such as labels: "{folder.name}/{STEM}_mask.png"; '
-            "several masks for an image are imported (ocr-panoptic import --from masks)."
-        )
-
-
-def _patterns(*sides: Sequence[Path]) -> list[Path]:
-    """
-    Return the folder or pattern of the images, and of the labels.
-
-    The part that differs among the names of images, or of labels, is the stem that both share.
-    """
-    folders = [Path(os.path.commonpath([file.parent for file in files])) for files in sides]
-    ends = [files[0].suffix if len({f.suffix for f in files}) == 1 else "" for files in sides]
-    names = [
-        [file.name.removesuffix(end or file.suffix) for file in files]
-        for files, end in zip(sides, ends, strict=True)
-    ]
-    starts = [os.path.commonprefix(listed) for listed in names]
-    # If names are equal in different folders, their end is the part beside the stem.
-    starts = [
-        "" if start in listed else re.sub(r"\d+$", "", start)
-        for start, listed in zip(starts, names, strict=True)
-    ]
-    tails = [os.path.commonprefix([n[::-1] for n in listed])[::-1] for listed in names]
-    tails = [re.sub(r"^\d+", "", tail) for tail in tails]
-    # A common part of both sides belongs to the shared name.
-    common = len(os.path.commonprefix([start[::-1] for start in starts]))
-    starts = [start[: len(start) - common] for start in starts]
-    common = len(os.path.commonprefix(tails))
-    tails = [tail[common:] for tail in tails]
-    return [
-        folder / f"{start}{STEM}{tail}{end}" if start or tail else folder
-        for folder, start, tail, end in zip(folders, starts, tails, ends, strict=True)
-    ]
-
-
-def _examples(place: Path, files: Mapping[str, Path]) -> str:
-    """Return as text a few files of a place or, without files, the suffixes of other files."""
-    if files:
-        return f"such as {first_few([path.name for _, path in sorted(files.items())][:3])}"
-    ends = sorted({p.suffix for p in folder_of(place).rglob("*") if p.is_file() and p.suffix})
-    return f"where files end in {first_few(ends)}" if ends else "where there is no such file"
-
-
-def _path_of(place: Path, key: str, suffixes: tuple[str, ...]) -> str:
-    """Return the path where the file of a key is expected, for messages."""
-    if STEM in str(place):
-        return str(place).replace(STEM, key)
-    others = [suffix for suffix in suffixes if suffix not in ("", suffixes[0])]
-    shown = f" (or {', '.join(others[:4])})" if others else ""
-    return f"{place / key}{suffixes[0]}{shown}"
-
 
 def _files(
     place: Path,
@@ -207,12 +142,17 @@ def _files(
     with its folder.
 
     Args:
-        other_place: folder or pattern of the other kind (images or labels); if it lies inside this
-            folder, its files are skipped.
-        taken: label files, if images are sought in the same folder.
+        other_place: folder or pattern of the other kind (images or labels), which is not searched
+            if it lies inside this folder.
+        taken: label files to skip, if images are sought in the same folder.
     """
     found: dict[str, Path] = {}
-    folder, pattern, suffixes = _search_of(place, suffixes)
+    folder = folder_of(place)
+    template = place.relative_to(folder).as_posix() if folder != place else STEM
+    if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
+        template, suffixes = template[: -len(own)], (own,)
+    before, *after = map(re.escape, template.split(STEM))
+    pattern = re.compile(rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}")
     other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         for name in folders:
@@ -228,11 +168,6 @@ def _files(
                 continue
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
-            if has_controls(str(path)):
-                faults.append(
-                    f"{path}: control characters, or bytes that are not UTF-8. Rename it."
-                )
-                continue
             if key in found:
                 hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
                 faults.append(f"{path}: has the name of {found[key]}, except for its end. {hint}")
@@ -240,33 +175,19 @@ def _files(
     return found
 
 
-def _search_of(place: Path, suffixes: tuple[str, ...]) -> tuple[Path, re.Pattern, tuple[str, ...]]:
-    """Return the folder to search, the pattern of keys (paths without suffix), and the suffixes."""
-    folder = folder_of(place)
-    template = place.relative_to(folder).as_posix() if folder != place else STEM
-    if own := next((s for s in IMAGE_SUFFIXES if template.lower().endswith(s)), None):
-        template, suffixes = template[: -len(own)], (own,)
-    before, *after = map(re.escape, template.split(STEM))
-    text = rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}"
-    return folder, re.compile(text), suffixes
-
-
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
     """
-    Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name (raw).
+    Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name.
 
-    Args:
-        name: name of the data set, by which the mapper finds the label map.
-        folders: all parts of the data set.
+    The mapper finds the map of the raw labels by the data set's name.
     """
     records: list[dict] = []
-    known = {"dataset_name": name}
     for folder in folders:
         if folder.labels is None:
-            records += [{"file_name": str(image), **known} for image in folder.unlabelled()]
+            records += [{"file_name": str(image)} for image in folder.unlabelled()]
         else:
             records += [
-                {"file_name": str(image), "sem_seg_file_name": str(label), **known}
+                {"file_name": str(image), "sem_seg_file_name": str(label)}
                 for image, label in folder.pairs()
             ]
-    return records
+    return [{**record, "dataset_name": name} for record in records]

@@ -13,13 +13,7 @@ from .records import LabelledFolder, load_semantic
 
 @dataclass(frozen=True)
 class SemanticSource:
-    """
-    The records of a split; calling it returns them (see :func:`load_semantic`).
-
-    Attributes:
-        name: name of the data set.
-        channels: number of channels of the images.
-    """
+    """The records of a split; calling it returns them (see :func:`load_semantic`)."""
 
     name: str
     split: SemanticSplit
@@ -27,7 +21,7 @@ class SemanticSource:
     channels: int = 3
 
     def __call__(self) -> list[dict]:
-        return load_semantic(self.name, [self._folder()])
+        return load_semantic(self.name, [LabelledFolder(self.split.images, self.split.labels)])
 
     def metadata(self) -> dict:
         """Return the metadata of the registered data set."""
@@ -36,9 +30,6 @@ class SemanticSource:
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
         """Return the source in the order of ``classes``, if these are the same classes."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
-
-    def _folder(self) -> LabelledFolder:
-        return LabelledFolder(self.split.images, self.split.labels)
 
     # The check of data (check.py beside this file) calls these methods of each kind of source.
 
@@ -52,7 +43,7 @@ class SemanticSource:
 
     def images(self) -> list[tuple[Path, Path]]:
         """Return the images and their label PNGs."""
-        return self._folder().pairs()
+        return LabelledFolder(self.split.images, self.split.labels).pairs()
 
     def files(self, pair: tuple[Path, Path]) -> tuple[Path, ...]:
         """Return the files that a check of the image reads."""

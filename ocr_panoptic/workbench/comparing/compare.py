@@ -25,7 +25,7 @@ _SEMANTIC = {
 }
 _CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
 _PANOPTIC = {name: (*_CONTEXT_HEAD, *own) if own else () for name, own in _SEMANTIC.items()}
-LEVEL = 1.0  # a difference whose whole interval is below these points counts as level
+LEVEL = 1.0  # points; a difference counts as level if its whole interval lies within them
 _METRICS = {
     "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
     "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),

@@ -16,18 +16,18 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
-from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
-from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth, TrueSegments
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
+from ocr_panoptic.progress import with_progress
 
 from .merge_replay import KeptImage, Rules, keep_image, replay
 
-FOLDS = 5
 SWEEPS = 2
 OVERLAPS = [round(0.1 * i, 1) for i in range(1, 11)]
 SCORES = [round(0.05 * i, 2) for i in range(1, 20)]
@@ -54,54 +54,45 @@ class KeptPredictions(NamedTuple):
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
     """Run a completed config's model, with its trained MODEL.WEIGHTS, on DATASETS.TEST[0]."""
-    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
             "merge to fit"
         )
-    if not name or not MetadataCatalog.get(name).get("panoptic_json"):
-        raise UserError(
-            f"{name or 'DATASETS.TEST'} has no panoptic truth to fit a merge to; set DATASETS.TEST "
-            "to a validation split with annotations"
-        )
+    name = cfg.DATASETS.TEST[0]
     metadata = MetadataCatalog.get(name)
+    if not metadata.get("panoptic_json"):
+        raise UserError(
+            f"{name} has no panoptic truth to fit a merge to; set DATASETS.TEST to a validation "
+            "split with annotations"
+        )
     truth = PanopticTruth(metadata)
-    keeper = _Keeper(truth)
-    inference_on_dataset(build_trained_model(cfg), Trainer.build_test_loader(cfg, name), keeper)
-    position = {category["id"]: i for i, category in enumerate(truth.categories)}
+    ids = [category["id"] for category in truth.categories]
+    model, images = build_trained_model(cfg), []
+    for inputs in with_progress(Trainer.build_test_loader(cfg, name), "predict"):
+        for input_, output in zip(inputs, model(inputs), strict=True):
+            images.append(_kept_image(output, truth[input_["image_id"]], ids))
     positions = []
     things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     for kind, count in (("thing", things), ("stuff", labels)):
-        ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
-        of_class = {contiguous: position.get(category, -1) for category, contiguous in ids.items()}
-        positions += [of_class.get(i, -1) for i in range(count)]
-    return KeptPredictions(keeper.images, np.array(positions), things, len(truth.categories))
+        contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
+        position = {k: ids.index(i) if i in ids else -1 for i, k in contiguous.items()}
+        positions += [position.get(k, -1) for k in range(count)]
+    return KeptPredictions(images, np.array(positions), things, len(ids))
 
 
-class _Keeper(DatasetEvaluator):
-    def __init__(self, truth: PanopticTruth):
-        self._truth = truth
-        self._categories = [category["id"] for category in truth.categories]
-        self.reset()
-
-    def reset(self) -> None:
-        self.images: list[KeptImage] = []
-
-    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        for input_, output in zip(inputs, outputs, strict=True):
-            truth, instances = self._truth[input_["image_id"]], output["instances"].to("cpu")
-            instances = instances[torch.argsort(-instances.scores)]
-            kept = keep_image(
-                instances.scores.numpy(),
-                instances.pred_classes.numpy(),
-                instances.pred_masks.to(torch.bool).numpy(),
-                output["labels"].cpu().numpy(),
-                truth.ids,
-                truth.segments,
-                self._categories,
-            )
-            self.images.append(kept)
+def _kept_image(output: InferenceOutput, truth: TrueSegments, categories: list[int]) -> KeptImage:
+    instances = output["instances"].to("cpu")
+    instances = instances[torch.argsort(-instances.scores)]
+    return keep_image(
+        instances.scores.numpy(),
+        instances.pred_classes.numpy(),
+        instances.pred_masks.to(torch.bool).numpy(),
+        output["labels"].cpu().numpy(),
+        truth.ids,
+        truth.segments,
+        categories,
+    )
 
 
 class MergeFit(NamedTuple):
@@ -130,21 +121,23 @@ class MergeFit(NamedTuple):
 
 
 def fit_merge(
-    kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
+    kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
     Return the PQ of the present rules in percent, and two fits.
 
     The first has the same constants for all classes, the second has constants for each class.
     """
-    if not 2 <= folds <= len(kept.images):
+    count = len(kept.images)
+    if not 2 <= folds <= count:
         raise UserError(
-            f"{len(kept.images)} images cannot be split into {folds} folds; there must be at least "
-            "2 folds, each with an image"
+            f"{count} images cannot be split into {folds} folds; there must be at least 2 folds, "
+            "each with an image"
         )
     search = _Search(kept, present)
-    fold = np.arange(len(kept.images)) * folds // len(kept.images)
-    now = search.per_image(search.present, range(len(kept.images)))
+    fold = np.arange(count) * folds // count
+    now = search.per_image(search.present, range(count))
+    before = _pq(now.sum(axis=0))
     # These candidates are the same in every fold, so they are replayed only once.
     uniform = search.uniform_rules()
     by_fold = [search.totals(uniform, np.flatnonzero(fold == f)) for f in range(folds)]
@@ -158,12 +151,11 @@ def fit_merge(
     outside = [np.flatnonzero(fold != f) for f in range(folds)]
     by_class = [search.by_class(rules, used) for rules, used in zip(first, outside, strict=True)]
     best = best_of(every)
-    fits = [
-        ("one setting for all classes", best, first),
-        ("a setting for each class", search.by_class(best, range(len(kept.images))), by_class),
-    ]
     rows = []
-    for name, rules, of_fold in fits:
+    for name, rules, of_fold in (
+        ("one setting for all classes", best, first),
+        ("a setting for each class", search.by_class(best, range(count)), by_class),
+    ):
         held = np.zeros_like(now)
         for f, fold_rules in enumerate(of_fold):
             inside = np.flatnonzero(fold == f)
@@ -172,9 +164,8 @@ def fit_merge(
             np.concatenate([now, held], axis=-1),
             lambda counts: _pq(counts[..., 4:]) - _pq(counts[..., :4]),
         )
-        held_out, before = _pq(held.sum(axis=0)), _pq(now.sum(axis=0))
-        fitted = _pq(search.totals(rules, range(len(kept.images))))[0]
         overlap, scores, areas = (field[0].tolist() for field in rules)
+        fitted, held_out = _pq(search.totals(rules, range(count)))[0], _pq(held.sum(axis=0))
         rows.append(
             MergeFit(
                 name,
@@ -185,7 +176,7 @@ def fit_merge(
                 (100 * low, 100 * high),
             )
         )
-    return float(100 * _pq(now.sum(axis=0))), rows
+    return float(100 * before), rows
 
 
 class _Search:

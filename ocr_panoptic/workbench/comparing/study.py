@@ -1,12 +1,10 @@
 """Systems trained with several seeds under equal settings, and records of their runs."""
 
-import ctypes
 import os
 import shlex
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,20 +24,18 @@ from ocr_panoptic.formats.run_folder import read_training_log
 
 RECORD = "study_run.json"
 Records = Sequence[Mapping[str, Any]]  # the result of read_runs
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 
 
 @dataclass(frozen=True)
 class System:
     """
-    A way to train that a study compares with others.
+    A way to train, which a study compares with others.
 
     Attributes:
         config: config file.
         opts: KEY VALUE overrides for the config file.
         seeds: seeds of the runs.
-        trial: script and its first arguments, which trains instead of the study's command.
+        trial: script that trains instead of the study's command, and its first arguments.
     """
 
     config: Path
@@ -59,8 +55,8 @@ class Study:
     Systems to compare.
 
     Attributes:
-        systems: systems by name; the name is also the folder of a system's runs.
-        metrics: "task/metric" as in an evaluation's metrics.json, the main metric first.
+        systems: systems by name, which is also the folder of a system's runs.
+        metrics: metrics as "task/metric" of an evaluation's metrics.json, the main metric first.
     """
 
     systems: Mapping[str, System]
@@ -111,9 +107,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     command += ["--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, preexec_fn=_end_with_parent
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         received = []
 
         def pass_on(number: int, frame: object) -> None:
@@ -174,12 +168,6 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
     write_json(folder / RECORD, record, indent=1)
 
 
-def _end_with_parent() -> None:
-    """Ask Linux to send SIGTERM to this process when its parent dies, even by SIGKILL."""
-    if _LIBC:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
     """
     Return the records of all finished runs by system, then by seed.
@@ -198,20 +186,20 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
 
 def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
     """Refuse a record whose config, overrides or trial differ from the study's."""
-    (found, before), (wanted, now) = (
-        (
-            [*settings.get("trial", []), settings["config"]],
-            dict(zip(map(str, settings["opts"][::2]), map(str, settings["opts"][1::2]))),
-        )
-        for settings in (record, study.systems[name].settings(seed))
-    )
-    if (found, before) != (wanted, now):
-        common = before.items() & now.items()
-        texts = (
-            shlex.join([*words, *(part for p in opts.items() if p not in common for part in p)])
-            for words, opts in ((found, before), (wanted, now))
+    then, now = map(_settings_by_key, (record, study.systems[name].settings(seed)))
+    changed = [key for key in then | now if then.get(key) != now.get(key)]
+    if changed:
+        found, wanted = (
+            ", ".join(f"{key} {settings[key]}" for key in changed if key in settings) or "defaults"
+            for settings in (then, now)
         )
         raise UserError(
-            "{}: {}, seed {} was trained with {}; the study has {}. Take another --output, or "
-            "remove that run.".format(file, name, seed, *texts)
+            f"{file}: {name}, seed {seed} was trained with {found}; the study has {wanted}. Take "
+            "another --output, or remove that run."
         )
+
+
+def _settings_by_key(settings: Mapping[str, Any]) -> dict[str, str]:
+    opts = map(str, settings["opts"])
+    trial = {"trial": " ".join(settings["trial"])} if "trial" in settings else {}
+    return {"config": settings["config"], **trial, **dict(zip(opts, opts))}

@@ -21,8 +21,6 @@ from ocr_panoptic.modeling.timm_parts import WindowBlock
 from .instances import check_instances, find_instances
 from .operators import confident_labels
 
-CHANNEL_ORDERS = ("RGB", "BGR")
-
 
 class SemanticGraph(nn.Module):
     """
@@ -43,15 +41,11 @@ class SemanticGraph(nn.Module):
 
     def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
         super().__init__()
-        if channel_order not in CHANNEL_ORDERS:
-            raise UserError(
-                f"INPUT.FORMAT is {channel_order}; only models with "
-                f"{' or '.join(CHANNEL_ORDERS)} can be exported"
-            )
         channels = model.pixel_mean.numel()
-        if channels != 3:
+        if channel_order not in ("RGB", "BGR") or channels != 3:
             raise UserError(
-                f"INPUT.CHANNELS is {channels}; only models for 3 channels (colour) can be exported"
+                f"INPUT.FORMAT is {channel_order} and INPUT.CHANNELS {channels}; only models for "
+                "RGB or BGR, with 3 channels, can be exported"
             )
         context = getattr(model.sem_seg_head, "context", None)
         if context is not None and context.needs_truth:
@@ -122,11 +116,7 @@ class SemanticGraph(nn.Module):
 
 
 class PanopticGraph(SemanticGraph):
-    """
-    A ``PanopticFPN``, with any semantic head, that returns labels and instances.
-
-    It takes the arguments of :class:`SemanticGraph`.
-    """
+    """A ``PanopticFPN`` that turns a resized image into labels and instances."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
     stride = 64  # the RPN's coarsest map
@@ -138,8 +128,6 @@ class PanopticGraph(SemanticGraph):
                 "TEST.AUG.ENABLED is True, but an exported model sees each image once: set it to "
                 "False"
             )
-        if self.model.backbone.padding_constraints.get("square_size", 0):
-            raise UserError("A backbone that pads images to squares cannot be exported")
 
     @property
     def divisor(self) -> int:
@@ -166,7 +154,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """Return a model's graph; the arguments are the same as for :class:`SemanticGraph`."""
+    """Return the graph that exports a model; ``channel_order`` is its INPUT.FORMAT."""
     # Subclasses are refused, since they may compute something else.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

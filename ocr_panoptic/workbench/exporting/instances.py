@@ -12,13 +12,11 @@ h w feature size, s side of a mask.
 import torch
 import torch.nn.functional as F
 import torchvision
-from detectron2.layers import ROIAlign
 from detectron2.modeling import PanopticFPN, StandardROIHeads
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.proposal_generator import RPN
-from detectron2.modeling.roi_heads import FastRCNNOutputLayers
 from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.build import ExactROIHeads
@@ -28,34 +26,23 @@ from .operators import nms
 
 Features = dict[str, Tensor]
 
-EVERY_SCORE = -1e30
-"""A threshold below every score except -inf."""
-
 
 def check_instances(model: PanopticFPN) -> None:
     """Raise UserError if this module does not support a part of the network."""
     rpn, heads = model.proposal_generator, model.roi_heads
-    _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
-    _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)
-    _check_class("The predictor of the boxes", heads.box_predictor, FastRCNNOutputLayers)
-    if not heads.mask_on:
-        raise UserError("MODEL.MASK_ON is False; Panoptic-FPN needs masks")
-    if heads.keypoint_on:
-        raise UserError("MODEL.KEYPOINT_ON is True; key points are not exported, set it to False")
-    if not isinstance(heads.mask_head, BaseMaskRCNNHead):
-        raise UserError("MODEL.ROI_MASK_HEAD.NAME: only Mask R-CNN's heads can be exported")
-    if heads.box_predictor.use_sigmoid_ce:
-        raise UserError("MODEL.ROI_BOX_HEAD.USE_SIGMOID_CE True cannot be exported")
-    for head, pooler in (("BOX", heads.box_pooler), ("MASK", heads.mask_pooler)):
-        for level in pooler.level_poolers:
-            _check_class(f"MODEL.ROI_{head}_HEAD.POOLER_TYPE", level, ROIAlign)
-
-
-def _check_class(what: str, module: nn.Module, *expected: type) -> None:
     # Subclasses are refused, since they may compute something else.
-    if type(module) not in expected:
+    for key, part, known in (
+        ("MODEL.PROPOSAL_GENERATOR.NAME", rpn, (RPN,)),
+        ("MODEL.ROI_HEADS.NAME", heads, (StandardROIHeads, ExactROIHeads)),
+    ):
+        if type(part) not in known:
+            raise UserError(
+                f"{key} is {type(part).__name__}; only {known[0].__name__} can be exported"
+            )
+    if not isinstance(getattr(heads, "mask_head", None), BaseMaskRCNNHead):
         raise UserError(
-            f"{what} is a {type(module).__name__}; only {expected[0].__name__} can be exported"
+            "MODEL.MASK_ON is False, or MODEL.ROI_MASK_HEAD.NAME is not a head of Mask R-CNN; only "
+            "panoptic models with masks of Mask R-CNN can be exported"
         )
 
 
@@ -100,16 +87,15 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
     boxes = torch.cat(level_boxes)
     # Each level is a separate group, in which boxes of other levels have score -inf.
     last = len(level_scores) - 1
-    scores = torch.cat(
-        [
-            F.pad(scores[None], (0, 0, level, last - level), value=-torch.inf)
-            for level, scores in enumerate(level_scores)
-        ],
-        dim=1,
-    )
+    padded = [
+        F.pad(scores[None], (0, 0, level, last - level), value=-torch.inf)
+        for level, scores in enumerate(level_scores)
+    ]
+    scores = torch.cat(padded, dim=1)
     sides = boxes[:, 2:] - boxes[:, :2]
     scores = torch.where((sides > rpn.min_box_size).all(dim=1), scores, -torch.inf)
-    kept = nms(boxes[None], scores[None], rpn.nms_thresh, EVERY_SCORE, rpn.post_nms_topk[False])
+    # -1e30 is below every score except -inf.
+    kept = nms(boxes[None], scores[None], rpn.nms_thresh, -1e30, rpn.post_nms_topk[False])
     return boxes[kept[:, 2]]
 
 
@@ -119,20 +105,14 @@ def _classify(
     """Return boxes [M, 4], scores [M] and classes [M] of Detectron2's ``fast_rcnn_inference``."""
     predictor = heads.box_predictor
     maps = [features[name] for name in heads.box_in_features]
-    pooled = heads.box_head(pool(heads.box_pooler, maps, proposals))
-    logits, deltas = predictor(pooled)
+    logits, deltas = predictor(heads.box_head(pool(heads.box_pooler, maps, proposals)))
     scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
     boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
     boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
     # Each class has its own boxes, or all classes share their boxes.
     scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
-    kept = nms(
-        boxes,
-        scores,
-        predictor.test_nms_thresh,
-        predictor.test_score_thresh,
-        predictor.test_topk_per_image,
-    )
+    iou, least = predictor.test_nms_thresh, predictor.test_score_thresh
+    kept = nms(boxes, scores, iou, least, predictor.test_topk_per_image)
     which, group, box = kept.unbind(1)
     return boxes[which, box], scores[which, group, box], which + group
 

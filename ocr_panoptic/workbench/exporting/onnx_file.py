@@ -18,7 +18,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError, lacks_memory
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 OPSET = 18
 INPUTS = ("resized", "size")
-LARGEST = 2**28
-"""Largest number of elements of a weight that constant folding computes."""
 
 
 def export_onnx(
@@ -48,9 +46,9 @@ def export_onnx(
     precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
-    Write a model as an ONNX file.
+    Write a model as an ONNX file, and check that onnxruntime computes the model's results.
 
-    The file gets its name only after onnxruntime has reproduced the model's results with it.
+    If the results differ, no file is left behind.
 
     Args:
         model: inference model of an unfused network, on the CPU.
@@ -58,8 +56,8 @@ def export_onnx(
         augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
         path: file to write atomically.
-        semantic_logits: see :func:`.check_parity`.
-        precision: "float32" or "int8", which has wider limits (:func:`.parity_faults`).
+        semantic_logits: function (network, its input) -> final logits [1, K, h, w].
+        precision: "float32" or "int8", which allows larger differences.
 
     Returns:
         rows of :func:`.check_parity`
@@ -83,16 +81,15 @@ def quantized(model: ir.Model) -> ir.Model:
     """
     Return a network whose convolutions and linear layers compute in 8 bits.
 
-    This is onnxruntime's dynamic quantisation: weights are stored in 8 bits, and inputs are rounded
-    at run time.
+    This is onnxruntime's dynamic quantisation, which rounds the layers' inputs at run time.
     """
-    # Only constants are quantised, so norms are folded into the weights first.
-    proto = ir.to_proto(optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST))
+    # Only constants are quantised, so norms are folded into the weights first, however large.
+    proto = ir.to_proto(optimize(model, input_size_limit=2**28, output_size_limit=2**28))
     proto.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
     del proto.graph.value_info[:]  # the quantiser transposes weights and would keep old shapes
     kinds = ["Conv", "MatMul", "Gemm"]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "int8.onnx"
+        path = Path(folder, "int8.onnx")
         quantize_dynamic(proto, path, op_types_to_quantize=kinds, weight_type=QuantType.QUInt8)
         found = ir.from_proto(onnx.load(path))
     found.graph.sort()  # the quantiser ignores outer values that a loop's body uses
@@ -106,7 +103,7 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """Write a model's graph; the other arguments are the same as for :func:`export_onnx`."""
+    """Write a model's graph as an ONNX file, without a comparison of results."""
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
     # least 2 pixels along each side, and no side is a multiple of another.
@@ -137,10 +134,8 @@ def write_onnx(
                 verbose=False,
             )
         except Exception as error:
-            if lacks_memory(error):
-                raise
-            reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise UserError(f"PyTorch cannot export this network: {reason}") from error
     # `export` returns None only without dynamo.
     network, outputs = onnx_program.model, SemanticGraph.outputs  # type: ignore[union-attr]
     if precision == "int8":
@@ -152,15 +147,7 @@ def write_onnx(
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
-    save(whole, path)
-
-
-def save(model: ir.Model, path: Path) -> None:
-    """Write an ONNX model; raise MemoryError if there is too little memory for it."""
-    weights = [value.const_value for value in model.graph.initializers.values()]
-    # protobuf ends the process without a word (SIGSEGV) if it gets no memory for the copies.
-    bytearray(3 * sum(weight.nbytes for weight in weights if weight is not None))
-    ir.save(model, path)
+    ir.save(whole, path)
 
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,5 @@
 """
-PyTorch operators with hand-written ONNX graphs.
-
-These are custom operators that the exporter cannot derive, and operators that it supports only for
-maps of fixed size.
+Hand-written ONNX graphs of PyTorch operators that the exporter cannot translate for any map size.
 
 Shape shorthand: B sets of boxes, G groups that are suppressed separately, R boxes of a set, M kept
 boxes; H W size of an image, Ho Wo size of the labels, K classes, h w feature size; N images, C
@@ -114,11 +111,8 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """
-    Loop over the classes, with a running maximum and its running softmax.
-
-    This is inlined into the graph, so its names must differ from the graph's outputs.
-    """
+    """Loop over the classes, with a running maximum and its running softmax."""
+    # This is inlined into the graph, so its names must differ from the graph's outputs.
     one_map = op.Constant(value_ints=[1, 1])
     sides = op.Constant(value_ints=[2, 3])
     padded_shape = op.Concat(one_map, padded_size, axis=0)

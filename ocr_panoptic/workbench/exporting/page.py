@@ -11,7 +11,6 @@ import hashlib
 import http.client
 import io
 import os
-import re
 import tarfile
 import urllib.request
 import zlib
@@ -27,7 +26,7 @@ from .run_onnx import METADATA_KEY
 VERSION = "1.30.0"
 """Version of onnxruntime-web."""
 REGISTRY = "https://registry.npmjs.org"
-"""npm's public registry; the environment's npm configuration may name another registry."""
+"""npm's public registry; the variable npm_config_registry names another one."""
 SCRIPT, BINARY = "ort.wasm.min.js", "ort-wasm-simd-threaded"
 RUNTIME = {
     SCRIPT: "faece07e84faa9001f5104bbe4e5c70861d06cb2376a0dea1fa0ad33a67adc81",
@@ -37,9 +36,6 @@ RUNTIME = {
 """File of onnxruntime-web -> its SHA-256."""
 LARGEST = 380 * 2**20
 """Limit on the bytes of a compressed model, from the longest string in browsers."""
-OWN_FILES = ("page.js", "page.html")
-DAMAGE = (KeyError, EOFError, tarfile.TarError, zlib.error)
-"""Exceptions raised for a damaged package, besides OSError and ValueError."""
 
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
@@ -51,65 +47,37 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
             fetched from npm's registry.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
+    registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")  # noqa: SIM112
+    where = given or f"{registry}/onnxruntime-web/-/onnxruntime-web-{VERSION}.tgz"
     try:
-        found = _read_runtime(given)
-    except (OSError, ValueError, http.client.HTTPException, *DAMAGE) as error:
-        where = given or "npm's registry"
+        found = _read_runtime(where)
+    except (
+        *(OSError, ValueError, http.client.HTTPException),
+        *(KeyError, EOFError, tarfile.TarError, zlib.error),  # of a damaged package
+    ) as error:
         raise UserError(f"onnxruntime-web cannot be read from {where}: {error}. {fix}") from error
     for name, content in found.items():
-        if sha256(content) != RUNTIME[name]:
-            raise UserError(
-                f"{name} of {given or 'npm'} does not belong to onnxruntime-web {VERSION}. {fix}"
-            )
+        if hashlib.sha256(content).hexdigest() != RUNTIME[name]:
+            raise UserError(f"{name} of {where} is not onnxruntime-web {VERSION}'s. {fix}")
     return found
 
 
-def _read_runtime(given: Path | None) -> dict[str, bytes]:
-    if given is not None and given.is_dir():
-        folder = given / "dist" if (given / "dist").is_dir() else given
-        return {name: (folder / name).read_bytes() for name in RUNTIME}
-    if given is not None:
-        packed = given.read_bytes()
-    else:
-        address = f"{registry().rstrip('/')}/onnxruntime-web/-/onnxruntime-web-{VERSION}.tgz"
-        with urllib.request.urlopen(address, timeout=60) as answer:
+def _read_runtime(where: Path | str) -> dict[str, bytes]:
+    if isinstance(where, str):
+        with urllib.request.urlopen(where, timeout=60) as answer:
             packed = answer.read()
+    elif where.is_dir():
+        return {name: (where / "dist" / name).read_bytes() for name in RUNTIME}
+    else:
+        packed = where.read_bytes()
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
-        found = {name: file.read() for name, file in files.items() if file}
-    if len(found) < len(files):
-        raise tarfile.ReadError("package/dist holds folders instead of files")
-    return found
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def registry() -> str:
-    """
-    Return the address of npm's registry.
-
-    It comes from the environment or the user's ``.npmrc``; by default, it is the public registry.
-    """
-    settings = {name.lower(): value for name, value in os.environ.items()}
-    if address := settings.get("npm_config_registry"):
-        return address
-    file = Path(settings.get("npm_config_userconfig") or Path.home() / ".npmrc")
-    text = file.read_text() if file.is_file() else ""
-    found = re.search(r"^\s*registry\s*=\s*(\S+)", text, re.MULTILINE)
-    return found[1] if found else REGISTRY
-
-
-def check_folder(folder: Path) -> None:
-    """Raise UserError if the folder of a page is a file or holds files."""
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise UserError(f"--page {folder} already exists: name a new or an empty folder")
+        return {name: file.read() for name, file in files.items() if file}
 
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     """
-    Write a page to a new or empty folder, ``index.html`` last.
+    Write a page to a folder, ``index.html`` last.
 
     Args:
         model: file written by :func:`.export_onnx`.
@@ -127,9 +95,9 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]
     write_text(folder / "runtime.js", "".join(binaries))
     write_text(folder / SCRIPT, runtime[SCRIPT].decode())
-    for name in OWN_FILES:
-        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-        write_text(folder / name.replace("page.html", "index.html"), text)
+    for name, source in (("page.js", "page.js"), ("index.html", "page.html")):
+        text = Path(__file__).with_name(source).read_text(encoding="utf-8")
+        write_text(folder / name, text)
 
 
 def _script(name: str, content: bytes) -> str:

@@ -1,9 +1,9 @@
 """
 Parity: does an ONNX file compute its model's results?
 
-Both the file and the model round numbers. Some networks enlarge rounding errors, e.g. by the norm
-of a channel that hardly varies. If the model's float32 and float64 results differ by more than the
-limit, the file may differ by a multiple of their difference.
+Both round numbers, and some networks enlarge rounding errors, e.g. by the norm of a channel that
+hardly varies. So if the model's float32 and float64 results differ by more than the limit, the file
+may differ by a multiple of their difference.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """
@@ -23,10 +23,8 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 from .run_onnx import Model, Prediction
 
-LEAST_SHARE = 0.9999
-"""Least share of pixels with equal labels."""
-LEAST_SHARE_INT8 = 0.9
-"""Least share of pixels with equal labels for int8; trained networks keep 0.98 and more."""
+LEAST_SHARES = {"float32": 0.9999, "int8": 0.9}
+"""Precision -> least share of pixels with equal labels; trained networks keep 0.98 in int8."""
 LARGEST_DIFFERENCE = 1e-4
 """Limit on differences of scores, and of logits relative to max(1, largest logit).
 Confidences, the softmax of the logits, change by at most half as much as the logits."""
@@ -53,13 +51,7 @@ def check_parity(
     """
     Compare the results of a model and of its ONNX file on an image of each size.
 
-    Args:
-        model: inference model of an unfused network, on the CPU.
-        exported: model read from the ONNX file.
-        semantic_logits: function (network, its input) -> final logits [1, K, h, w].
-        channel_order: channels of the model's input, "RGB" or "BGR".
-        augmentation: transform that resizes test images.
-        sizes: see ``SIZES``.
+    The arguments are described at :func:`.export_onnx`.
 
     Returns:
         a row for each size. "image" and "network" are the sizes (height x width) of the image and
@@ -80,16 +72,22 @@ def check_parity(
         with torch.no_grad():
             expected = model(inputs)[0]
             logits = semantic_logits(network, inputs)[0].numpy()
-        row = {"image": "{}x{}".format(*size), "network": "{}x{}".format(*tensor.shape[1:])}
-        rows.append(row | _compare(found, expected, logits))
-        if rows[-1]["logits"] > LARGEST_DIFFERENCE:
+        row: dict[str, Any] = {
+            "image": "{}x{}".format(*size),
+            "network": "{}x{}".format(*tensor.shape[1:]),
+            "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),
+            "logits": _relative(found["logits"], logits),
+            "confidences": _largest(found["confidences"], expected["confidence"].numpy()),
+            "largest logit": float(np.abs(logits).max()),
+        }
+        if row["logits"] > LARGEST_DIFFERENCE:
             with torch.no_grad():
-                exact = semantic_logits(
-                    copy.deepcopy(network).double(), [{**inputs[0], "image": tensor.double()}]
-                )[0].numpy()
-            rows[-1]["rounding"] = _relative(logits, exact)
+                inputs[0]["image"] = tensor.double()
+                exact = semantic_logits(copy.deepcopy(network).double(), inputs)[0].numpy()
+            row["rounding"] = _relative(logits, exact)
         if "instances" in expected:
-            rows[-1] |= _compare_segments(found, expected)
+            row |= _compare_segments(found, expected)
+        rows.append(row)
     return rows
 
 
@@ -97,10 +95,9 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """
     Return the entries of a row of :func:`check_parity` beyond the limits, with value and limit.
 
-    Args:
-        precision: for "int8", only labels (most must be equal) and confidences (no NaN) count.
+    For the precision "int8", only labels (most must be equal) and confidences (no NaN) count.
     """
-    least = LEAST_SHARE if precision == "float32" else LEAST_SHARE_INT8
+    least = LEAST_SHARES[precision]
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
     confidences = logits * max(1.0, row.get("largest logit", 0.0) / 2)
     limits = {"labels equal": least}
@@ -114,9 +111,8 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     for key, limit in limits.items():
         is_share = key.endswith("equal")
         if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # or NaN
-            faults.append(
-                f"{key} {row[key]:.6g} (at {'least' if is_share else 'most'} {limit:.6g})"
-            )
+            at = "least" if is_share else "most"
+            faults.append(f"{key} {row[key]:.6g} (at {at} {limit:.6g})")
     return faults
 
 
@@ -126,15 +122,6 @@ def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
     blots = generator.integers(0, 256, (5, 7, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(blots).resize(size[::-1], Image.Resampling.BICUBIC))
     return (smooth + generator.normal(0, 12, smooth.shape)).clip(0, 255).astype(np.uint8)
-
-
-def _compare(found: Prediction, expected: InferenceOutput, logits: np.ndarray) -> dict[str, Any]:
-    return {
-        "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),
-        "logits": _relative(found["logits"], logits),
-        "confidences": _largest(found["confidences"], expected["confidence"].numpy()),
-        "largest logit": float(np.abs(logits).max()),
-    }
 
 
 def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str, Any]:

@@ -19,14 +19,11 @@ Shape shorthand: H W size of an image, K classes, h w feature size.
 """
 
 import argparse
-import errno
 import json
 import os
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,11 +35,8 @@ METADATA_KEY = "ocr_panoptic"
 FORMAT = 3
 """Version of the description in the metadata; other versions are refused."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
-FORMATS = {".png": "PNG", ".jpg": "JPEG"}
 SEGMENTS = tuple(f"segment_{column}" for column in ("isthing", "classes", "scores", "boxes"))
-NAMES = ("image", "labels", "confidences")
-"""Names of inputs and outputs."""
-PANOPTIC_NAMES = ("ids", *SEGMENTS)
+"""Names of the outputs that describe the segments."""
 Prediction = dict[str, Any]
 
 
@@ -60,15 +54,12 @@ class Model:
         classes: "name" and "color" of the semantic labels 0..K-1.
 
     Raises:
-        FileNotFoundError: the file does not exist.
-        ValueError: ocr-panoptic export did not write the file.
+        ValueError: onnxruntime cannot read the file, or ocr-panoptic export did not write it.
     """
 
     def __init__(
         self, path: str | os.PathLike, *, threads: int = 0, providers: Sequence[str] | None = None
     ):
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"{path}: model not found")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         try:
@@ -76,21 +67,23 @@ class Model:
                 os.fspath(path), options, providers or onnxruntime.get_available_providers()
             )
         except Exception as error:  # its exceptions have no common class
-            raise ValueError(
-                f"{path} cannot be read as an ONNX model: {_why_unreadable(path, error)}"
-            ) from error
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-        self.description = _parse_description(path, text)
+        if text is None:
+            raise ValueError(
+                f"{path} has no description of its classes; this program runs only models that "
+                "ocr-panoptic export has written"
+            )
+        self.description = json.loads(text)
+        if self.description["format"] != FORMAT:
+            raise ValueError(
+                f"{path} has format {self.description['format']}, but this program reads {FORMAT}: "
+                "use the run_onnx.py of the version that wrote it"
+            )
         self.classes = self.description["classes"]
         self._outputs = [output.name for output in self.session.get_outputs()]
         self.is_panoptic = "ids" in self._outputs
-        names = [value.name for value in self.session.get_inputs()] + self._outputs
-        needed = NAMES + PANOPTIC_NAMES * self.is_panoptic
-        if missing := [name for name in needed if name not in names]:
-            raise ValueError(
-                f"{path} has no {', '.join(missing)} among its inputs and outputs "
-                f"({', '.join(names)}): it was changed after ocr-panoptic export; export it again"
-            )
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
@@ -127,40 +120,6 @@ class Model:
         return prediction
 
 
-def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
-    reason = str(error).splitlines()[0]
-    reason = reason.partition(f"Load model from {os.fspath(path)} failed:")[2] or reason
-    if newer := re.search(r"(Opset|IR version):? (\d+)", reason):
-        return (
-            f"it has {newer[1]} {newer[2]}, newer than onnxruntime {onnxruntime.__version__}; "
-            "install a newer one: pip install -U onnxruntime"
-        )
-    return f"{reason} Is the file complete? Copy or export it again"
-
-
-def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, Any]:
-    if text is None:
-        raise ValueError(
-            f"{path} has no description of its classes; this program runs only models that "
-            "ocr-panoptic export has written"
-        )
-    try:
-        description = json.loads(text)
-        if description["format"] != FORMAT:
-            raise ValueError(
-                f"{path} has format {description['format']}, but this program reads {FORMAT}: use "
-                "the run_onnx.py of the version that wrote it"
-            )
-        for known in description["classes"]:
-            known["name"], known["color"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: its metadata under {METADATA_KEY!r} were not written by ocr-panoptic export; "
-            "export it again"
-        ) from error
-    return description
-
-
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """
     Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data.
@@ -179,7 +138,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
                 image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error
+        raise ValueError(f"cannot be read as an image: {error}") from error
 
 
 def assigned_confidence(prediction: Prediction) -> np.ndarray:
@@ -202,14 +161,7 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """
-    An input image.
-
-    Attributes:
-        name: name of its results, without suffix.
-        file_name: path below the common folder of all inputs.
-        path: image file.
-    """
+    """An image file, its path below the folder of all inputs, and the name of its results."""
 
     name: str
     file_name: str
@@ -220,72 +172,48 @@ def find_images(entries: Sequence[str]) -> list[Input]:
     """
     Return the images among files and folders, each once and in order.
 
-    Folders are searched with subfolders and links to folders; hidden files and folders are left
-    out.
-
-    Raises:
-        FileNotFoundError: an entry does not exist, or a folder holds no image.
+    Folders are searched with their subfolders. Hidden files and linked folders are left out.
     """
     found: dict[Path, None] = {}
     folders = []
     for entry in entries:
         path = Path(os.path.abspath(entry))
-        if path.is_dir():
-            files = sorted(_images_below(path))
-            if not files:
-                raise FileNotFoundError(f"--input {entry}: no image in this folder")
-        elif path.is_file():
-            files = [path]
-        else:
+        files = sorted(_images_below(path)) if path.is_dir() else [path]
+        if not files:
+            raise FileNotFoundError(f"--input {entry}: no image in this folder")
+        if not files[0].is_file():
             raise FileNotFoundError(f"--input {entry}: no such file or folder")
         found.update(dict.fromkeys(files))
         folders.append(path if path.is_dir() else path.parent)
     root = os.path.commonpath(folders)
     file_names = [file.relative_to(root).as_posix() for file in found]
-    return [Input(*names) for names in zip(unique_names(file_names), file_names, found)]
+    return [Input(*names) for names in zip(_unique_names(file_names), file_names, found)]
 
 
 def _images_below(folder: Path) -> Iterator[Path]:
-    seen = set()  # real paths, because links may form a cycle
-    for root, folders, names in os.walk(folder, followlinks=True):
-        real = os.path.realpath(root)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # links last
+    for root, folders, names in os.walk(folder):
+        folders[:] = (name for name in folders if name[0] != ".")
         for name in names:
             path = Path(root, name)
             if name[0] != "." and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
                 yield path
 
 
-def unique_names(names: Sequence[str]) -> list[str]:
+def _unique_names(names: Sequence[str]) -> list[str]:
     """
     Return the names without suffix, except for names that would collide.
 
     "a.jpg" and "a.png" both keep their suffix, and then "a.jpg.bmp" does too.
     """
-    found = [name.removesuffix(Path(name).suffix) for name in names]
-    while True:
-        counts = Counter(map(str.lower, found))
-        now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found)]
-        if now == found:  # names that still collide differ in case, like their files
-            return found
-        found = now
+    found, before = [name.removesuffix(Path(name).suffix) for name in names], None
+    while found != before:
+        counts, before = Counter(map(str.lower, found)), found
+        found = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found)]
+    return found
 
 
 class Results:
-    """
-    The files of a run.
-
-    Args:
-        folder: new or empty folder.
-
-    Raises:
-        ValueError: the folder holds files.
-    """
+    """The files that a run writes to a new or empty folder."""
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -295,7 +223,7 @@ class Results:
         self._annotations: list[dict[str, Any]] = []
 
     def add(self, source: Input, image: np.ndarray, prediction: Prediction) -> None:
-        """Write the files of an image, each atomically."""
+        """Write the files of an image."""
         labels, name = prediction["labels"], source.name
         few = len(self._model.classes) <= 256
         self._save(f"labels/{name}.png", labels.astype(np.uint8 if few else np.uint16))
@@ -308,10 +236,9 @@ class Results:
             colors = np.stack([ids & 255, ids >> 8 & 255, ids >> 16 & 255], axis=-1)
             self._save(f"panoptic/{name}.png", colors.astype(np.uint8))
             self._images.append({"id": number, **entry})
-            segments = list(self._segments(prediction, confidence))
-            self._annotations.append(
-                {"image_id": number, "file_name": f"{name}.png", "segments_info": segments}
-            )
+            info = list(self._segments(prediction, confidence))
+            annotation = {"image_id": number, "file_name": f"{name}.png", "segments_info": info}
+            self._annotations.append(annotation)
         else:
             segments = list(self._classes(labels, confidence))
             self._images.append({**entry, "labels": f"{name}.png", "segments": segments})
@@ -321,19 +248,15 @@ class Results:
     def finish(self) -> None:
         """Write panopticapi's ``panoptic.json``, or ``labels.json`` for a semantic model."""
         if self._model.is_panoptic:
-            name, content = (
-                "panoptic.json",
-                {
-                    "images": self._images,
-                    "annotations": self._annotations,
-                    "categories": self._model.description["categories"],
-                },
-            )
+            file = self._folder / "panoptic.json"
+            categories = self._model.description["categories"]
+            content = {"annotations": self._annotations, "categories": categories}
         else:
+            file = self._folder / "labels.json"
             classes = [{"label": k, **known} for k, known in enumerate(self._model.classes)]
-            name, content = "labels.json", {"classes": classes, "images": self._images}
-        with _replacing(self._folder / name) as temporary:
-            temporary.write_text(json.dumps(content))
+            content = {"classes": classes}
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"images": self._images, **content}))
 
     def _classes(self, labels: np.ndarray, confidence: np.ndarray) -> Iterator[dict[str, Any]]:
         areas = np.bincount(labels.ravel())
@@ -354,51 +277,35 @@ class Results:
                 continue
             kind = "thing_ids" if segment["isthing"] else "stuff_ids"
             (top, bottom), (left, right) = ((p.min(), p.max() + 1) for p in (rows, columns))
-            score = {"score": segment["score"]} if segment["isthing"] else {}
             yield {
                 "id": segment["id"],
                 "category_id": self._model.description[kind][segment["category_id"]],
                 "iscrowd": 0,
                 "area": len(rows),
                 "bbox": [int(v) for v in (left, top, right - left, bottom - top)],
-                **score,
+                **({"score": segment["score"]} if segment["isthing"] else {}),
                 "confidence": round(float(confidence[rows, columns].mean(dtype=float)), 4),
             }
 
     def _save(self, name: str, pixels: np.ndarray) -> None:
-        with _replacing(self._folder / name) as temporary:
-            Image.fromarray(pixels).save(temporary, format=FORMATS[Path(name).suffix])
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, which replaces ``path`` if no error occurs."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
-    temporary = path.with_name(f".{start}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(path)
 
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
     """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
     ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
-        colors: np.ndarray = np.full((ids.max() + 1, 3), 128)
+        colors: np.ndarray = np.full((len(prediction["segments"]) + 1, 3), 128)
         for segment in prediction["segments"]:
             classes = model.description["things"] if segment["isthing"] else model.classes
-            if segment["id"] < len(colors):
-                colors[segment["id"]] = classes[segment["category_id"]]["color"]
+            colors[segment["id"]] = classes[segment["category_id"]]["color"]
     else:
         colors = np.array([entry["color"] for entry in model.classes])
     picture = (0.4 * image + 0.6 * colors[ids]).round().astype(np.uint8)
-    edges = np.zeros(ids.shape, bool)
-    edges[:, :-1] |= ids[:, :-1] != ids[:, 1:]
-    edges[:-1] |= ids[:-1] != ids[1:]
-    picture[edges] = 255
+    picture[:, :-1][ids[:, :-1] != ids[:, 1:]] = 255
+    picture[:-1][ids[:-1] != ids[1:]] = 255
     return picture
 
 
@@ -411,20 +318,9 @@ def run(arguments: argparse.Namespace) -> int:
     for number, source in enumerate(images, start=1):
         try:
             image = read_image(source.path)
-        except ValueError as error:
-            failed.append(str(error))
-            continue
-        try:
-            prediction = model(image)
+            results.add(source, image, model(image))
         except ValueError as error:
             failed.append(f"{source.path}: {error}")
-            continue
-        try:
-            results.add(source, image, prediction)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
-                raise
-            failed.append(f"{source.path}: the name is too long for its results' names")
             continue
         print(f"{number}/{len(images)} {source.path}", flush=True)
     results.finish()

@@ -2,8 +2,7 @@
 The stages of an ONNX file before and after its network, as separate ONNX models.
 
 They are the resizing of test images, and the merge of instances and labels into a panoptic map.
-They need onnxscript, and use only operators and types that TensorRT and OpenVINO parse: no
-Compress, no CumSum of INT32.
+They use only operators and types that TensorRT and OpenVINO parse: no Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -37,17 +36,13 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model that resizes an image with exactly Pillow's values.
+    Return the model that resizes test images with exactly Pillow's values.
 
     It turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W), int64
     [2].
-
-    Args:
-        augmentation: transform that resizes test images.
     """
-    given = augmentation
-    if isinstance(given, T.AugmentationList) and len(given.augs) == 1:
-        given = given.augs[0]
+    is_list = isinstance(augmentation, T.AugmentationList)
+    (given,) = augmentation.augs if is_list else (augmentation,)
     if type(given) in (T.Resize, T.ResizeShortestEdge) and given.interp in REACH:
         resize = _model(resized_image, reach=np.float64(REACH[given.interp]))
         if isinstance(given, T.Resize):
@@ -217,9 +212,8 @@ def bilinear_weights(
 
     The mask reaches from ``low`` to ``high``; outside it, the weights fall to 0.
     """
-    pixels = (
-        op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
-    )
+    places = op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1)
+    pixels = op.Cast(places, to=FLOAT.dtype) + 0.5
     side = op.Shape(mask, start=0, end=1)
     cells = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=FLOAT.dtype)
     places = (pixels - low) / (high - low) * op.Cast(side, to=FLOAT.dtype) - 0.5
@@ -289,14 +283,11 @@ def merged(
     place = op.Cast(op.CumSum(op.Cast(is_stuff, to=FLOAT.dtype), 0), to=INT32.dtype) + count
     place = op.Where(is_stuff, place, op.Cast(0, to=INT32.dtype))
     ids = op.Where(numbers == op.Cast(0, to=INT32.dtype), op.Gather(place, labels), numbers)
-    kept, stuff = (
-        op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0]),
-        op.Squeeze(op.NonZero(op.Cast(is_stuff, to=FLOAT.dtype)), [0]),
-    )
+    kept = op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0])
+    stuff = op.Squeeze(op.NonZero(op.Cast(is_stuff, to=FLOAT.dtype)), [0])
     things = op.Gather(classes, kept)
-    segment_isthing = op.Concat(
-        op.Expand(True, op.Shape(things)), op.Expand(False, op.Shape(stuff)), axis=0
-    )
+    are_things, are_stuff = op.Expand(True, op.Shape(things)), op.Expand(False, op.Shape(stuff))
+    segment_isthing = op.Concat(are_things, are_stuff, axis=0)
     segment_classes = op.Concat(things, stuff, axis=0)
     segment_scores = op.Concat(op.Gather(scores, kept), op.Expand(0.0, op.Shape(stuff)), axis=0)
     no_box = op.Constant(value_floats=[0.0, 0.0, 0.0, 0.0])

@@ -1,11 +1,13 @@
 """An annotated image: the common form into which every format is read."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from pycocotools import mask as rle
+
+from .masks import mask_of_pixels
 
 
 @dataclass(frozen=True)
@@ -57,3 +59,30 @@ class AnnotatedImage:
     segments: Sequence[Segment] = ()
     left_out: Sequence[str] = ()
     written: str | None = None
+
+
+def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
+    """
+    Return segments in painting order, with the parts of each object joined into a segment.
+
+    A joined segment is painted at the place of its last part. Pixels of an earlier part that a
+    segment in between covers are removed, so that the painted result does not change.
+
+    Args:
+        parts: key and segment of each part; parts with equal keys and labels form an object, and a
+            part with key None is an object by itself.
+    """
+    parts = list(parts)
+    members: dict[Hashable, list[int]] = {}
+    for place, (key, segment) in enumerate(parts):
+        members.setdefault(place if key is None else (key, segment.label), []).append(place)
+    result = {}
+    for places in members.values():
+        last = parts[places[-1]][1]
+        if len(places) > 1:
+            pixels = np.zeros(last.mask["size"], bool)
+            for place in range(places[0], places[-1] + 1):
+                pixels[parts[place][1].pixels()] = place in places
+            last = replace(last, mask=mask_of_pixels(pixels))
+        result[places[-1]] = last
+    return [result[place] for place in sorted(result)]

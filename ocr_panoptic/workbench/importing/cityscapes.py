@@ -7,8 +7,8 @@ drawn by Pillow in the order of the file, as in cityscapesscripts, which gives i
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,14 +56,8 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
     An id of 1000 or more is an object whose label id is id // 1000; a smaller id is the label id of
     a region.
-
-    Args:
-        source: folder such as ``gtFine/train``.
-        images: folder such as ``leftImg8bit/train``.
     """
-    images = require_images(images, f"{source}: Cityscapes' annotations")
-    files = [(str(path), path) for path in files_below(source, ("_instanceIds.png",))]
-    return Annotations(files, partial(_image_of, source=source, images=images), _read_png)
+    return _annotations(source, images, "_instanceIds.png", _read_png)
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
@@ -72,36 +66,30 @@ def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
 
     A label that ends in "group" is a region of its class. Covered parts of polygons are dropped, as
     in Cityscapes' own PNGs.
-
-    Args:
-        source: folder such as ``gtFine/train``.
-        images: folder such as ``leftImg8bit/train``.
     """
-    images = require_images(images, f"{source}: Cityscapes' annotations")
-    files = [(str(path), path) for path in files_below(source, ("_polygons.json",))]
-    return Annotations(files, partial(_image_of, source=source, images=images), _read_polygons)
+    return _annotations(source, images, "_polygons.json", _read_polygons)
 
 
-def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
-    stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
-    return image_with_stem(images, [f"{stem}_leftImg8bit", stem])
+def _annotations(source: Path, images: Path | None, suffix: str, read: Callable) -> Annotations:
+    folder = require_images(images, f"{source}: Cityscapes' annotations")
+
+    def find(path: Path) -> AnnotatedImage:
+        stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
+        return image_with_stem(folder, [f"{stem}_leftImg8bit", stem])
+
+    return Annotations([(str(path), path) for path in files_below(source, (suffix,))], find, read)
 
 
 def _read_png(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     ids = read_label_image(path).astype(np.int64)
     check_size(image, *ids.shape)
-    segments, unknown = [], []
+    segments = []
     for value, mask in masks_of_map(ids):
-        number = value // CITYSCAPES_OBJECTS if value >= CITYSCAPES_OBJECTS else value
-        if number in NAMES:
-            segments.append(Segment(NAMES[number], mask, instance=value >= CITYSCAPES_OBJECTS))
-        else:
-            unknown.append(value)
-    if unknown:
-        raise UserError(
-            f"the ids {unknown[:5]} are not label ids of Cityscapes. Are they train ids, or ids of "
-            "other classes?"
-        )
+        is_object = value >= CITYSCAPES_OBJECTS
+        label = NAMES.get(value // CITYSCAPES_OBJECTS if is_object else value)
+        if label is None:
+            raise UserError(f"the id {value} is not a label id of Cityscapes. Is it a train id?")
+        segments.append(Segment(label, mask, instance=is_object))
     return replace(image, segments=segments)
 
 
@@ -110,25 +98,25 @@ def _read_polygons(image: AnnotatedImage, path: Path) -> AnnotatedImage:
     check_size(image, content.get("imgHeight"), content.get("imgWidth"))
     objects = content["objects"]
     canvas = Image.new("I", (image.width, image.height), 0)
-    places = ((f"object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
-    for _ in read_each(places, lambda found: _draw(*found, canvas)):
-        pass
+    draw = ImageDraw.Draw(canvas)
+
+    def paint(found: tuple[int, dict]) -> None:
+        number, entry = found
+        if entry.get("deleted") or entry["label"] == NOT_DRAWN:
+            return
+        corners = check_points(entry["polygon"], image.height, image.width)
+        if len(corners) >= 2:
+            # Pillow rounds floats in its own way, so whole numbers become int.
+            points = [
+                tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
+            ]
+            draw.polygon(points, fill=number + 1)
+
+    list(read_each(((f"object {n}", (n, entry)) for n, entry in enumerate(objects)), paint))
     segments = []
-    for place, mask in masks_of_map(np.asarray(canvas)):
-        label = objects[place - 1]["label"]
+    for value, mask in masks_of_map(np.asarray(canvas)):
+        label = objects[value - 1]["label"]
         is_group = label not in NAMES.values() and label.endswith(GROUP)
         label = label.removesuffix(GROUP) if is_group else label
         segments.append(Segment(label, mask, instance=False if is_group else None))
     return replace(image, segments=segments)
-
-
-def _draw(place: int, entry: dict, canvas: Image.Image) -> None:
-    if entry.get("deleted") or entry["label"] == NOT_DRAWN:
-        return
-    corners = check_points(entry["polygon"], canvas.height, canvas.width)
-    if len(corners) >= 2:
-        # Pillow rounds floats in its own way, so whole numbers become int.
-        points = [
-            tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
-        ]
-        ImageDraw.Draw(canvas).polygon(points, fill=place)

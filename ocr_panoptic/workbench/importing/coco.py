@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, check_points, is_box, mask_of_polygons, mask_of_rle
+from .masks import EDGES, is_box, mask_of_polygons, mask_of_rle
 from .reading import (
     Annotations,
     check_size,
@@ -32,15 +32,13 @@ DARWIN = "Exported from Darwin"
 # Word in "info" -> tool, for tools whose polygons go through the centres of pixels.
 TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
+Entry = tuple[dict, Sequence[dict]]  # an image and its annotations
+
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     """Return split -> folder, for the ``train``, ``valid`` and ``test`` of a Roboflow export."""
-    folders = {"train": "train", "val": "valid", "test": "test"}
-    return {
-        split: (source / name, None)
-        for split, name in folders.items()
-        if (source / name / ROBOFLOW).is_file()
-    }
+    folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
+    return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
 
 def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
@@ -48,12 +46,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     Find the images in a COCO JSON.
 
     An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has neither polygon nor RLE,
-    it has no pixels.
-
-    Args:
-        source: JSON, or a Roboflow folder that holds a JSON and its images.
-        images: folder that ``file_name`` is relative to.
-        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
+    it has no pixels. ``polygons`` is a value of :data:`.masks.POLYGONS`, by default edges.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -64,51 +57,42 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
                 f"{source}: not found, nor a single other JSON beside it. Name the JSON and then "
                 "the folder of images, or the folder of a Roboflow export without --split."
             )
-    images = require_images(images, f"{source}: a COCO JSON")
-    ((content, own),) = read_each([(str(source), source)], _load)
-    if polygons is None:
-        _hint_at_polygons(source, content)
-    names = {category["id"]: category.get("name") for category in content["categories"]}
-    segment = partial(_segment, names=names, polygons=polygons or EDGES)
+    folder = require_images(images, f"{source}: a COCO JSON")
+    ((content, names, own),) = read_each([(str(source), source)], _load)
+    tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
+    if tools and polygons is None:
+        logger.warning(
+            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
+            "pixels. They are now drawn along edges, which makes small things smaller. Give "
+            "--polygons centres, or --polygons edges if this is right."
+        )
+
+    def find(entry: Entry) -> AnnotatedImage:
+        image = image_file(folder, names_of_upload(entry[0]["file_name"]))
+        check_size(image, entry[0].get("height"), entry[0].get("width"))
+        return image
+
+    is_doubtful = _are_crowds_doubtful(content)
     return Annotations(
         [
-            (f"{source}: image {e.get('file_name')!r:.200}", (e, own.get(e["id"], ())))
+            (f"{source}: image {e.get('file_name')!r:.200}", (e, own[str(e["id"])]))
             for e in content["images"]
         ],
-        partial(_find, images),
-        partial(_read, segment=segment, is_doubtful=_are_crowds_doubtful(content)),
-        lambda entry: [names[a["category_id"]] for a in entry[1] if a.get("segmentation")],
-        instance=True,
+        find,
+        partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
     )
 
 
-Entry = tuple[dict, Sequence[dict]]  # an image and its annotations
+def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
+    """
+    Return the JSON's content, category id -> name, and image id -> annotations.
 
-
-def _find(folder: Path, entry: Entry) -> AnnotatedImage:
-    image = image_file(folder, names_of_upload(entry[0]["file_name"]))
-    check_size(image, entry[0].get("height"), entry[0].get("width"))
-    return image
-
-
-def _read(
-    image: AnnotatedImage, entry: Entry, segment: Callable[..., Segment], is_doubtful: bool
-) -> AnnotatedImage:
-    places = ((f"annotation {a.get('id')!r:.100}", a) for a in entry[1])
-    found = read_each(places, partial(segment, image=image))
-    return replace(
-        image, segments=[replace(s, is_doubtful=s.is_crowd and is_doubtful) for s in found]
-    )
-
-
-def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
-    """Return the JSON's content, and image id -> annotations."""
+    The ids are texts, because VIA writes some of them as "1" and some as 1.
+    """
     content = read_object(source)
-    absent = [key for key in _LISTS if not isinstance(content.get(key), list)]
-    if absent:
+    if not all(isinstance(content.get(key), list) for key in _LISTS):
         raise UserError(
-            f"is not a JSON of COCO instances: it must be an object with the lists "
-            f"{', '.join(_LISTS)}; missing or not a list: {', '.join(absent)}."
+            f"is not a JSON of COCO instances, an object with the lists {', '.join(_LISTS)}."
         )
     annotations = content["annotations"]
     if annotations and "segments_info" in annotations[0]:
@@ -118,55 +102,23 @@ def _load(source: Path) -> tuple[dict, dict[object, list[dict]]]:
             'no annotation has a "segmentation". Boxes do not say which pixels an object has: '
             "export polygons or masks."
         )
-    ids = {key: [entry["id"] for entry in content[key]] for key in ("images", "categories")}
-    faults = [f"two {k} have the id {n!r:.100}." for k in ids for n, _ in repeated(ids[k])]
-    # VIA writes "1" for the id 1.
-    known = {key: {str(number): number for number in numbers} for key, numbers in ids.items()}
+    ids = {key: [str(entry["id"]) for entry in content[key]] for key in ("images", "categories")}
+    raise_if_any([f"two {k} have the id {n:.100}." for k in ids for n, _ in repeated(ids[k])])
+    own: dict[str, list[dict]] = defaultdict(list)
     for annotation in annotations:
-        for key, name in (("images", "image_id"), ("categories", "category_id")):
-            annotation[name] = known[key].get(str(annotation[name]), annotation[name])
-    strangers = 0
-    own: dict[object, list[dict]] = defaultdict(list)
-    images, categories = set(ids["images"]), set(ids["categories"])
-    for annotation in annotations:
-        where, image = f"annotation {annotation.get('id')!r:.100}", annotation["image_id"]
-        strangers += image not in images
-        if (category := annotation["category_id"]) not in categories:
-            faults.append(f'{where}: category {category!r:.100} is not in "categories".')
-        own[image].append(annotation)
-    if 0 < strangers == len(annotations):
-        first = annotations[0]["image_id"]
-        faults.append(f'no annotation has an image_id from "images"; the first has {first!r:.100}.')
-    used = {annotation["category_id"] for annotation in annotations}
-    # Roboflow adds a category without annotations whose name repeats another.
-    names = [category["name"] for category in content["categories"] if category["id"] in used]
-    raise_if_any(faults)
-    for name, times in repeated(names):
-        logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
+        own[str(annotation["image_id"])].append(annotation)
+    strangers = sum(len(own[number]) for number in own.keys() - {*ids["images"]})
     if strangers:
         logger.warning(
             f"{source}: {strangers} of {len(annotations)} annotations are left out: their image_id "
             'is not in "images".'
         )
-    return content, own
-
-
-def _hint_at_polygons(source: Path, content: dict) -> None:
-    tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
-    if tools:
-        logger.warning(
-            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
-            "pixels. They are now drawn along edges, which makes small things smaller. Give "
-            "--polygons centres, or --polygons edges if this is right."
-        )
+    names = {str(category["id"]): category["name"] for category in content["categories"]}
+    return content, names, own
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """
-    Return whether crowds may be objects with holes or several parts.
-
-    V7 and the supervision package write such objects as RLE with ``iscrowd`` 1.
-    """
+    """Return whether crowds may be objects with holes or parts, as V7 and supervision mark them."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])
@@ -176,19 +128,23 @@ def _are_crowds_doubtful(content: dict) -> bool:
     )
 
 
-def _segment(
-    annotation: dict, names: dict[int, str], image: AnnotatedImage, polygons: str
-) -> Segment:
-    shape, size = annotation.get("segmentation") or [], (image.height, image.width)
-    corners = []
-    if isinstance(shape, dict):
-        mask = mask_of_rle(shape, *size)
-    else:
-        parts = shape if not shape or isinstance(shape[0], list) else [shape]
-        if any(len(part) % 2 for part in parts):
-            raise UserError("a polygon must be a list x, y, x, y, ..., found an odd number")
-        corners = [check_points(np.reshape(part, (-1, 2)), *size) for part in parts]
-        mask = mask_of_polygons(corners, *size, polygons)
-    label, is_crowd = names[annotation["category_id"]], bool(annotation.get("iscrowd", 0))
-    boxed = len(corners) == 1 and is_box(corners[0])
-    return Segment(label, mask, instance=True, is_crowd=is_crowd, is_box=boxed)
+def _read(
+    image: AnnotatedImage, entry: Entry, names: Mapping[str, str], polygons: str, is_doubtful: bool
+) -> AnnotatedImage:
+    def segment(annotation: dict) -> Segment:
+        shape, boxed = annotation.get("segmentation") or [], False
+        if isinstance(shape, dict):
+            mask = mask_of_rle(shape, image.height, image.width)
+        else:
+            parts = shape if not shape or isinstance(shape[0], list) else [shape]
+            if any(len(part) % 2 for part in parts):
+                raise UserError("a polygon must be a list x, y, x, y, ..., found an odd number")
+            corners = [np.reshape(part, (-1, 2)) for part in parts]
+            mask = mask_of_polygons(corners, image.height, image.width, polygons)
+            boxed = len(corners) == 1 and is_box(corners[0])
+        label, is_crowd = names[str(annotation["category_id"])], bool(annotation.get("iscrowd", 0))
+        marks = {"is_crowd": is_crowd, "is_doubtful": is_crowd and is_doubtful, "is_box": boxed}
+        return Segment(label, mask, instance=True, **marks)
+
+    places = ((f"annotation {a.get('id')!r:.100}", a) for a in entry[1])
+    return replace(image, segments=list(read_each(places, segment)))

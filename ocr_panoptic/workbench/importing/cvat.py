@@ -6,7 +6,6 @@ masks are copied. A shape covers those of lower ``z_order``, and earlier shapes 
 Shapes of a group with the same label are parts of an object. Tags have no pixels and are skipped.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,49 +14,42 @@ from xml.etree.ElementTree import Element
 import numpy as np
 from defusedxml.ElementTree import ParseError, parse
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import refuse_pipe
 
-from .annotated_image import AnnotatedImage, Segment
+from .annotated_image import AnnotatedImage, Segment, join_parts
+from .masks import ellipse, mask_of_polygons, placed, rectangle
 from .reading import Annotations, check_size, image_file, read_each, require_images
-from .shapes import ellipse, join_parts, placed, polygon, rectangle
 
-ROOT = "annotations"
 XML, IMAGES = "annotations.xml", "images"  # names in an export with images
 FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT writes .PNG; other tools extract .png and .jpg
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Annotations:
-    """
-    Find the images in a CVAT XML.
-
-    Args:
-        source: XML, or the unpacked export that holds it.
-        images: folder that the XML's names are relative to; the default is "images" beside the XML.
-    """
-    path = _xml_in(source) if source.is_dir() else source
+    """Find the images in a CVAT XML, or in the unpacked export that holds it."""
+    path = source
+    if source.is_dir():
+        listed = sorted(source.glob("*.xml"))
+        path = listed[0] if len(listed) == 1 else source / XML
+    if not path.is_file():
+        raise MissingFileError(f"{path}: not found. Name the XML of the export.")
     if images is None and (path.parent / IMAGES).is_dir():
         images = path.parent / IMAGES
-    images = require_images(images, f"{path}")
+    folder = require_images(images, f"{path}")
+
+    def find(element: Element) -> AnnotatedImage:
+        name, subset = element.get("name", ""), element.get("subset")
+        # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
+        stems = [name, f"{subset}/{name}"] if subset and name else [name]
+        names = stems + [stem + suffix for stem in stems for suffix in FRAME_SUFFIXES if name]
+        image = image_file(folder, names)
+        check_size(image, element.get("height"), element.get("width"))
+        return image
+
     elements = _image_elements(path)
     places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
-    return Annotations(
-        places,
-        partial(_find, images),
-        _read_image,
-        lambda element: [s.get("label") for s in element if s.tag in _MASKS and s.get("label")],
-    )
-
-
-def _xml_in(folder: Path) -> Path:
-    found = sorted(folder.glob("*.xml"))
-    if (folder / XML).is_file() or not found:
-        return folder / XML
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found[:5])
-        raise UserError(f"{folder}: holds {len(found)} XML files ({names}). Name one of them.")
-    return found[0]
+    return Annotations(places, find, _read_image)
 
 
 def _image_elements(path: Path) -> list[Element]:
@@ -66,10 +58,6 @@ def _image_elements(path: Path) -> list[Element]:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding
         raise UserError(f"{path}: cannot be read as XML ({error}).") from error
-    if root.tag != ROOT:
-        hint = " Is it Pascal VOC? Its XML files have only boxes; --from voc reads its PNGs."
-        hint = hint if root.tag == "annotation" else ""
-        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.{hint}")
     if root.find("track") is not None:
         raise UserError(
             f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which lists the '
@@ -77,18 +65,10 @@ def _image_elements(path: Path) -> list[Element]:
         )
     elements = root.findall("image")
     if not elements:
-        raise UserError(f'{path}: has no image. Is it an export as "CVAT for images 1.1"?')
+        raise UserError(
+            f'{path}: <{root.tag[:80]}> has no image. Is it an export as "CVAT for images 1.1"?'
+        )
     return elements
-
-
-def _find(folder: Path, element: Element) -> AnnotatedImage:
-    name, subset = element.get("name", ""), element.get("subset")
-    # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
-    stems = [name, f"{subset}/{name}"] if subset and name else [name]
-    names = stems + [stem + suffix for stem in stems for suffix in FRAME_SUFFIXES if name]
-    image = image_file(folder, names)
-    check_size(image, int(element.get("height", 0)), int(element.get("width", 0)))
-    return image
 
 
 def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
@@ -105,40 +85,29 @@ def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
 
 def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
     """Return a shape's z_order, group and segment."""
-    kind, label = shape.tag, shape.get("label")
+    kind, label, size = shape.tag, shape.get("label"), (image.height, image.width)
     if not label:
         raise UserError("has no label")
-    if kind not in _MASKS:
-        raise UserError(f"is of an unknown kind; there are {', '.join(_MASKS)}")
-    mask = _MASKS[kind](shape.attrib, image.height, image.width)
+
+    def numbers(*keys: str) -> list[float]:
+        return [float(shape.attrib[key]) for key in keys]
+
+    rotation = float(shape.get("rotation", 0))
+    match kind:
+        case "polygon":
+            points = [pair.split(",") for pair in shape.attrib["points"].split(";")]
+            mask = mask_of_polygons([points], *size)
+        case "box":
+            mask = rectangle(numbers("xtl", "ytl", "xbr", "ybr"), *size, rotation)
+        case "ellipse":
+            mask = ellipse(numbers("cx", "cy"), numbers("rx", "ry"), *size, rotation)
+        case "mask":
+            left, top, columns, rows = map(int, numbers("left", "top", "width", "height"))
+            mask = placed(decode_runs(shape.attrib["rle"], rows, columns), left, top, *size)
+        case _:
+            raise UserError("is of an unknown kind; there are polygon, box, ellipse and mask")
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask, is_box=kind == "box")
-
-
-Attributes = Mapping[str, str]
-
-
-def _polygon(attributes: Attributes, height: int, width: int) -> dict:
-    points = [list(map(float, pair.split(","))) for pair in attributes["points"].split(";")]
-    return polygon(points, height, width)
-
-
-def _box(attributes: Attributes, height: int, width: int) -> dict:
-    corners = [float(attributes[key]) for key in ("xtl", "ytl", "xbr", "ybr")]
-    return rectangle(corners, height, width, float(attributes.get("rotation", 0)))
-
-
-def _ellipse(attributes: Attributes, height: int, width: int) -> dict:
-    cx, cy, rx, ry = (float(attributes[key]) for key in ("cx", "cy", "rx", "ry"))
-    return ellipse((cx, cy), (rx, ry), height, width, float(attributes.get("rotation", 0)))
-
-
-def _mask(attributes: Attributes, height: int, width: int) -> dict:
-    left, top, columns, rows = (int(attributes[key]) for key in ("left", "top", "width", "height"))
-    return placed(decode_runs(attributes["rle"], rows, columns), left, top, height, width)
-
-
-_MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
 
 
 def decode_runs(text: str, height: int, width: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from .coco import read_coco, splits_of_coco
 from .cvat import read_cvat
 from .kinds import Kinds
 from .label_studio import read_label_studio
-from .labelme import BACKGROUND, IGNORE, read_labelme
+from .labelme import read_labelme
 from .mask_files import read_masks
 from .reading import Annotations
 from .supervisely import read_supervisely
@@ -23,8 +23,9 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: (source, folder of images or None) -> annotations. It also takes ``polygons`` if
-            ``has_polygons``, and ``part`` if ``splits`` gives a part.
+        read: (source, folder of images or None) -> annotations. cli/import_.py describes the source
+            and the images of each format. It also takes ``polygons`` if ``has_polygons``, and
+            ``part`` if ``splits`` gives a part.
         smaller_on_top: see :func:`.painting.paint`.
         kinds: the format's own list of classes.
         splits: function: source -> its splits, as name -> (source, part); {} if it has no splits.
@@ -43,7 +44,6 @@ class Format(NamedTuple):
     rest_class: str | None = None
 
 
-# cli/import_.py describes the source and images of each format.
 ANNOTATION_FORMATS = {
     "coco": Format(read_coco, smaller_on_top=True, splits=splits_of_coco, has_polygons=True),
     "voc": Format(read_voc),
@@ -53,7 +53,7 @@ ANNOTATION_FORMATS = {
     "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
-    "labelme": Format(read_labelme, void_class=IGNORE, rest_class=BACKGROUND),
+    "labelme": Format(read_labelme, void_class="__ignore__", rest_class="_background_"),
     "masks": Format(read_masks, smaller_on_top=True),
     "via": Format(read_via, has_polygons=True),
 }

@@ -5,11 +5,11 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
@@ -20,9 +20,9 @@ from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds, resolve_kinds
+from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds
 from .masks import masks_of_map
-from .reading import Annotations
+from .reading import read_each
 
 logger = logging.getLogger(__name__)
 
@@ -75,21 +75,6 @@ class ImportPlan:
     skip_missing: bool = False
 
 
-class Sources(NamedTuple):
-    """
-    The contents of all sources.
-
-    Attributes:
-        images: split -> images, sorted by name.
-        classes: class name -> its counts over all splits.
-        missing: split -> number of images that were missing and left out.
-    """
-
-    images: dict[str, list[AnnotatedImage]]
-    classes: dict[str, ClassCount]
-    missing: dict[str, int]
-
-
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
     """Raise UserError for options that do not fit together."""
     if plan.split is not None and "val" in sources:
@@ -100,8 +85,7 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
         raise UserError(f"--split is {plan.split}: the share for training lies between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
         raise UserError(f"--polygons does not apply to {plan.format}; leave it out.")
-    has_labels = {source.labels is not None for source in sources.values()}
-    if has_labels != {plan.label_space is not None}:
+    if {source.labels is not None for source in sources.values()} != {plan.label_space is not None}:
         raise UserError(
             "Label PNGs (after the folder of images, for each of --train and --val) and "
             "--label-classes, the file of their classes, belong together: give both or neither."
@@ -124,11 +108,9 @@ def with_own_splits(
     if sources.keys() != {"train"} or train.images:
         return sources
     splits = ANNOTATION_FORMATS[plan.format].splits(train.annotations)
-    if not splits or (len(splits) == 1 and [*splits.values()] == [(train.annotations, None)]):
-        return sources
     if len(splits) == 1:  # a single split is for training, whatever its name
         splits = {"train": next(iter(splits.values()))}
-    elif plan.split is not None:
+    elif not splits or plan.split is not None:
         return sources
     logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
     return {
@@ -139,42 +121,47 @@ def with_own_splits(
 
 def read_sources(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
-) -> Sources:
+) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount], dict[str, int]]:
     """
     Find the images of all sources, then read their segments.
 
     DataFaults lists faults of single images, splits without images, images with equal names, and
     images in two splits.
 
-    Args:
-        workers: number of processes, see :func:`.imap_with_progress`.
+    Returns:
+        split -> images, sorted by name; class name -> its counts over all splits; split -> number
+        of images that are missing and left out.
     """
-    annotations = {split: _annotations(source, plan) for split, source in sources.items()}
-    found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
     faults: list[str] = []
-    for split, source in annotations.items():
+    found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
+    missing, readers = {}, {}
+    for split, source in sources.items():
+        options = {"polygons": plan.polygons, "part": source.part}
+        options = {key: value for key, value in options.items() if value is not None}
+        read = ANNOTATION_FORMATS[plan.format].read
+        annotations = read(source.annotations, source.images, **options)
+        readers[split] = annotations.read
         with gathering(faults):
-            found[split] = source.found(skip_missing=plan.skip_missing)
+            found[split] = annotations.found(skip_missing=plan.skip_missing)
+            if len(found[split]) < len(annotations.entries):
+                missing[split] = len(annotations.entries) - len(found[split])
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
-    missing = {s: n for s in found if (n := len(annotations[s].entries) - len(found[s]))}
-    _ask_for_kinds(annotations, found, plan)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():
-        reader = replace(annotations[split], entries=(), labels=None)  # small enough to pickle
-        read = partial(_read, reader, sources[split], plan)
-        known, images[split] = len(classes), []
-        for image in imap_with_progress(read, listed, f"read {split}", workers):
+        work = partial(_read, readers[split], sources[split], plan)
+        images[split] = []
+        for image in imap_with_progress(work, listed, f"read {split}", workers):
             if isinstance(image, list):
                 faults += image
             else:
                 images[split].append(image)
                 add_classes(classes, image)
         images[split].sort(key=lambda image: image.name)
-        for name in [*classes][known:]:
-            place = f"{sources[split].annotations}: class {name!r}"
-            faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
+    place = ", ".join(str(source.annotations) for source in sources.values())
+    for name in classes:
+        faults += [f"{place}: class {name!r}: {f}" for f in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
     if not classes:
         shapes = Counter(kind for listed in images.values() for i in listed for kind in i.left_out)
@@ -186,41 +173,7 @@ def read_sources(
         check_crowds(classes)
     if plan.split is not None:
         images = split_images(images["train"], plan.split)
-    return Sources(images, classes, missing)
-
-
-def _ask_for_kinds(
-    annotations: Mapping[str, Annotations], found: Mapping[str, list], plan: ImportPlan
-) -> None:
-    """
-    Call :func:`.resolve_kinds` before any pixels are read, so that a refusal comes early.
-
-    This needs a format that can list classes without pixels.
-    """
-    classes: dict[str, ClassCount] = {}
-    names = _own_names(plan)
-    for split, listed in found.items():
-        if (labels_of := annotations[split].labels) is None:
-            return
-        for _, (image, entry) in listed:
-            try:
-                labels = list(labels_of(entry))
-            except Exception:  # a broken entry is reported when it is read
-                return
-            segments = [
-                Segment(names.get(label, label), {}, annotations[split].instance)
-                for label in labels
-            ]
-            add_classes(classes, replace(image, segments=segments))
-    own = ANNOTATION_FORMATS[plan.format].kinds
-    if not any([*faults_of_class(name, [0, 0, 0])] for name in classes):
-        resolve_kinds(dict(sorted(classes.items())), plan.kinds, own, plan.rest, plan.semantic)
-
-
-def _annotations(source: AnnotationSource, plan: ImportPlan) -> Annotations:
-    options = {"polygons": plan.polygons, "part": source.part}
-    options = {key: value for key, value in options.items() if value is not None}
-    return ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
+    return images, classes, missing
 
 
 def _name_faults(
@@ -240,29 +193,33 @@ def _name_faults(
 
 
 def _read(
-    annotations: Annotations, source: AnnotationSource, plan: ImportPlan, found: tuple
+    read: Callable[[AnnotatedImage, Any], AnnotatedImage],
+    source: AnnotationSource,
+    plan: ImportPlan,
+    found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
     """Return an image with its segments, or its faults."""
     try:
-        image = annotations.segments_of(found)
+        (image,) = read_each([found], lambda found: read(*found))
         if source.labels and plan.label_space:
             image = above_labels(image, source.labels, plan.label_space)
     except DataFaults as error:
         return error.faults
     except (UserError, OSError) as error:
         return [str(error)]
-    changes: dict[str, Any] = {} if plan.crowds != "objects" else {"is_crowd": False}
-    names = _own_names(plan)
-    segments = [replace(s, label=names.get(s.label, s.label), **changes) for s in image.segments]
-    return replace(image, segments=segments)
-
-
-def _own_names(plan: ImportPlan) -> dict[str | None, str]:
-    """Return new names for the format's void and rest classes if the user's kinds lack them."""
-    own = ANNOTATION_FORMATS[plan.format]
-    listed = (*plan.kinds.classes, *plan.kinds.ignore) if plan.kinds else ()
+    # The user's kinds decide about the format's own classes of void and of the rest.
+    own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
-    return {name: other for name, other in names.items() if name and name not in listed}
+    names = {n: new for n, new in names.items() if n not in (*kinds.classes, *kinds.ignore)}
+    segments = [
+        replace(
+            segment,
+            label=names.get(segment.label, segment.label),
+            is_crowd=segment.is_crowd and plan.crowds != "objects",
+        )
+        for segment in image.segments
+    ]
+    return replace(image, segments=segments)
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:

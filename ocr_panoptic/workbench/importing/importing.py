@@ -14,12 +14,14 @@ An import writes below the folder of the data set:
 import logging
 import os
 import shutil
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
+from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import (
     PanopticSplit,
     SemanticSplit,
@@ -27,18 +29,33 @@ from ocr_panoptic.data.data_file import (
     write_data_file,
 )
 from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.segment_runs import segment_statistics
+from ocr_panoptic.progress import imap_with_progress
 
-from .drawing import IMAGES, Drawing, draw_split
+from .annotated_image import AnnotatedImage
 from .formats import ANNOTATION_FORMATS
 from .import_plan import AnnotationSource, ImportPlan, check_plan, read_sources, with_own_splits
 from .kinds import ClassCount, Kinds, check_classes, resolve_kinds
-from .painting import Counts
+from .painting import Counts, paint
 
 logger = logging.getLogger(__name__)
 
 IMPORT_RECORD, RECORD_FORMAT = "import.json", "ocr_panoptic.import"
+
+# Key of Counts -> what it means, for messages.
+LOSSES = {
+    "crowds": "things are crowds, which are not trained on",
+    "cut": "segments are partly under others",
+    "hidden": "segments are completely under others and left out",
+    "empty": "segments have no pixel and are left out",
+    "boxes": "segments are boxes, drawn as filled rectangles; objects seldom fill their box",
+    "left out": "shapes have no area and are left out",
+}
 
 
 def import_annotations(
@@ -70,26 +87,27 @@ def import_annotations(
             "--output, or move it away."
         )
     images, found, missing = read_sources(sources, plan, workers)
-    source_format = ANNOTATION_FORMATS[plan.format]
-    kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
+    own = ANNOTATION_FORMATS[plan.format].kinds
+    kinds = resolve_kinds(found, plan.kinds, own, plan.rest, plan.semantic)
     check_classes(kinds, plan.semantic)
-    drawing = Drawing(kinds, source_format.smaller_on_top, plan.rest, plan.semantic)
     with _new_folder(output) as new:
         counts = {
-            split: draw_split(listed, new / split, drawing, workers)
+            split: draw_split(listed, new / split, kinds, plan, workers)
             for split, listed in images.items()
         }
-        raise_if_any(
-            [
-                f"{split}: no image shows any class, all pixels are void. Found: "
-                f"{', '.join(found) or 'no segment'}."
-                for split, numbers in counts.items()
-                if numbers["segments"] == numbers.get("hidden", Counter())
-                and not (plan.semantic or plan.rest)
-            ]
-        )
-        record = {**_record(plan, kinds, counts), "missing": missing}
-        write_json(new / IMPORT_RECORD, record, indent=1)
+        if not (plan.semantic or plan.rest):
+            raise_if_any(
+                [
+                    f"{split}: no image shows any class, all pixels are void. Found: "
+                    f"{', '.join(found)}."
+                    for split, numbers in counts.items()
+                    if numbers["segments"] == numbers.get("hidden", Counter())
+                ]
+            )
+        options = {key: getattr(plan, key) for key in ("crowds", "polygons", "rest", "split")}
+        classes = {key: getattr(kinds, key) for key in ("things", "stuff", "ignore")}
+        record = {"format": RECORD_FORMAT, "from": plan.format, **options, **classes}
+        write_json(new / IMPORT_RECORD, {**record, "counts": counts, "missing": missing}, indent=1)
         file.unlink(missing_ok=True)  # no data file may exist while its folder is replaced
         shutil.rmtree(raw, ignore_errors=True)
         os.replace(new, raw)
@@ -99,15 +117,15 @@ def import_annotations(
     for split, listed in images.items():
         log_losses(split, len(listed), counts[split], plan)
     if plan.semantic:
-        classes = [{"name": n, "color": kinds.color(n)} for n in kinds.classes]
-        folders = {s: SemanticSplit(raw / s / IMAGES, raw / s / drawing.folder) for s in images}
-        write_data_file(file, name, folders, classes=classes)
+        labels = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in images}
+        entries = [{"name": n, "color": kinds.color(n)} for n in kinds.classes]
+        write_data_file(file, name, labels, classes=entries)
     else:
-        splits = {
-            s: PanopticSplit(raw / s / IMAGES, raw / s / "panoptic.json", raw / s / drawing.folder)
+        maps = {
+            s: PanopticSplit(raw / s / "images", raw / s / "panoptic.json", raw / s / "panoptic")
             for s in images
         }
-        write_data_file(file, name, splits)
+        write_data_file(file, name, maps)
     return file
 
 
@@ -123,30 +141,70 @@ def _new_folder(output: Path) -> Iterator[Path]:
             output.rmdir()
 
 
-def _record(plan: ImportPlan, kinds: Kinds, counts: Mapping[str, Counts]) -> dict:
-    """Return the content of import.json; ``counts`` has a value for each split."""
-    options = {key: getattr(plan, key) for key in ("crowds", "polygons", "rest", "split")}
-    classes = {key: getattr(kinds, key) for key in ("things", "stuff", "ignore")}
-    return {"format": RECORD_FORMAT, "from": plan.format, **options, **classes, "counts": counts}
+def draw_split(
+    images: Sequence[AnnotatedImage],
+    folder: Path,
+    kinds: Kinds,
+    plan: ImportPlan,
+    workers: int | None = None,
+) -> Counts:
+    """Write a split's files into a folder; return the sum of its images' counts."""
+    total: Counts = defaultdict(Counter)
+    entries = []
+    draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
+    drawn = imap_with_progress(draw, images, f"import {folder.name}", workers)
+    for number, (image, (segments, counts)) in enumerate(zip(images, drawn, strict=True), 1):
+        for key, numbers in counts.items():
+            total[key].update(numbers)
+        size = {"height": image.height, "width": image.width}
+        entry = {"id": number, "file_name": image.name, **size}
+        annotation = {"image_id": number, "file_name": _png_name(image), "segments_info": segments}
+        entries.append((entry, annotation))
+        link = folder / "images" / image.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.abspath(image.file))
+    if not plan.semantic:
+        categories = [
+            Category(place, name, name in kinds.things, kinds.color(name)).as_json()
+            for place, name in enumerate(kinds.classes, 1)
+        ]
+        write_panoptic_json(folder / "panoptic.json", entries, categories)
+    return total
+
+
+def _png_name(image: AnnotatedImage) -> str:
+    return str(PurePosixPath(image.name).with_suffix(".png"))
+
+
+def _draw(
+    image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
+) -> tuple[list[dict], Counts]:
+    """Write the PNG of an image; return its ``segments_info`` and counts."""
+    painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
+    if plan.semantic:
+        write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))
+        return [], painted.counts
+    write_panoptic_png(folder / "panoptic" / _png_name(image), painted.ids)
+    statistics = segment_statistics(painted.ids)
+    segments = [
+        {
+            "id": number,
+            "category_id": label + 1,
+            "iscrowd": int(number in painted.crowds),
+            **statistics[number]._asdict(),
+        }
+        for number, label in painted.labels.items()
+    ]
+    return segments, painted.counts
 
 
 def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
     """Log the kinds of the classes."""
-    if plan.semantic:
-        logger.info(f"Classes: {', '.join(kinds.classes)}")
-    else:
-        source = "the annotations; --things can change it"
-        source = source if plan.kinds is None else "--things"
-        logger.info(f"Things, according to {source}: {', '.join(kinds.things)}")
-        logger.info(f"Stuff: {', '.join(kinds.stuff) or 'none'}")
-    if kinds.ignore:
-        logger.info(f"Void: {', '.join(kinds.ignore)}")
+    for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
+        logger.info(f"{kind}: {', '.join(names) or 'none'}")
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
-    rest = found.get(plan.rest or "")
-    if rest and plan.kinds is None and rest.kind == "thing":
-        logger.warning(f"--rest {plan.rest}: segments of class {plan.rest} become stuff, too.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
             "There is no class of stuff: pixels outside all objects are void. They are not trained "
@@ -157,31 +215,15 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
     """Log the annotations that the maps do not show; import.json has the full counts."""
-    pixels, things, crowds = counts["pixels"], counts["things"], counts["crowds"]
+    pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "
         f"{pixels['unlabelled'] / pixels['all']:.1%} of the pixels have no segment and are "
         f"{plan.rest or 'void'}."
     )
-    if crowds:
-        shown = [f"{name} ({n} of {things[name]})" for name, n in sorted(crowds.items())]
-        logger.warning(
-            f"{split}: {crowds.total():,} of {things.total():,} things are crowds, which are not "
-            f"trained on: {', '.join(shown)}"
-        )
-    elif not plan.semantic:
-        logger.info(f"{split}: none of {things.total():,} things is a crowd.")
-    if counts["void"]:
-        logger.info(f"{split}: {counts['void'].total():,} segments are void by their class.")
-    if counts["cut"]:
-        logger.info(f"{split}: {counts['cut'].total():,} segments are partly under others.")
-    for key, loss in (
-        ("hidden", "are completely under others and left out"),
-        ("empty", "have no pixel and are left out"),
-        ("boxes", "are boxes, drawn as filled rectangles; objects seldom fill their box"),
-        ("left out", "have no area and are left out"),
-    ):
+    for key, meaning in LOSSES.items():
         if counts[key]:
-            classes = [f"{name} ({times})" for name, times in sorted(counts[key].items())]
-            noun = "shapes" if key == "left out" else "segments"
-            logger.warning(f"{split}: {counts[key].total():,} {noun} {loss}: {first_few(classes)}")
+            names = [f"{name} ({times})" for name, times in sorted(counts[key].items())]
+            level = logging.INFO if key == "cut" else logging.WARNING
+            number = f"{counts[key].total():,}"
+            logger.log(level, f"{split}: {number} {meaning}: {first_few(names)}")

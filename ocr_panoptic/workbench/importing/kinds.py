@@ -1,14 +1,15 @@
 """Kinds of classes: things, stuff, and void."""
 
+import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
-from ocr_panoptic.data.faults import raise_if_any, repeated
+from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
@@ -16,7 +17,6 @@ from ocr_panoptic.formats.pictures import Color
 from .annotated_image import AnnotatedImage
 
 _KEYS = ("things", "stuff", "ignore", "colors")
-MAX_SHOWN = 300  # classes in a message
 VOID = "(void)"  # label of segments that belong to no class
 
 
@@ -56,15 +56,16 @@ def read_kinds(path: Path) -> Kinds:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected things: and stuff:, each with a list of names.")
-    faults = [
-        f"unknown key {key!r}; there are {', '.join(_KEYS)}." for key in content if key not in _KEYS
-    ]
     lists = [content.get(key) or [] for key in _KEYS[:3]]
     colors = content.get("colors") or {}
     if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
-        faults.append("things, stuff and ignore must be lists of names, colors a mapping of names.")
-        lists, colors = [[], [], []], {}
+        raise UserError(
+            f"{path}: things, stuff and ignore must be lists of names, colors a mapping of names."
+        )
     names = [name for listed in lists for name in listed]
+    faults = [
+        f"unknown key {key!r}; there are {', '.join(_KEYS)}." for key in content if key not in _KEYS
+    ]
     for name in names:
         color = colors.get(name, [0, 0, 0])
         faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, color)]
@@ -84,14 +85,13 @@ class ClassCount:
         images: number of images that show the class.
         segments: value of ``instance`` -> number of segments; crowds count as objects.
         crowds: number of segments marked as crowds.
-        several: name of the first image with more than one crowd, and number of its crowds.
-        is_doubtful: see :attr:`.Segment.is_doubtful`.
+        is_doubtful: whether its crowds may be objects: an image has several, or see
+            :attr:`.Segment.is_doubtful`.
     """
 
     images: int = 0
     segments: Counter = field(default_factory=Counter)
     crowds: int = 0
-    several: tuple[str, int] | None = None
     is_doubtful: bool = False
 
     @property
@@ -104,6 +104,10 @@ class ClassCount:
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
+
+    @property
+    def objects(self) -> int:
+        return self.segments[True] + self.segments[None]
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
@@ -119,8 +123,7 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
     for name, times in crowds.items():
         found[name].images += 1
         found[name].crowds += times
-        if times > 1 and found[name].several is None:
-            found[name].several = image.name, times
+        found[name].is_doubtful |= times > 1
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
@@ -130,25 +133,16 @@ def check_crowds(found: Mapping[str, ClassCount]) -> None:
     They may be if an image has two crowds of a class, if a class has only crowds, or if the tool is
     known to mark objects as crowds. COCO's own annotations pass.
     """
-    objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
-    reasons = [
-        f"{count.several[1]} of class {name!r} in {count.several[0]}"
-        for name, count in found.items()
-        if count.several
-    ]
-    reasons += [
-        f"all {count.crowds} of class {name!r}"
-        for name, count in found.items()
-        if count.crowds and count.crowds == objects[name]
-    ]
-    if any(count.is_doubtful for count in found.values()):
-        reasons.append("each a mask, where all others are single polygons")
-    if reasons:
+    crowds = {name: count.crowds for name, count in found.items() if count.crowds}
+    if any(
+        found[name].is_doubtful or times == found[name].objects for name, times in crowds.items()
+    ):
         raise UserError(
-            f"{sum(c.crowds for c in found.values())} of {sum(objects.values())} objects are "
-            f"marked as crowds (iscrowd 1), {reasons[0]}. CVAT and Datumaro mark each mask so, V7 "
-            "and supervision objects with holes or in several parts. Give --crowds objects if each "
-            "is an object, --crowds groups if each is a group of objects that are not told apart."
+            f"{sum(crowds.values())} of {sum(count.objects for count in found.values())} objects "
+            f"are marked as crowds (iscrowd 1): {first_few([*crowds])}. CVAT and Datumaro mark "
+            "each mask so, V7 and supervision objects with holes or in several parts. Give "
+            "--crowds objects if each is an object, --crowds groups if each is a group of objects "
+            "that are not told apart."
         )
 
 
@@ -164,13 +158,22 @@ def resolve_kinds(
 
     Args:
         found: counts of the annotations' classes.
-        given: the user's kinds.
+        given: the user's kinds, which must name all classes.
         default: the format's own kinds, which are used if they name all classes.
         rest: stuff class for pixels without a segment.
         semantic: whether all classes of unknown kind may be stuff.
     """
     if given is not None:
-        raise_if_any(list(_missing(found, given, rest)))
+        listed = (*given.classes, *given.ignore)
+        raise_if_any(
+            [
+                f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
+                f"images) is in none of the lists of --things: add it to things, stuff or ignore."
+                f"{did_you_mean(name, [n for n in listed if n not in found])}"
+                for name, count in found.items()
+                if name not in (*listed, rest)
+            ]
+        )
         kinds = given
     elif default is not None and found.keys() <= {*default.classes, *default.ignore}:
         kinds = default
@@ -191,17 +194,6 @@ def resolve_kinds(
     return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
 
 
-def _missing(found: Mapping[str, ClassCount], given: Kinds, rest: str | None) -> Iterator[str]:
-    listed = (*given.classes, *given.ignore)
-    for name, count in found.items():
-        if name not in (*listed, rest):
-            yield (
-                f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
-                f"images) is in none of the lists of --things: add it to things, stuff or ignore."
-                f"{did_you_mean(name, [n for n in listed if n not in found])}"
-            )
-
-
 def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
     """Return the message that asks for a file of things and stuff."""
     rows = [
@@ -215,16 +207,11 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
     text = yaml.safe_dump(
         content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
     )
-    return "\n".join(
-        [
-            "The annotations do not say which of their classes are things (objects to count) and "
-            "which are stuff (regions). They have:",
-            *rows[:MAX_SHOWN],
-            *([f"  and {len(rows) - MAX_SHOWN} others"] if len(rows) > MAX_SHOWN else []),
-            "Write a file such as this, move classes to stuff or ignore (void) if they belong "
-            "there, and give it as --things:",
-            *(f"  {line}" for line in text.splitlines()),
-        ]
+    return (
+        "The annotations do not say which of their classes are things (objects to count) and "
+        "which are stuff (regions). They have:\n" + "\n".join(rows) + "\nWrite a file such as "
+        "this, move classes to stuff or ignore (void) if they belong there, and give it as "
+        "--things:\n" + textwrap.indent(text.rstrip(), "  ")
     )
 
 

@@ -2,8 +2,8 @@
 Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths (:mod:`.brush`) or PNGs. Both refer to the image turned by its EXIF data, without the view's
-rotation. Later regions cover earlier regions.
+lengths or PNGs. Both refer to the image turned by its EXIF data, without the view's rotation. Later
+regions cover earlier regions.
 
 If a task has several annotations, the "ground truth" is read or, without one, the last changed.
 Cancelled (skipped) annotations, predictions, and tasks with nothing else are left out.
@@ -11,19 +11,19 @@ Cancelled (skipped) annotations, predictions, and tasks with nothing else are le
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import numpy as np
+
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, read_json
 
 from .annotated_image import AnnotatedImage, Segment
-from .brush import decode_brush
-from .masks import mask_of_pixels
+from .masks import ellipse, mask_of_pixels, mask_of_polygons, read_base64_png, rectangle
 from .reading import (
     IMAGE_SUFFIXES,
     Annotations,
@@ -33,7 +33,6 @@ from .reading import (
     read_each,
     require_images,
 )
-from .shapes import ellipse, polygon, read_base64_png, rectangle
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +46,17 @@ WITHOUT_PLACE = {
     *("relation", "chatmessage"),
 }
 _WITHOUT_AREA = {"keypoint", "vector"}
+_SHAPES = ("brush", "magicwand", "bitmask", "polygon", "rectangle", "ellipse")
+
+Chosen = tuple[dict, dict]  # a task, and the annotation to read
 
 
 def read_label_studio(source: Path, images: Path | None) -> Annotations:
     """
     Find the images in a Label Studio JSON.
 
-    Args:
-        source: JSON.
-        images: folder of the images. For local files it is their root or a folder below it; for
-            uploads it is the project's upload folder, or a folder with the original files.
+    The folder of images is for local files their root or a folder below it; for uploads it is the
+    project's upload folder, or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)
@@ -67,12 +67,11 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f'{source}: is not a list of tasks with their data and annotations. Export as "JSON", '
             'not as "JSON-MIN" or another format.'
         )
-    chosen, several = [], 0
+    chosen = []
     for task in tasks:
         annotations = [a for a in task["annotations"] if not a.get("was_cancelled")]
         if annotations:
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
-            several += len(annotations) > 1
     if not chosen:
         raise UserError(f"{source}: no task has an annotation that was not cancelled.")
     if len(chosen) < len(tasks):
@@ -80,12 +79,7 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks are left out: they have "
             "no annotation that was not cancelled"
         )
-    if several:
-        logger.warning(
-            f"{source}: {several} tasks have several annotations; the ground truth is read, else "
-            "the last changed"
-        )
-    return Annotations(chosen, partial(_find_image, folder), _read_task, _labels)
+    return Annotations(chosen, partial(_find_image, folder), _read_task)
 
 
 def _rank(annotation: dict) -> tuple:
@@ -93,21 +87,39 @@ def _rank(annotation: dict) -> tuple:
     return bool(annotation.get("ground_truth")), str(changed), str(annotation.get("id")).zfill(20)
 
 
-def _labels(chosen: tuple[dict, dict]) -> list[str]:
-    return [
-        name
-        for result in chosen[1]["result"]
-        if (kind := result["type"].removesuffix("labels")) in _MASKS and kind != result["type"]
-        for name in result["value"][result["type"]]
-    ]
+def _find_image(folder: Path, chosen: Chosen) -> AnnotatedImage:
+    data = chosen[0]["data"]
+    texts = [value for value in data.values() if isinstance(value, str)]
+    paths = [path for path in map(image_path, texts) if path]
+    if len(paths) != 1:
+        raise UserError(f"expected data with one image, found {printable(paths or sorted(data))}")
+    parts = paths[0].split("/")
+    names = ["/".join(parts[first:]) for first in range(len(parts))]
+    return image_file(folder, list(dict.fromkeys([*names, *names_of_upload(parts[-1])])))
 
 
-def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:
-    _, annotation = chosen
+def image_path(reference: str) -> str | None:
+    """
+    Return the path that a reference to an image holds, or None for another kind of reference.
+
+    The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
+    """
+    try:
+        url = urlsplit(reference)
+        path = unquote(url.path)
+        if path.startswith(LOCAL_FILES):
+            path = parse_qs(url.query).get("d", [""])[0]
+    except ValueError:
+        return None
+    path = path.removeprefix(UPLOADS).lstrip("/")
+    return path if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else None
+
+
+def _read_task(image: AnnotatedImage, chosen: Chosen) -> AnnotatedImage:
     left_out = []
     # Several controls may describe the same region.
     regions: dict[str, list[dict]] = {}
-    for number, result in enumerate(annotation["result"]):
+    for number, result in enumerate(chosen[1]["result"]):
         if (kind := result["type"].removesuffix("labels")) in _WITHOUT_AREA:
             left_out.append(kind)
         elif result["type"] not in WITHOUT_PLACE:
@@ -128,85 +140,85 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
         raise UserError("is of the second or a later image of its task; a task must have one")
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
-    if len(kinds) != 1 or not kinds <= _MASKS.keys():
+    if len(kinds) != 1 or not kinds <= {*_SHAPES}:
         raise UserError(
             f"is a {' and '.join(sorted(types))}, not a known shape; there are "
-            f"{', '.join(_MASKS)}, and each with labels"
+            f"{', '.join(_SHAPES)}, and each with labels"
         )
     labels = {name for key, names in value.items() if key.endswith("labels") for name in names}
     if len(labels) != 1:
         raise UserError(f"must have one label, found {sorted(labels) or 'none'}")
     check_size(image, region.get("original_height"), region.get("original_width"))
     (kind,) = kinds
-    mask = _MASKS[kind](value, image.height, image.width)
+    mask = _mask(kind, value, image.height, image.width)
     return Segment(labels.pop(), mask, is_box=kind == "rectangle")
 
 
-Value = dict[str, Any]
+def _mask(kind: str, value: dict[str, Any], height: int, width: int) -> dict:
+    def pixels(x: str, y: str) -> tuple[float, float]:
+        return value[x] * width / 100, value[y] * height / 100
+
+    match kind:
+        case "polygon":
+            if value.get("closed") is False:
+                raise UserError("the polygon is not closed: finish or delete it")
+            points = [(x * width / 100, y * height / 100) for x, y in value["points"]]
+            return mask_of_polygons([points], height, width)
+        case "rectangle":
+            (x, y), (columns, rows) = pixels("x", "y"), pixels("width", "height")
+            corners = (x, y, x + columns, y + rows)
+            return rectangle(corners, height, width, value.get("rotation", 0), pivot=(x, y))
+        case "ellipse":
+            center, radii = pixels("x", "y"), pixels("radiusX", "radiusY")
+            return ellipse(center, radii, height, width, value.get("rotation", 0))
+        case "bitmask":
+            rgba = read_base64_png(value["imageDataURL"].removeprefix(PNG_URL), height, width)
+            if rgba.ndim != 3 or rgba.shape[2] != 4:
+                raise UserError("the mask must be a PNG with transparency (RGBA)")
+            return mask_of_pixels(rgba[..., 3] > 0)
+        case _:
+            return mask_of_pixels(decode_brush(value["rle"], height, width))
 
 
-def _brush(value: Value, height: int, width: int) -> dict:
-    return mask_of_pixels(decode_brush(value["rle"], height, width))
-
-
-def _bitmask(value: Value, height: int, width: int) -> dict:
-    pixels = read_base64_png(value["imageDataURL"].removeprefix(PNG_URL), height, width)
-    if pixels.ndim != 3 or pixels.shape[2] != 4:
-        raise UserError("the mask must be a PNG with transparency (RGBA)")
-    return mask_of_pixels(pixels[..., 3] > 0)
-
-
-def _polygon(value: Value, height: int, width: int) -> dict:
-    if value.get("closed") is False:
-        raise UserError("the polygon is not closed: finish or delete it")
-    return polygon([(x * width / 100, y * height / 100) for x, y in value["points"]], height, width)
-
-
-def _rectangle(value: Value, height: int, width: int) -> dict:
-    x, y = value["x"] * width / 100, value["y"] * height / 100
-    corners = (x, y, x + value["width"] * width / 100, y + value["height"] * height / 100)
-    return rectangle(corners, height, width, value.get("rotation", 0), pivot=(x, y))
-
-
-def _ellipse(value: Value, height: int, width: int) -> dict:
-    center = value["x"] * width / 100, value["y"] * height / 100
-    radii = value["radiusX"] * width / 100, value["radiusY"] * height / 100
-    return ellipse(center, radii, height, width, value.get("rotation", 0))
-
-
-_MASKS: dict[str, Callable[[Value, int, int], dict]] = {
-    "brush": _brush,
-    "magicwand": _brush,
-    "bitmask": _bitmask,
-    "polygon": _polygon,
-    "rectangle": _rectangle,
-    "ellipse": _ellipse,
-}
-
-
-def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
-    data = chosen[0]["data"]
-    texts = [value for value in data.values() if isinstance(value, str)]
-    paths = [path for path in map(image_path, texts) if path]
-    if len(paths) != 1:
-        raise UserError(f"expected data with one image, found {printable(paths or sorted(data))}")
-    parts = paths[0].split("/")
-    names = [paths[0], *("/".join(parts[first:]) for first in range(1, len(parts)))]
-    return image_file(folder, list(dict.fromkeys([*names, *names_of_upload(parts[-1])])))
-
-
-def image_path(reference: str) -> str | None:
+def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     """
-    Return the path that a reference to an image holds, or None for another kind of reference.
+    Return a brush mask, bool [height, width], from the run lengths of @thi.ng/rle-pack.
 
-    The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
+    The code is a stream of bits, with the highest bit of each byte first. Its head is the number of
+    values (32 bits), the bits per value - 1 (5 bits), and four sizes - 1 (4 bits each). Pieces
+    follow: a flag (1 for a repeated value, 0 for listed values); the index of a size (2 bits); the
+    number of values - 1 in a field of this size; and the value or values (8 bits each). The values
+    are an RGBA image, row by row; the mask is the pixels with alpha above 0.
+
+    Args:
+        code: bytes as a list of integers.
     """
-    try:
-        url = urlsplit(reference)
-        path = unquote(url.path)
-        if path.startswith(LOCAL_FILES):
-            path = parse_qs(url.query).get("d", [""])[0]
-    except ValueError:
-        return None
-    path = path.removeprefix(UPLOADS).lstrip("/")
-    return path if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else None
+    bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # without 0b1, but with zeros
+    place = 0
+
+    def take(size: int) -> int:
+        """Return the number in the next ``size`` bits."""
+        nonlocal place
+        place += size
+        if place > len(bits):
+            raise UserError("rle ends too early")
+        return int(bits[place - size : place], 2)
+
+    count, value_bits = take(32), take(5) + 1
+    if count != height * width * 4 or value_bits != 8:
+        raise UserError(
+            f"rle has {count} values of {value_bits} bits, expected {height * width * 4} of 8 for "
+            f"{width}x{height} pixels"
+        )
+    sizes = [take(4) + 1 for _ in range(4)]
+    values = bytearray()
+    while len(values) < count:
+        is_repeated = take(1)
+        length = take(sizes[take(2)]) + 1
+        if is_repeated:
+            values += take(8).to_bytes(1, "big") * length
+        else:
+            values += take(8 * length).to_bytes(length, "big")
+    if len(values) > count:
+        raise UserError(f"rle has more than its {count} values")
+    return np.frombuffer(values, np.uint8).reshape(height, width, 4)[..., 3] > 0

@@ -44,13 +44,7 @@ _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 def read_masks(source: Path, images: Path | None = None) -> Annotations:
-    """
-    Find the images that have masks. Each value of a mask except 0 is a segment.
-
-    Args:
-        source: folder of the masks.
-        images: folder of the images; the default is the folder of the masks.
-    """
+    """Find the images that have masks. Each value of a mask except 0 is a segment."""
     folder = images or source
     photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
@@ -64,7 +58,11 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         stem = _owner(path, by_stem)
         if stem is None:
             lost.append(str(path))
-        elif len(found := _nearest(mask, by_stem[stem])) > 1:
+            continue
+        # The image is meant whose folders are most like the mask's.
+        shared = {photo: len({*mask.parts} & {*photo.parts[:-1]}) for photo in by_stem[stem]}
+        found = [photo for photo, number in shared.items() if number == max(shared.values())]
+        if len(found) > 1:
             some = first_few([str(photo.relative_to(folder)) for photo in found])
             faults.append(f"{mask}: is it of {some}? The folders do not tell.")
         else:
@@ -76,29 +74,20 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
             "in a folder with the name of their image, or begin or end with that name. If both "
             "have equal names, give two folders: MASKS IMAGES."
         )
-    for what, names in (
-        ("masks have no image", lost),
-        ("images have no mask", [str(p.relative_to(folder)) for p in photos if p not in owned]),
-    ):
+    without = [str(photo.relative_to(folder)) for photo in photos if photo not in owned]
+    for what, names in (("masks have no image", lost), ("images have no mask", without)):
         if names:
             logger.warning(f"{source}: {len(names)} {what}, and are left out: {first_few(names)}")
     labels = {label for listed in owned.values() for _, label in listed}
     return Annotations(
         [(str(photo), (photo, owned[photo])) for photo in sorted(owned)],
-        partial(_find, folder),
+        lambda entry: image_file(folder, [entry[0].relative_to(folder).as_posix()]),
         partial(_read, instance=True if labels == {UNNAMED} else None),
-        lambda entry: [label for _, label in entry[1]],
-        instance=True if labels == {UNNAMED} else None,
     )
 
 
 def _photos(folder: Path, source: Path) -> list[Path]:
-    """
-    Return the images in a folder: its files except the masks.
-
-    Args:
-        source: folder of the masks.
-    """
+    """Return the images in a folder: its files except the masks, which lie in ``source``."""
     files = [
         file
         for file in files_below(folder)
@@ -144,12 +133,6 @@ def _owner(mask: Path, stems: Collection[str]) -> str | None:
     return next((part for part in starts + ends if part in stems), None)
 
 
-def _nearest(mask: Path, photos: Sequence[Path]) -> list[Path]:
-    """Return the images whose folders are most like a mask's folders."""
-    shared = [len({*mask.parts} & {*photo.parts[:-1]}) for photo in photos]
-    return [photo for photo, number in zip(photos, shared, strict=True) if number == max(shared)]
-
-
 def _label(mask: Path, stem: str) -> str:
     """Return the class in the path of an image's mask."""
     rest = mask.stem.removeprefix(stem)
@@ -162,10 +145,6 @@ def _label(mask: Path, stem: str) -> str:
         if is_word and part != stem and not is_common:
             return name
     return UNNAMED
-
-
-def _find(folder: Path, entry: tuple[Path, list]) -> AnnotatedImage:
-    return image_file(folder, [entry[0].relative_to(folder).as_posix()])
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
@@ -184,11 +163,7 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 
 def _are_numbers(values: np.ndarray) -> bool:
-    """
-    Return whether the values other than 0 and 255 are object numbers, not noise or borders.
-
-    Each object number has one or two areas, and few areas touch the object 255.
-    """
+    """Return whether values other than 0 and 255 are objects: few areas, not around 255."""
     import cv2
 
     others = (values > 0) & (values != 255)

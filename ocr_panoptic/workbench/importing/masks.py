@@ -1,10 +1,14 @@
 """
-COCO's compressed RLE masks from maps, polygons, and RLEs in files.
+Masks of maps, polygons and other shapes, as COCO's compressed RLE.
 
-Shape letters: H, W size of the image.
+Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
+(0, 0) to (1, 1). ``height`` and ``width`` are the image's size, which is the mask's size.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import io
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -23,7 +27,7 @@ def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
     Yield each non-zero value of a map with its mask, in ascending order of values.
 
     Args:
-        values: non-negative integers [H, W].
+        values: non-negative integers [height, width].
     """
     runs = SegmentRuns(values)
     for value in runs.ids.tolist():
@@ -33,17 +37,29 @@ def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
 
 
 def mask_of_pixels(pixels: np.ndarray) -> dict:
-    """Return the mask of pixels given as bool [H, W]."""
+    """Return the mask of pixels given as bool [height, width]."""
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
+
+
+def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
+    """Return the mask of an image in which ``part``, bool [h, w], begins at (left, top)."""
+    rows, columns = part.shape
+    if left < 0 or top < 0 or left + columns > width or top + rows > height:
+        raise UserError(
+            f"a mask of {columns}x{rows} pixels at x {left}, y {top} does not lie in the image of "
+            f"{width}x{height}"
+        )
+    pixels = np.zeros((height, width), bool)
+    pixels[top : top + rows, left : left + columns] = part
+    return mask_of_pixels(pixels)
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
-    Return a polygon's corners as float64 [N, 2]; a polygon with N < 3 has no pixels.
+    Return points as float64 [N, 2]; refuse points further outside the image than its longer side.
 
     Args:
-        points: (x, y) of each corner in pixels, unchecked. Points further outside the image than
-            its longer side are refused.
+        points: x and y of each point, unchecked.
     """
     try:
         found = np.array(points, np.float64)
@@ -54,10 +70,11 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
     if found.ndim != 2 or found.shape[1] != 2 or not np.isfinite(found).all():
         raise UserError("a polygon must be a list of points, each two numbers")
     reach = max(height, width)
-    if found.min() < -reach or (found > (width + reach, height + reach)).any():
-        worst = found[np.abs(found - (width / 2, height / 2)).max(axis=1).argmax()]
+    outside = (found < -reach).any(1) | (found > (width + reach, height + reach)).any(1)
+    if outside.any():
+        x, y = found[outside][0]
         raise UserError(
-            f"the point ({worst[0]:g}, {worst[1]:g}) of a polygon lies far outside of the image of "
+            f"the point ({x:g}, {y:g}) of a polygon lies far outside of the image of "
             f"{width}x{height} pixels. Do its coordinates belong to another size?"
         )
     return found
@@ -67,41 +84,94 @@ def is_box(corners: np.ndarray) -> bool:
     """Return whether a polygon, float [N, 2], is a rectangle along the image's sides."""
     if len(corners) == 5 and (corners[0] == corners[4]).all():  # closed
         corners = corners[:4]
-    steps = np.roll(corners, -1, axis=0) - corners
-    flat = steps == 0
+    flat = np.roll(corners, -1, axis=0) == corners
     return len(corners) == 4 and bool((flat.sum(1) == 1).all() and (flat[0] != flat[1]).any())
 
 
 def mask_of_polygons(
-    polygons: Sequence[np.ndarray], height: int, width: int, through: str = EDGES
+    polygons: Sequence[object], height: int, width: int, through: str = EDGES
 ) -> dict:
     """
-    Return the mask of the union of polygons.
+    Return the mask of the union of polygons. Polygons with fewer than three corners are left out.
 
     Args:
-        polygons: results of :func:`check_points`, float64 [N, 2], (x, y) in pixels.
+        polygons: corners (x, y) of each polygon, unchecked.
         through: value of :data:`POLYGONS`. Polygons along edges are drawn by pycocotools; polygons
             through centres, which are whole numbers, include the pixels on their border.
     """
-    polygons = [polygon for polygon in polygons if len(polygon) >= 3]
-    if not polygons:
+    checked = [check_points(points, height, width) for points in polygons]
+    checked = [points for points in checked if len(points) >= 3]
+    if not checked:
         return mask_of_pixels(np.zeros((height, width), bool))
-    if through == EDGES:
-        flat = [polygon.ravel().tolist() for polygon in polygons]
-        return mask_util.merge(mask_util.frPyObjects(flat, height, width))
-
-    def draw(canvas: ImageDraw.ImageDraw) -> None:
-        for polygon in polygons:
-            canvas.polygon(list(map(tuple, polygon.tolist())), fill=1, outline=1)
-
-    return mask_of_drawing(draw, height, width)
+    if through == CENTRES:
+        return mask_util.merge([drawn("polygon", points, height, width) for points in checked])
+    flat = [points.ravel().tolist() for points in checked]
+    return mask_util.merge(mask_util.frPyObjects(flat, height, width))
 
 
-def mask_of_drawing(draw: Callable[[ImageDraw.ImageDraw], None], height: int, width: int) -> dict:
-    """Return the mask of the pixels that a function draws with Pillow in a non-zero colour."""
+def drawn(shape: str, points: np.ndarray, height: int, width: int) -> dict:
+    """
+    Return the mask of a shape with its border, drawn by Pillow.
+
+    Args:
+        shape: ``polygon``, ``rectangle`` or ``ellipse``.
+        points: float [N, 2], the corners; of a rectangle or an ellipse, two opposite corners of its
+            box.
+    """
     picture = Image.new("L", (width, height))
-    draw(ImageDraw.Draw(picture))
+    draw = getattr(ImageDraw.Draw(picture), shape)
+    draw([(x, y) for x, y in points.tolist()], fill=1, outline=1)
     return mask_of_pixels(np.asarray(picture) > 0)
+
+
+def rectangle(
+    corners: Sequence[float],
+    height: int,
+    width: int,
+    rotation: float = 0.0,
+    pivot: Sequence[float] | None = None,
+) -> dict:
+    """
+    Return the mask of a rectangle.
+
+    Args:
+        corners: x, y of a corner and x, y of the opposite corner.
+        rotation: angle in degrees, clockwise.
+        pivot: point of the rotation, by default the centre.
+    """
+    x0, y0, x1, y1 = corners
+    points = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], np.float64)
+    center = points.mean(0) if pivot is None else np.asarray(pivot, np.float64)
+    cos, sin = math.cos(math.radians(rotation)), math.sin(math.radians(rotation))
+    turned = (points - center) @ np.array([[cos, sin], [-sin, cos]]) + center
+    return mask_of_polygons([turned], height, width)
+
+
+def ellipse(
+    center: Sequence[float],
+    radii: Sequence[float],
+    height: int,
+    width: int,
+    rotation: float = 0.0,
+) -> dict:
+    """
+    Return the mask of the pixels whose centres lie in an ellipse.
+
+    Args:
+        center: x and y.
+        radii: radii along x and y, before the rotation.
+        rotation: angle in degrees, clockwise, about the centre.
+    """
+    (cx, cy), (rx, ry) = center, radii
+    if not (rx >= 0 and ry >= 0 and math.isfinite(cx + cy + rx + ry + rotation)):
+        raise UserError(f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected from 0")
+    if not rx * ry:
+        return mask_of_pixels(np.zeros((height, width), bool))
+    x = np.arange(width)[None, :] + 0.5 - cx
+    y = np.arange(height)[:, None] + 0.5 - cy
+    cos, sin = math.cos(math.radians(rotation)), math.sin(math.radians(rotation))
+    along, across = (cos * x + sin * y) / rx, (cos * y - sin * x) / ry
+    return mask_of_pixels(np.hypot(along, across) <= 1)
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
@@ -139,3 +209,20 @@ def _decompressed(text: str) -> list[int]:
             counts.append(number + (counts[-2] if len(counts) > 2 else 0))
             number = shift = 0
     return counts
+
+
+def read_png(content: bytes) -> np.ndarray:
+    """Return the pixels of a PNG inside another file, [h, w] or [h, w, channels]."""
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+        return np.asarray(picture)
+
+
+def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
+    """Return the pixels, [height, width] or [height, width, channels], of a PNG in base64."""
+    pixels = read_png(base64.b64decode(text))
+    if pixels.shape[:2] != (height, width):
+        raise UserError(
+            f"the mask must be a PNG of {width}x{height} pixels, found "
+            f"{pixels.shape[1]}x{pixels.shape[0]}"
+        )
+    return pixels

@@ -22,7 +22,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, raise_error, read_json, refuse_pipe
-from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, header_size, unread_fault
+from ocr_panoptic.formats.pictures import header_size
 
 from .annotated_image import AnnotatedImage
 
@@ -44,23 +44,16 @@ class Annotations:
     """
     The annotations of images.
 
-    All images are found before any segments are read, because reading takes longer.
-
     Attributes:
         entries: (place, entry) of each image. Messages begin with the place, a file or a part of a
             file.
         find: function: entry -> image without segments.
-        read: function: (image without segments, entry) -> image with segments.
-        labels: function: entry -> class of each segment, without reading pixels; None if that takes
-            as long as ``read``.
-        instance: :attr:`.Segment.instance`, the same for all segments that ``labels`` lists.
+        read: function: (image without segments, entry) -> image with segments. It can be pickled.
     """
 
     entries: Sequence[tuple[str, Any]]
     find: Callable[[Any], AnnotatedImage]
     read: Callable[[AnnotatedImage, Any], AnnotatedImage]
-    labels: Callable[[Any], Iterable[str]] | None = None
-    instance: bool | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
@@ -76,10 +69,10 @@ class Annotations:
         for place, entry in self.entries:
             try:
                 found.append((place, (self.find(entry), entry)))
+            except MissingImage as error:
+                missing += faults_of(place, error)
             except Exception as error:
-                (missing if isinstance(error, MissingImage) else faults).extend(
-                    faults_of(place, error)
-                )
+                faults += faults_of(place, error)
         if missing and not (skip_missing and found):
             faults += missing
             if found:
@@ -93,11 +86,6 @@ class Annotations:
                 f"annotations: {first_few(shown)}. Are these the right images?"
             )
         return found
-
-    def segments_of(self, found: tuple[str, tuple[AnnotatedImage, Any]]) -> AnnotatedImage:
-        """Return a found image with its segments, or raise DataFaults."""
-        (image,) = read_each([found], lambda found: self.read(*found))
-        return image
 
     def __iter__(self) -> Iterator[AnnotatedImage]:
         """Yield the images with their segments."""
@@ -161,11 +149,11 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
     """Return the only file below the folder whose path ends in a name, or raise MissingImage."""
+    several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
         if (folder / tail).is_file():
             return tail
-    several = ""
     for tail in ends:
         end = _folded(f"/{tail}")
         listed = _files_by_name(folder).get(end.rpartition("/")[2], ())
@@ -175,9 +163,8 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
         several = f" {len(found)} files match: {first_few(found)}." if found else several
     for fault in file_name_faults(names[0]):
         raise UserError(fault)
-    others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
     raise MissingImage(
-        f"{printable(folder / names[0])} not found{others}.{several} Is {folder} the right folder?"
+        f"{printable(folder / names[0])} not found.{several} Is {folder} the right folder?"
     )
 
 
@@ -214,15 +201,9 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
     return image_file(folder, [f"{stem}{end}" for stem in stems for end in ends])
 
 
-def check_size(image: AnnotatedImage, height: object, width: object) -> None:
+def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
     """Raise UserError if the annotations' size is not the image's; no size, or 0, passes."""
-    if (
-        not height
-        or not width
-        or (f"{height}", f"{width}") == (f"{image.height}", f"{image.width}")
-    ):
-        return
-    if (height, width) != (image.height, image.width):  # 640.0 is 640
+    if height and width and (float(height), float(width)) != (image.height, image.width):
         raise UserError(
             f"has {printable(width)}x{printable(height)} pixels, the image "
             f"{printable(image.file)} {image.width}x{image.height} (width x height)"
@@ -235,20 +216,12 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    files = [
+    found = [
         Path(root, name)
         for root, _, names in os.walk(folder, onerror=raise_error)
         for name in names
-        if not name.startswith(".")
+        if not name.startswith(".") and name.lower().endswith(ends)
     ]
-    found = [file for file in files if file.name.lower().endswith(ends)]
-    if suffixes == IMAGE_SUFFIXES:
-        stems = {file.with_suffix("") for file in found}
-        unread = [file for file in files if file.suffix.lower() in UNREAD_SUFFIXES]
-        if unread := [file for file in unread if file.with_suffix("") not in stems]:
-            if not found:
-                raise UserError(f"{folder}: {unread_fault(unread)}")
-            logger.warning(f"{folder}: {unread_fault(unread)}. They are left out.")
     if not found:
         raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)

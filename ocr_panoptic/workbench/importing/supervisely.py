@@ -15,10 +15,9 @@ import numpy as np
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .annotated_image import AnnotatedImage, Segment
-from .masks import check_points, mask_of_pixels
+from .annotated_image import AnnotatedImage, Segment, join_parts
+from .masks import check_points, mask_of_pixels, placed, read_png
 from .reading import Annotations, check_size, files_below, image_file, read_each, read_object
-from .shapes import join_parts, placed, read_png
 
 META = "meta.json"
 
@@ -29,35 +28,22 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
 
     Later figures cover earlier figures; figures with equal class and ``instance`` are parts of one
     object.
-
-    Args:
-        source: folder of a project, or of a data set in it.
-        images: must be None, because the images lie in the project.
     """
     if images is not None:
         raise UserError(f"{source}: a project holds its images; give no folder of images.")
     folder = source.resolve()
-    places = [place / META for place in (folder, *list(folder.parents)[:4])]
-    if not any(place.is_file() for place in places):
+    if not any((place / META).is_file() for place in (folder, *list(folder.parents)[:4])):
         raise MissingFileError(
             f"{source / META}: not found. Give the folder of a project, or of a data set in it."
         )
+
+    def find(path: Path) -> AnnotatedImage:
+        data_set = path.parent.parent
+        image = image_file(data_set / "img", [path.name.removesuffix(".json")])
+        return replace(image, name=(data_set.relative_to(source) / image.name).as_posix())
+
     annotations = [path for path in files_below(source, (".json",)) if path.parent.name == "ann"]
-    if not annotations:
-        raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
-    files = [(str(path), path) for path in annotations]
-    return Annotations(files, partial(_find, source), _read_image, _labels)
-
-
-def _labels(path: Path) -> list[str]:
-    figures = read_object(path)["objects"]
-    return [figure["classTitle"] for figure in figures if figure["geometryType"] in _MASKS]
-
-
-def _find(source: Path, path: Path) -> AnnotatedImage:
-    data_set = path.parent.parent
-    image = image_file(data_set / "img", [path.name.removesuffix(".json")])
-    return replace(image, name=(data_set.relative_to(source) / image.name).as_posix())
+    return Annotations([(str(path), path) for path in annotations], find, _read_image)
 
 
 def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
@@ -85,13 +71,10 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
 
     points = figure["points"]
     pixels = np.zeros((height, width), np.uint8)
-    for ring, value in (
-        (points["exterior"], 1),
-        *((hole, 0) for hole in points.get("interior", ())),
-    ):
+    for place, ring in enumerate([points["exterior"], *points.get("interior", ())]):
         corners = check_points(ring, height, width)
         if len(corners) >= 3:
-            cv2.fillPoly(pixels, [corners.round().astype(np.int32)], value)
+            cv2.fillPoly(pixels, [corners.round().astype(np.int32)], int(place == 0))
     return mask_of_pixels(pixels > 0)
 
 

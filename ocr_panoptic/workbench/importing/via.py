@@ -14,9 +14,8 @@ from pathlib import Path
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, check_points, mask_of_polygons
+from .masks import EDGES, ellipse, mask_of_polygons, rectangle
 from .reading import Annotations, image_file, read_each, read_object, require_images
-from .shapes import ellipse, rectangle
 
 _PROJECT = "_via_img_metadata"
 _CLASS = ("label", "class", "name", "type", "category", "object")  # usual names of the attribute
@@ -28,12 +27,9 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     """
     Find the images in a VIA JSON. An image without regions has no objects.
 
-    Args:
-        source: JSON of annotations, or of a project.
-        images: folder of the images.
-        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
+    ``polygons`` is a value of :data:`.masks.POLYGONS`, by default edges.
     """
-    images = require_images(images, f"{source}: a JSON of VIA")
+    folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
     entries = [*content.get(_PROJECT, content).values()]
     if not entries or not all(
@@ -46,9 +42,8 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     key = _class_attribute(source, [r for entry in entries for r in _regions(entry)])
     return Annotations(
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],
-        partial(_find, images),
+        lambda entry: image_file(folder, [entry["filename"]]),
         partial(_read, key=key, polygons=polygons or EDGES),
-        lambda entry: [str(_class_of(region, key)) for region in _regions(entry)],
     )
 
 
@@ -71,10 +66,6 @@ def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _find(folder: Path, entry: dict) -> AnnotatedImage:
-    return image_file(folder, [entry["filename"]])
-
-
 def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) -> AnnotatedImage:
     regions = [(f"region {n}", region) for n, region in enumerate(_regions(entry))]
     names = [region["shape_attributes"]["name"] for _, region in regions]
@@ -84,22 +75,17 @@ def _read(image: AnnotatedImage, entry: dict, key: str | None, polygons: str) ->
     return replace(image, segments=[*read_each(drawn, segment)], left_out=left_out)
 
 
-def _class_of(region: dict, key: str | None) -> object:
+def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
     value = (region.get("region_attributes") or {}).get(key) if key else _ONLY
     if isinstance(value, Mapping):  # the attribute has check boxes
         value = next((name for name, is_set in value.items() if is_set), None)
     if not value:
         raise UserError(f"has no {key}, which is the class")
-    return value
-
-
-def _segment(region: dict, image: AnnotatedImage, key: str | None, polygons: str) -> Segment:
-    value = _class_of(region, key)
     shape, size = region["shape_attributes"], (image.height, image.width)
     match kind := shape["name"]:
         case "polygon":
             points = [*zip(shape["all_points_x"], shape["all_points_y"], strict=True)]
-            mask = mask_of_polygons([check_points(points, *size)], *size, polygons)
+            mask = mask_of_polygons([points], *size, polygons)
         case "rect":
             x, y = shape["x"], shape["y"]
             mask = rectangle((x, y, x + shape["width"], y + shape["height"]), *size)

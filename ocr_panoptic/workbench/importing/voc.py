@@ -6,8 +6,8 @@ The PNGs have a palette whose indices are the labels (VOC 2012), a single channe
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -45,25 +45,6 @@ VOC_CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class Labels:
-    """
-    The class names of a PNG's values; "" stands for background and void.
-
-    Attributes:
-        by_index: value -> name, for PNGs with a single channel or a palette.
-        by_color: colour, as a number of :func:`rgb2id` -> name.
-        void_color: colour of void.
-        has_colors: whether there is a ``labelmap.txt``. Then a palette's colours count, not its
-            indices.
-    """
-
-    by_index: Mapping[int, str]
-    by_color: Mapping[int, str]
-    void_color: int
-    has_colors: bool
-
-
 def read_voc(source: Path, images: Path | None = None) -> Annotations:
     """
     Find the images that have a PNG of classes.
@@ -72,12 +53,6 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     ``labelmap.txt``. Pixels of a class outside objects are a region. Background and void (the
     border between objects) have no segment. ``SegmentationObject``, if it exists, must have a PNG
     for each image.
-
-    Args:
-        source: folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
-            ``labelmap.txt``; or a list of image names two folders below it, such as
-            ``ImageSets/Segmentation/train.txt``.
-        images: folder of the images; the default is ``JPEGImages`` in the same folder.
     """
     if source.is_file():
         folder = source.parent.parent.parent
@@ -93,52 +68,48 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
             )
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
-    labels = _labels(folder / LABEL_MAP)
-    images = require_images(images or folder / _IMAGES, str(source))
+    folder_of_images = require_images(images or folder / _IMAGES, str(source))
+    by_index, by_color = _labels(folder / LABEL_MAP)
     return Annotations(
         [(str(folder / _CLASSES / f"{name}.png"), name) for name in names],
-        partial(_find, images),
-        partial(_read_image, folder=folder, labels=labels),
+        lambda name: image_with_stem(folder_of_images, [name]),
+        partial(_read_image, folder=folder, by_index=by_index, by_color=by_color),
     )
 
 
-def _find(folder: Path, name: str) -> AnnotatedImage:
-    return image_with_stem(folder, [name])  # refuses names that lead out of the folder
-
-
-def _read_image(image: AnnotatedImage, name: str, folder: Path, labels: Labels) -> AnnotatedImage:
-    path = folder / _CLASSES / f"{name}.png"
-    classes, is_color = _values(path, in_colors=labels.has_colors)
+def _read_image(
+    image: AnnotatedImage,
+    name: str,
+    folder: Path,
+    by_index: Mapping[int, str],
+    by_color: Mapping[int, str],
+) -> AnnotatedImage:
+    path, has_map = folder / _CLASSES / f"{name}.png", (folder / LABEL_MAP).exists()
+    classes, is_color = _values(path, in_colors=has_map)
     check_size(image, *classes.shape)
-    meaning = {_VOID: "", **labels.by_index}
-    if is_color:
-        meaning = {labels.void_color: "", **labels.by_color}
-    void = _VOID
+    meaning = {_VOID_COLOR: "", **by_color} if is_color else {_VOID: "", **by_index}
+    objects, void = np.zeros_like(classes), _VOID
     if (folder / OBJECTS).is_dir():
         objects, objects_in_color = _values(folder / OBJECTS / f"{name}.png", in_colors=False)
-        void = labels.void_color if objects_in_color else _VOID
+        void = _VOID_COLOR if objects_in_color else _VOID
         if objects.shape != classes.shape:
             raise UserError(f"{folder / OBJECTS / name}.png: has another size than {path}.")
-        classes = classes << 24 | objects
-    else:
-        classes <<= 24
     # Each pair of class and object is looked up once, not for every pixel.
-    runs = SegmentRuns(classes)
+    runs = SegmentRuns(classes << 24 | objects)
     pairs = [(value >> 24, value & 0xFFFFFF) for value in runs.ids.tolist()]
     if unknown := sorted({value for value, _ in pairs} - meaning.keys()):
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
-        where = folder / LABEL_MAP if labels.has_colors else "VOC 2012"
+        where = folder / LABEL_MAP if has_map else "VOC 2012"
         raise UserError(
             f"unknown {'colours' if is_color else 'labels'}, not a class of {where}: {shown}, on "
-            f"{np.isin(classes >> 24, unknown).sum()} pixels. Name each in a {LABEL_MAP}: "
-            "name:R,G,B::"
+            f"{np.isin(classes, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
         )
     masks = defaultdict(list)
     for value, (label, number) in zip(runs.ids.tolist(), pairs, strict=True):
         if meaning[label]:
             masks[meaning[label], 0 if number == void else number].append(runs.run_lengths(value))
     # Tools that write a labelmap.txt number every shape, also shapes of stuff.
-    numbered = None if labels.has_colors else True
+    numbered = None if has_map else True
     segments = [
         Segment(label, rle.merge(parts), instance=numbered if number else False)
         for (label, number), parts in sorted(masks.items())
@@ -150,8 +121,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     """
     Return a PNG's labels or colours, int64 [H, W], and whether they are colours.
 
-    Args:
-        in_colors: whether a palette's colours count, not its indices.
+    If ``in_colors``, a palette's colours count, not its indices.
     """
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
@@ -161,17 +131,14 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     return np.asarray(picture).astype(np.int64), False
 
 
-def _labels(path: Path) -> Labels:
-    """Return the labels of a ``labelmap.txt``, or of VOC 2012 if the file does not exist."""
-    void_color = _as_id(voc_color(_VOID))
-    if not path.exists():
-        names = {index: _class_name(name) for index, name in enumerate(VOC_CLASSES)}
-        colors = {_as_id(voc_color(index)): name for index, name in names.items()}
-        return Labels(names, colors, void_color, has_colors=False)
-    names, colors = {}, {}
-    for line in read_lines(path):
-        if not line or line.startswith("#"):
-            continue
+def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
+    """Return value -> name and colour -> name of ``labelmap.txt``, or of VOC 2012 without it."""
+    lines: Sequence[str] = VOC_CLASSES
+    if path.exists():
+        lines = [line for line in read_lines(path) if line and not line.startswith("#")]
+    names: dict[int, str] = {}
+    colors: dict[int, str] = {}
+    for line in lines:
         name, *others = line.split(":")
         try:
             parts = others[0].split(",") if others and others[0] else voc_color(len(names))
@@ -179,19 +146,17 @@ def _labels(path: Path) -> Labels:
         except ValueError:
             message = f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}."
             raise UserError(message) from None
-        color = red, green, blue
-        if (number := _as_id(color)) in colors:
-            raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
-        names[len(names)] = colors[number] = _class_name(name)
-    return Labels(names, colors, void_color, has_colors=True)
+        if (number := _as_id(red, green, blue)) in colors:
+            raise UserError(
+                f"{path}: {printable(name)}: the colour {red, green, blue} comes twice."
+            )
+        # "" stands for background.
+        names[len(names)] = colors[number] = "" if name == BACKGROUND else name
+    return names, colors
 
 
-def _class_name(name: str) -> str:
-    return "" if name == BACKGROUND else name
-
-
-def _as_id(color: tuple[int, int, int]) -> int:
-    return color[0] | color[1] << 8 | color[2] << 16
+def _as_id(red: int, green: int, blue: int) -> int:
+    return red | green << 8 | blue << 16
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
@@ -201,3 +166,6 @@ def voc_color(index: int) -> tuple[int, int, int]:
         for channel in range(3)
     )
     return red, green, blue
+
+
+_VOID_COLOR = _as_id(*voc_color(_VOID))

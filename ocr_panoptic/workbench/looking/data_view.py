@@ -24,7 +24,7 @@ from ocr_panoptic.formats.pictures import Color, read_picture
 from ocr_panoptic.progress import imap_with_progress
 from ocr_panoptic.visualization.overlays import draw_segments, resize_picture, segment_colors
 
-from .figures import css_color, jpeg_source
+from .figures import css_color, jpeg_source, page_size
 from .templates import TEMPLATES
 
 SIDE = 320  # longer side of a picture, pixels
@@ -45,10 +45,10 @@ class ViewedImage(NamedTuple):
 
     Attributes:
         size: width and height.
-        image, truth: data URIs of the two pictures; ``truth`` is "" if the image has no labels.
+        image, truth: pictures as data URIs; ``truth`` is "" if the image has no labels.
         void: number of pixels without a class.
-        segments: (is it a thing, category_id, pixels) for each segment.
-        fault: why the image or its truth cannot be used; "" if both can.
+        segments: (whether it is a thing, category_id, pixels) of each segment.
+        fault: reason why the image or its truth cannot be used; "" if both can.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ViewedImage(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median area of a segment, None if there is none."""
+    """A row of the class table; ``area`` is the median area of its segments in pixels."""
 
     name: str
     kind: str
@@ -146,8 +146,7 @@ def view_image(
     except (OSError, ValueError) as error:
         return ViewedImage(name, fault=str(error))
     height, width = image.shape[:2]
-    scale = min(1.0, SIDE / max(height, width))
-    small = max(1, round(height * scale)), max(1, round(width * scale))
+    small = page_size((height, width), min(SIDE, max(height, width)))
     picture = resize_picture(image, *small, smooth=True)
     found = ViewedImage(name, (width, height), jpeg_source(picture))
     if ids is None:
@@ -155,12 +154,8 @@ def view_image(
     things, stuff = (
         {c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)
     )
-    drawn = draw_segments(
-        picture,
-        resize_picture(ids.astype(np.int32), *small, smooth=False),
-        segment_colors(segments, things, stuff),
-        opacity=0.6,
-    )
+    shown = resize_picture(ids.astype(np.int32), *small, smooth=False)
+    drawn = draw_segments(picture, shown, segment_colors(segments, things, stuff), opacity=0.6)
     listed = {s["id"]: (bool(s["isthing"]), s["category_id"]) for s in segments}
     areas = dict(zip(*(part.tolist() for part in np.unique(ids, return_counts=True))))
     return found._replace(

@@ -14,7 +14,6 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image, ImageDraw
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import Color
 from ocr_panoptic.visualization.overlays import (
     draw_segments,
@@ -26,8 +25,7 @@ from ocr_panoptic.visualization.overlays import (
 from .scene import Inspection, PanopticMap, SeenRegions
 
 VOID = -1  # differs from every semantic label
-MIN_SIDE, MAX_SIDE = 320, 640  # limits on a picture's sides in the page, pixels
-REGION_SIDE = 320  # longer side of a soft object region's picture
+SIDE, REGION_SIDE = 640, 320  # longer side of a picture, and of a soft object region's, in pixels
 SHOWN = 6  # number of regions to show, those most related to the pixel
 
 
@@ -83,12 +81,7 @@ def image_figures(
         with_regions: whether to draw soft object regions and relation, if the head has them.
     """
     full = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
-    if full != inspection.image.shape[:2]:
-        raise UserError(
-            f"{name}: the image has size {inspection.image.shape[:2]}, its truth {full} "
-            "(height, width)"
-        )
-    size = page_size(*full)
+    size = page_size(full, SIDE)
     image = resize_picture(inspection.image, *size, smooth=True)
     stuff_colors = [(int(r), int(g), int(b)) for r, g, b in metadata.stuff_colors]
     class_colors = list(map(css_color, stuff_colors))
@@ -124,16 +117,10 @@ def image_figures(
         views.append(semantic("Coarse semantics", inspection.coarse))
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
     views.append(semantic(title, inspection.refined))
-    for scale, weights in inspection.attention.items():
-        caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
-        picture = heat_map(weights, image, logarithmic=False)
-        views.append(Picture(f"Attention at scale {scale:g}", caption, jpeg_source(picture)))
 
     regions, relation = [], None
     if with_regions and inspection.regions is not None:
-        shrink = REGION_SIDE / max(size)
-        rows, columns = (max(1, round(n * shrink)) for n in size)
-        small = resize_picture(image, rows, columns, smooth=True)
+        small = resize_picture(image, *page_size(full, REGION_SIDE), smooth=True)
         for k in set(np.unique(true_labels).tolist()) - {VOID}:
             weights = inspection.regions.weights[k]
             caption = f"max {weights.max():.2g} ({weights.max() * weights.size:.0f}×)"
@@ -182,25 +169,14 @@ def relation_of_a_pixel(
         reach = radius + grow
         pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=color, width=width)
     shares = regions.relation[:, row, column]
-    most = np.argsort(-shares)[:SHOWN].tolist()
-    return Relation(
-        jpeg_source(np.asarray(marked)),
-        classes[label][0],
-        [(*classes[k], 100 * float(shares[k])) for k in most],
-    )
+    shown = [(*classes[k], 100 * float(shares[k])) for k in np.argsort(-shares)[:SHOWN]]
+    return Relation(jpeg_source(np.asarray(marked)), classes[label][0], shown)
 
 
-def page_size(height: int, width: int) -> tuple[int, int]:
-    """
-    Return the height and width of a picture in the page.
-
-    Small images grow by a whole factor, so that the pixels of labels stay square.
-    """
-    if max(height, width) > MAX_SIDE:
-        factor = MAX_SIDE / max(height, width)
-    else:
-        factor = max(1, min(-(-MIN_SIDE // min(height, width)), MAX_SIDE // max(height, width)))
-    return max(1, round(height * factor)), max(1, round(width * factor))
+def page_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
+    """Return height and width of a picture whose longer side is resized to ``side``."""
+    scale = side / max(shape)
+    return max(1, round(scale * shape[0])), max(1, round(scale * shape[1]))
 
 
 def _legend(

@@ -20,6 +20,8 @@ from ocr_panoptic.modeling.refined_head import RefinedHead
 
 from .scene import Inspection, PanopticMap, SeenRegions
 
+HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
+"""Semantic heads with a context scheme, as MODEL.SEM_SEG_HEAD.NAME."""
 Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
 
@@ -29,10 +31,6 @@ class Inspector:
 
     These are the coarse prediction and, if the context scheme has them, the soft object regions and
     the relation of pixels to regions.
-
-    Args:
-        model: trained ``OCRSemanticSegmentor``, or trained ``PanopticFPN`` whose semantic head is
-            Detectron2's or ``OCRSemSegFPNHead``.
     """
 
     def __init__(self, cfg: CfgNode, model: InferenceModel):
@@ -42,11 +40,7 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """
-        Return the results of only the semantic network, which sees a record's whole image once.
-
-        The image has its own scale: TEST's scales, flips and windows are not applied.
-        """
+        """Return the semantic network's results, without TEST's scales, flips and windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
@@ -66,12 +60,7 @@ class Inspector:
             return found
         with torch.inference_mode():
             labels = self._model([inputs])[0]["labels"]
-            attention = self._network.scale_attention(inputs)
-        return replace(
-            found,
-            refined=labels.cpu().numpy(),
-            attention={scale: a.cpu().numpy() for scale, a in attention.items()},
-        )
+        return replace(found, refined=labels.cpu().numpy())
 
     @contextmanager
     def _watching(self) -> Iterator[Seen]:

@@ -1,7 +1,5 @@
 """
-Quality of the soft object regions.
-
-Do they gather pixels of their own class, and do these pixels relate to them?
+Quality of the soft object regions: do they gather, and relate to, the pixels of their own class?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -22,7 +20,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.progress import with_progress
 
-from .inspection import Inspector
+from .inspection import HEADS, Inspector
 from .scene import semantic_truth
 
 
@@ -120,7 +118,6 @@ SCHEMES = [
     for name, (scheme, _) in CONTEXT_SCHEMES.items()
     if issubclass(scheme, RegionContext) and not scheme.needs_truth
 ]
-HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
@@ -137,8 +134,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
         raise UserError(
             f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
             f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} predicts no regions "
-            f"of the classes; {', '.join(SCHEMES)} do in {' and '.join(HEADS)}, with "
-            "REGION_SUPERVISION True"
+            f"of the classes; set {' or '.join(HEADS)}, one of {', '.join(SCHEMES)}, and True"
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)

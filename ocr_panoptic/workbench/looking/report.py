@@ -4,14 +4,11 @@ import base64
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from detectron2.data import Metadata
 from matplotlib.figure import Figure
 
-from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 
@@ -27,65 +24,48 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True)
-class RankedImage:
+class RankedImage(NamedTuple):
     """
-    An image with its score.
+    The pictures of an image, and its score in percent.
 
-    Attributes:
-        group: "worst" or "best".
-        score: value in percent.
-        losses: kind of error -> percent; score and losses sum to 100.
-        figures: pictures; None before they are drawn, or if the data set no longer has the image.
+    ``losses`` are the points lost to each kind of error; score and losses sum to 100.
     """
 
-    file_name: str
-    group: str
+    figures: ImageFigures
     score: float
     losses: Mapping[str, float]
-    figures: ImageFigures | None = None
-
-    @property
-    def name(self) -> str:
-        return Path(self.file_name).name
 
 
-def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
+def worst_images(
+    rows: Sequence[Mapping[str, str]], metric: str, number: int
+) -> list[tuple[str, float, dict[str, float]]]:
     """
-    Return the worst images, then the best of the other images, in ascending order of scores.
+    Return file name, score and losses of the images with the lowest scores, the worst first.
 
-    Images without a score are left out.
+    Images without a score do not count.
 
     Args:
         rows: table of an evaluation's images, see :func:`.read_table`.
         metric: column of the scores.
-        number: number of images in each of the two groups.
+        number: largest number of images.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
-    scored = sorted(
-        (row for row in rows if metric in row),
-        key=lambda row: (float(row[metric]), row["file_name"]),
-    )
-    groups = (
-        ("worst", scored[:number]),
-        ("best", scored[max(number, len(scored) - number) :]),
-    )
+    scored = [row for row in rows if metric in row]
+    scored.sort(key=lambda row: (float(row[metric]), row["file_name"]))
     return [
-        RankedImage(
+        (
             row["file_name"],
-            group,
             float(row[metric]),
             {kind: float(row.get(kind, math.nan)) for kind in kinds},
         )
-        for group, some in groups
-        for row in some
+        for row in scored[:number]
     ]
 
 
 # chart -> (key of the training log, label)
 LOSSES = {
     "Total loss": (("total_loss", "total"),),
-    "Semantic segmentation": (("loss_sem_seg", "refined"), ("loss_sem_seg_coarse", "coarse")),
+    "Semantic segmentation": (("loss_sem_seg", "final"), ("loss_sem_seg_coarse", "coarse")),
     "Instances": (
         ("loss_cls", "box class"),
         ("loss_box_reg", "box regression"),
@@ -103,7 +83,7 @@ def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve
     Return the non-empty charts: chart -> label -> curve.
 
     Values that a logarithmic axis cannot show are left out: NaN, infinity, and the 0 of a batch
-    without instances. When a semantic head has a single loss, its label is "semantic".
+    without instances.
 
     Args:
         log: rows of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
@@ -115,8 +95,6 @@ def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve
             for k, label in losses
         }
         curves = {label: curve for label, curve in curves.items() if curve}
-        if title == "Semantic segmentation" and len(curves) == 1:
-            curves = dict(zip(["semantic"], curves.values()))
         if curves:
             charts[title] = curves
     return charts
@@ -148,7 +126,7 @@ def render_report(
     title: str,
     description: str,
     dataset: str,
-    evaluation: StoredEvaluation,
+    results: Mapping[str, Values],
     training_log: Sequence[Mapping[str, float]],
     images: Sequence[ImageFigures],
     metadata: Metadata,
@@ -160,97 +138,42 @@ def render_report(
     Return a self-contained HTML document.
 
     Args:
-        evaluation: result of :func:`ocr_panoptic.evaluation.stored.read_evaluation`.
+        results: task -> metric -> value, as an evaluation stores them.
         training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
             training.
         metadata: names and colours of the classes.
         settings: facts about the run, by name.
         confusion: data URI of the confusion matrix's picture; "" for no picture.
     """
-    results = evaluation.results
     per_class = per_class_rows(results)
-    columns, rows = class_table(per_class, metadata)
+    columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
+    rows = [row for row in per_class if any(occurs(row[m.column], m) for m in columns)]
+    rows.sort(key=lambda row: (1, 0, None).index(row["isthing"]))  # things, stuff, others
+    colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
+    things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
+    colors.update(zip(*things, strict=True))
     return TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
         dataset=dataset,
-        groups=metric_cards(results),
+        groups=headline_metrics(results),
+        results=results,
         images=images,
         is_panoptic="panoptic_seg" in results,
         heat_decades=HEAT_DECADES,
         class_columns=columns,
         class_rows=rows,
+        colors={name: css_color(color) for name, color in colors.items()},
         confusion=confusion,
         ranking=ranking,
         ranked_by="PQ" if "panoptic_seg" in results else "mIoU",
         loss_meanings=MEANINGS,
         absent_classes=len(per_class) - len(rows),
-        charts={
-            name: png_source(loss_figure(curves))
-            for name, curves in loss_curves(training_log).items()
-        },
+        charts={k: png_source(loss_figure(v)) for k, v in loss_curves(training_log).items()},
         settings=settings,
     )
 
 
-class Card(NamedTuple):
-    """A headline metric in percent, with its 95 % interval over the images."""
-
-    label: str
-    meaning: str
-    value: float | None
-    interval: tuple[float, float] | None
-
-
-class ScoredClass(NamedTuple):
-    """A row of the class table; ``kind`` and ``color`` are "" if unknown."""
-
-    name: str
-    kind: str
-    color: str
-    cells: list[str]
-
-
-def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
-    """Return the headline metrics by group; tasks that were not evaluated are left out."""
-    groups: dict[str, list[Card]] = {}
-    for group, metrics in headline_metrics(results).items():
-        for metric in metrics:
-            values = results[metric.task]
-            low, high = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
-            interval = None if low is None or high is None else (low, high)
-            meaning = metric.meaning + (", mean over the classes" if metric.column else "")
-            card = Card(metric.label, meaning, values[metric.name], interval)
-            groups.setdefault(group, []).append(card)
-    return groups
-
-
-def class_table(
-    per_class: Sequence[Mapping[str, Any]], metadata: Metadata
-) -> tuple[list[Metric], list[ScoredClass]]:
-    """
-    Return the metrics that some class has a value for, and the rows of the table.
-
-    Rows are things, stuff, then classes without a kind. Classes that neither occur nor are
-    predicted are left out.
-
-    Args:
-        per_class: result of :func:`ocr_panoptic.metrics.per_class_rows`.
-        metadata: names and colours of the classes.
-    """
-    kinds = {1: "thing", 0: "stuff", None: ""}
-    colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
-    things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
-    colors.update(zip(*things, strict=True))
-    columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
-    rows = []
-    for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"])):
-        cells = []
-        for metric in columns:
-            value = row[metric.column]
-            digits = 0 if metric.is_count else 1
-            cells.append("–" if value is None else f"{value:.{digits}f}")
-        if set(cells) - {"–", "0"}:
-            color = css_color(colors[row["class"]]) if row["class"] in colors else ""
-            rows.append(ScoredClass(row["class"], kinds[row["isthing"]], color, cells))
-    return columns, rows
+def occurs(value: float | None, metric: Metric) -> bool:
+    """Return whether a class's value shows that the class occurs or is predicted."""
+    return value is not None and not (metric.is_count and value == 0)

@@ -1,12 +1,11 @@
 """
-The truth of an image and a model's results for it, from which its pictures are drawn.
+An image's truth and a model's results, which the report shows.
 
 Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
 logits, without padding.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +23,8 @@ class PanopticMap:
 
     Attributes:
         ids: segment ids, int [H,W]; 0 is void.
-        info: Detectron2's dict for each segment: "id", "isthing" and the contiguous "category_id"
-            (for stuff an index into ``stuff_classes``, whose 0 stands for all things).
+        info: Detectron2's dict for each segment, with "id", "isthing" and the contiguous
+            "category_id".
     """
 
     ids: np.ndarray
@@ -49,8 +48,7 @@ class SeenRegions(NamedTuple):
     The soft object regions of an image, and the relation of its pixels to them.
 
     Attributes:
-        weights: float32 [K,h,w]: each class's logits after a softmax over the image's pixels, so
-            that each map sums to 1.
+        weights: softmax of each class's logits over the image's pixels, float32 [K,h,w].
         relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
         cells: edges of the cells of both, floats [h+1] and [w+1], in pixels of the image file from
             0 to H and W.
@@ -72,8 +70,6 @@ class Inspection:
         refined: labels of the semantic head's output, int [H,W].
         coarse: labels of the coarse logits, int [H,W]; None for Detectron2's head.
         regions: soft object regions; None if the head has none.
-        attention: scale -> float32 [H,W] in (0, 1): how much hierarchical multi-scale attention
-            prefers the prediction at this scale to predictions at larger scales.
     """
 
     image: np.ndarray
@@ -81,7 +77,6 @@ class Inspection:
     refined: np.ndarray
     coarse: np.ndarray | None = None
     regions: SeenRegions | None = None
-    attention: Mapping[float, np.ndarray] = field(default_factory=dict)
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
@@ -100,8 +95,7 @@ def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> PanopticMap:
     stuff = metadata.stuff_dataset_id_to_contiguous_id
     info = []
     for segment in truth.segments:
-        category = segment["category_id"]
-        isthing = category in things
-        contiguous = (things if isthing else stuff)[category]
-        info.append({"id": segment["id"], "isthing": isthing, "category_id": contiguous})
+        isthing = segment["category_id"] in things
+        category = (things if isthing else stuff)[segment["category_id"]]
+        info.append({"id": segment["id"], "isthing": isthing, "category_id": category})
     return PanopticMap(truth.ids, info)

@@ -11,4 +11,4 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
+TEMPLATES.filters["percent"] = lambda v, digits=1: "–" if v is None else f"{v:.{digits}f}"

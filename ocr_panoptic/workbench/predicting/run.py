@@ -9,16 +9,13 @@ coco.json        COCO instance format, with a mask for each segment
 overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
 """
 
-import errno
 import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from detectron2.config import CfgNode
 from detectron2.utils import comm
-from PIL import Image
 
 from ocr_panoptic.engine.class_names import Classes, classes_of
 from ocr_panoptic.engine.model import Model
@@ -37,7 +34,7 @@ SHOWN = 20  # faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image without complete results, and write the JSON files of all images.
+    Predict every image that lacks results, and write the JSON files of all images.
 
     Every process calls this and takes a share of the images.
 
@@ -59,11 +56,12 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     mine = inputs.items[comm.get_rank() :: comm.get_world_size()]
     weights = Path(cfg.MODEL.WEIGHTS)
 
-    def is_whole(item: Item) -> bool:
-        newer = [path.stat().st_mtime for path in (item.source, weights) if path.exists()]
-        return all(_is_whole(path, max(newer, default=0)) for path in files[item.name].values())
+    def is_done(item: Item) -> bool:
+        """Return whether all results exist and are not older than image and weights."""
+        made = [_time(path) for path in files[item.name].values()]
+        return min(made) >= max(_time(item.source), _time(weights), 1)
 
-    todo = [item for item, whole in zip(mine, ahead(is_whole, mine)) if not whole]
+    todo = [item for item in mine if not is_done(item)]
     if len(todo) < len(mine):
         logger.info(
             "%d of %d images already have results in %s and are skipped. (For another model or "
@@ -89,9 +87,9 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
         write_video(folder / "overlays.mp4", drawn, VideoReader(inputs.entry).fps)
     logger.info("Results of %d images are in %s", len(done), folder)
     if faults:
-        shown = [printable(why) for why in faults.values()][:SHOWN] + ["..."] * (
-            len(faults) > SHOWN
-        )
+        shown = [printable(why) for why in faults.values()][:SHOWN]
+        if len(faults) > SHOWN:
+            shown.append("...")
         logger.error("%d images have no results:\n  %s", len(faults), "\n  ".join(shown))
     return len(faults)
 
@@ -103,12 +101,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         item, result = found
         if isinstance(result, Exception):
             return item.name, str(result)
-        try:
-            result.save(folder, overlays)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
-                raise
-            return item.name, f"{item.source}: the names of its results would be too long"
+        result.save(folder, overlays)
         return item.name, ""
 
     saved = ahead(save, model.results(items))
@@ -116,19 +109,9 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
     return {name: fault for name, fault in shown if fault}
 
 
-def _is_whole(path: Path, newer: float) -> bool:
-    """Return whether a file can be decoded and is not older than the time ``newer``."""
-    try:
-        if path.stat().st_mtime < newer:
-            return False
-        if path.suffix == ".json":
-            json.loads(path.read_bytes())
-        else:
-            with Image.open(path) as image:
-                image.load()
-    except (OSError, ValueError, SyntaxError):  # Pillow raises them all
-        return False
-    return True
+def _time(path: Path) -> float:
+    """Return when a file was last changed; 0 if it does not exist."""
+    return path.stat().st_mtime if path.exists() else 0
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:
@@ -137,6 +120,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
         {"label": int(label), "name": name, "color": list(color)}
         for label, name, color in zip(classes.labels, classes.names, classes.colors, strict=True)
     ]
+    names = {entry["label"]: entry["name"] for entry in labels}
     categories = classes.categories or [{"id": c["label"], **c} for c in labels]
     # CVAT treats category 0 as "no label".
     shift = int(any(category["id"] == 0 for category in categories))
@@ -153,10 +137,13 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
             info = [{key: s[key] for key in s if key != "segmentation"} for s in found]
             entry = {**annotation, "image_id": number, "segments_info": info}
         else:
-            info = [_of_class(segment, labels) for segment in found]
-            size = {key: image[key] for key in ("height", "width")}
-            entry = {"file_name": item.file_name, "labels": f"{item.name}.png", **size}
-            entry["segments"] = info
+            entry = {"file_name": item.file_name, "labels": f"{item.name}.png"}
+            entry |= {key: image[key] for key in ("height", "width")}
+            entry["segments"] = [
+                {"label": s["category_id"], "name": names[s["category_id"]]}
+                | {key: s[key] for key in ("area", "confidence")}
+                for s in found
+            ]
         entries.append(json.dumps(entry))
         for segment in found:
             own = {"id": len(segments) + 1, "image_id": number}
@@ -170,13 +157,6 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
         _write_lists(folder / "labels.json", classes=labels, images=entries)
     shifted = [{"supercategory": "", **c, "id": c["id"] + shift} for c in categories]
     _write_lists(folder / "coco.json", images=images, annotations=segments, categories=shifted)
-
-
-def _of_class(annotation: dict[str, Any], labels: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the labels.json entry for a class in an image."""
-    label = annotation["category_id"]
-    name = next(known["name"] for known in labels if known["label"] == label)
-    return {"label": label, "name": name, **{k: annotation[k] for k in ("area", "confidence")}}
 
 
 def _write_lists(path: Path, **lists: list) -> None:

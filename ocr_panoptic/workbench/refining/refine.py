@@ -38,8 +38,8 @@ class Offsets(NamedTuple):
     Offsets of images.
 
     Attributes:
-        entries: image name -> argument of ``of``.
-        of: function that returns an entry's offsets, int8 [H, W, 2], (down, right).
+        entries: image name -> file or record of the image.
+        of: function (file or record) -> offsets, int8 [H, W, 2], (down, right).
     """
 
     entries: Mapping[str, Any]

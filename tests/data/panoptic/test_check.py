@@ -91,7 +91,6 @@ def test_good_data(raw):
         (update("image", file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
         (update("image", file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
         (update("image", file_name="\ud800"), r"no control char.* found '\\ud800'"),
-        (update("image", file_name="a" * 256), "longer than the 255 bytes of a file's"),
         (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
         (update("image", height=10**30), "height must be a number of pixels, found 1000"),
         (update("segment", iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
@@ -114,7 +113,7 @@ def test_fault_of_the_json(raw, spoil, message):
         ("[1, 2]", "is not a panoptic JSON.*missing or no list: images, annotations, categories"),
         (
             '{"images": [], "categories": [], "annotations": [{"id": 1, "bbox": [1, 1, 1, 1]}]}',
-            "holds COCO instance annotations",
+            "is not a panoptic JSON: its annotations are COCO's instances",
         ),
     ],
 )

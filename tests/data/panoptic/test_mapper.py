@@ -220,14 +220,6 @@ def test_a_panoptic_png_gives_the_same_as_derived_files(
         assert not masks or torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor)
 
 
-@pytest.mark.parametrize("lost, given", [("pan_seg_file_name", ()), ("", ["sem_seg_file_name"])])
-def test_segments_of_annotations_need_their_png(cfg, record, panoptic_record, lost, given):
-    panoptic_record |= {key: record[key] for key in given}
-    panoptic_record.pop(lost, None)
-    with pytest.raises(UserError, match="a.jpg: .* needs pan_seg_file_name, and no sem_seg_file"):
-        mapped(PanopticDatasetMapper, cfg, True, panoptic_record)
-
-
 def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
     """All eight orientations equal NumPy's, and each box fits its mask."""
     cfg.INPUT.RANDOM_FLIP, cfg.INPUT.RANDOM_ROTATE_90 = "both", True

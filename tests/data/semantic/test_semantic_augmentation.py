@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.image_input import MirrorTransform
 from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 
 
@@ -143,13 +142,6 @@ def test_flip_swaps_the_pairs_of_labels(cfg, image, labels):
             assert np.array_equal(new_image, image[:, ::-1])
             assert np.array_equal(new_labels, swapped)
     assert 30 < flipped < 70
-
-
-def test_mirror_by_hand():
-    labels = np.array([[14, 15, 0, 255, 19]], np.uint8)
-    mirrored = MirrorTransform(5, [(14, 15), (18, 19)]).apply_segmentation(labels)
-    assert mirrored.tolist() == [[18, 255, 0, 14, 15]]
-    assert MirrorTransform(5, ()).apply_segmentation(labels).tolist() == [[19, 255, 0, 15, 14]]
 
 
 def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):

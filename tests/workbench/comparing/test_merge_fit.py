@@ -13,6 +13,7 @@ from detectron2.structures import Instances
 from ocr_panoptic.cli import fit_merge as command
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
@@ -242,7 +243,7 @@ def test_equals_the_merge_and_its_panoptic_quality():
                 segment["category_id"] = (
                     IDS[0][number] if segment["isthing"] else IDS[1][number - 1]
                 )
-            quality.add_image(ids, segments, merged.numpy(), found)
+            quality.add(SegmentOverlaps(ids, segments, merged.numpy(), found).matches())
     assert (totals == np.stack([quality.statistics() for quality in expected])).all()
     assert (totals.sum(axis=(0, 1)) > 50).all()  # all kinds of counts occur
 

@@ -1,13 +1,10 @@
 """A study from end to end on tiny data."""
 
 import json
-import multiprocessing
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -83,7 +80,7 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
     system = study.systems["OCR"]
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
-    message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
+    message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6; .*MAX_ITER 7"
     for use in (lambda: read_runs(changed, output), lambda: run_study(changed, ABSENT, output)):
         with pytest.raises(ValueError, match=message):
             use()
@@ -93,7 +90,7 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
 @pytest.mark.parametrize(
     "before, after",
     [
-        ("", "time.sleep(60)"),
+        ("signal.signal(n, signal.SIG_DFL)", "time.sleep(60)"),
         ("signal.pthread_sigmask(signal.SIG_BLOCK, {n})", "signal.sigwait({n})"),
     ],
     ids=["killed", "ends well"],
@@ -104,43 +101,11 @@ def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before
 
     The parent must then train no further system.
     """
-    child = [
-        "import os, signal, time",
-        f"n = {number:d}",
-        before,
-        "os.kill(os.getppid(), n)",
-        after,
-    ]
+    child = "import os, signal, time", f"n = {number:d}", before, "os.kill(os.getppid(), n)", after
     with pytest.raises(SystemExit) as end:
         run_study(study, [sys.executable, "-c", "\n".join(child)], tmp_path)
     assert end.value.code == 128 + number and not (tmp_path / "OCR").exists()
     assert f"none, seed 3: ended by {number.name}; the same" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of this")
-def test_a_training_ends_with_a_study_that_is_killed(study, tmp_path):
-    child = (
-        "import pathlib, signal\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
-        f"folder = pathlib.Path({str(tmp_path)!r})\n"
-        "(folder / 'started').touch()\n"
-        "if signal.sigtimedwait({signal.SIGTERM}, 60):\n"
-        "    (folder / 'terminated').touch()\n"
-    )
-    arguments = study, [sys.executable, "-c", child], tmp_path / "out"
-    process = multiprocessing.get_context("fork").Process(target=run_study, args=arguments)
-    process.start()
-    wait_for(tmp_path / "started")
-    process.kill()
-    wait_for(tmp_path / "terminated")
-
-
-def wait_for(file: Path) -> None:
-    for _ in range(300):
-        if file.exists():
-            return
-        time.sleep(0.1)
-    raise TimeoutError(file.name)
 
 
 def test_a_failing_run_names_its_log(study, tmp_path):

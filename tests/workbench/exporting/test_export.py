@@ -2,15 +2,11 @@
 
 import importlib
 import json
-import multiprocessing
-import resource
 import shutil
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -26,7 +22,7 @@ from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
-from ocr_panoptic.workbench.exporting import onnx_file, run_onnx
+from ocr_panoptic.workbench.exporting import run_onnx
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
 from ocr_panoptic.workbench.exporting.parity import check_parity, match_segments, parity_faults
@@ -95,7 +91,7 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     again = [path, "--input", tmp_path / "broken.png", image, "--output", folder, "--overlays"]
     assert run_onnx.main([str(a) for a in again]) == 1
     said = capsys.readouterr()
-    assert "broken.png cannot be read as an image" in said.err and said.err.count("\n") == 1
+    assert "broken.png: cannot be read as an image" in said.err and said.err.count("\n") == 1
     assert "1 of 2 images predicted" in said.out
     for name in ("panoptic", "overlays"):
         assert [file.stem for file in (folder / name / "images").iterdir()] == [image.stem]
@@ -175,11 +171,10 @@ AGNOSTIC = ["MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True"]
         ("semantic", SWIN, "A Swin cannot be exported"),
         ("semantic", ["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
         ("semantic", ["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
-        ("semantic", ["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601; only .* RGB or"),
+        ("semantic", ["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601 .* RGB or"),
         ("panoptic", ["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "Cascade.*; only StandardROIH"),
         ("panoptic", ["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
         ("panoptic", ["TEST.AUG.ENABLED", "True"], "TEST.AUG.ENABLED is True"),
-        ("panoptic", ["MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIPool"], "is a RoIPool; only ROIAlign"),
     ],
 )
 def test_models_that_cannot_be_exported(small_cfg, kind, options, message):
@@ -227,26 +222,6 @@ def test_another_architecture_cannot_be_exported():
 def test_refused_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         cli_export.export("run", **arguments)
-
-
-@pytest.mark.parametrize("copies", [0.5, 1.2, 1.8, 2.2, 6])
-def test_too_little_memory_for_the_file_is_an_error(tmp_path, copies):
-    # Without the check, protobuf ends the process by SIGSEGV with room for 1 to 2 copies of the
-    # weights, and says that it cannot serialize with room for 2.2.
-    weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(2**25, np.float32), name="w"))
-    graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 18}, name="g")
-    model, size = ir.Model(graph, ir_version=10), weight.const_value.nbytes
-
-    def save_with_little_memory() -> None:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + int(copies * size),) * 2)
-        with pytest.raises(MemoryError) if copies < 3 else nullcontext():
-            onnx_file.save(model, tmp_path / "model.onnx")
-
-    process = multiprocessing.get_context("fork").Process(target=save_with_little_memory)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
 
 
 def test_missing_packages_of_the_extra(monkeypatch):

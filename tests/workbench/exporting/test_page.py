@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -173,19 +174,15 @@ def test_faults_are_one_line(tmp_path, model, runtime, name, change, before, mes
     assert message in said and "\n" not in said
 
 
-def packed(content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+def packed(content: bytes) -> bytes:
     """Return a package of npm whose files have this content."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name in page.RUNTIME:
             entry = tarfile.TarInfo(f"package/dist/{name}")
-            entry.size, entry.type = len(content), kind
+            entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     return stream.getvalue()
-
-
-def damaged(content: bytes, place: int) -> bytes:
-    return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -193,9 +190,8 @@ def damaged(content: bytes, place: int) -> bytes:
     [
         (None, "package: .*No such file.*npm pack onnxruntime-web@"),
         (b"text", "package: not a gzip file. Get it with `npm pack"),
-        (damaged(packed(bytes(range(256)) * 40), 415), "package: Error -3 while decompressing"),
-        (packed(b"", tarfile.DIRTYPE), "package: package/dist holds folders"),
-        (packed(b"another"), "ort.wasm.min.js of .*package does not belong to onnxruntime-web"),
+        (packed(bytes(range(256)) * 40)[:415], "package: .* ended"),
+        (packed(b"another"), "ort.wasm.min.js of .*package is not onnxruntime-web"),
     ],
 )
 def test_refused_packages(tmp_path, content, message):
@@ -206,25 +202,21 @@ def test_refused_packages(tmp_path, content, message):
 
 
 def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
-    monkeypatch.setattr(page, "RUNTIME", dict.fromkeys(page.RUNTIME, page.sha256(b"content")))
+    digest = hashlib.sha256(b"content").hexdigest()
+    monkeypatch.setattr(page, "RUNTIME", dict.fromkeys(page.RUNTIME, digest))
     (tmp_path / "folder/dist").mkdir(parents=True)
     for name in page.RUNTIME:
         (tmp_path / "folder/dist" / name).write_bytes(b"content")
     expected = dict.fromkeys(page.RUNTIME, b"content")
     assert page.find_runtime(tmp_path / "folder") == expected
-    assert page.find_runtime(tmp_path / "folder/dist") == expected
     archive = tmp_path / "onnxruntime-web/-" / f"onnxruntime-web-{page.VERSION}.tgz"
     archive.parent.mkdir(parents=True)
     archive.write_bytes(packed(b"content"))
-    monkeypatch.delenv("npm_config_registry", raising=False)
-    (tmp_path / "npmrc").write_text(f"fund=false\nregistry = {tmp_path.as_uri()}/\n")
-    monkeypatch.setenv("npm_config_userconfig", str(tmp_path / "npmrc"))
+    monkeypatch.setenv("npm_config_registry", f"{tmp_path.as_uri()}/")
     assert page.find_runtime() == expected
-    monkeypatch.setenv("NPM_CONFIG_REGISTRY", (tmp_path / "nothing").as_uri())
-    with pytest.raises(ValueError, match="cannot be read from npm's registry"):
+    monkeypatch.setenv("npm_config_registry", (tmp_path / "nothing").as_uri())
+    with pytest.raises(ValueError, match="cannot be read from file:.*nothing/onnxruntime-web"):
         page.find_runtime()
-    monkeypatch.undo()
-    assert page.registry().startswith("http")
 
 
 @pytest.fixture
@@ -244,13 +236,13 @@ def test_page_by_the_program(export_page, tmp_path, capsys):
     assert "index.html in a browser" in capsys.readouterr().out
     names = {file.name for file in (tmp_path / "page").iterdir()}
     assert names == {"index.html", "page.js", "model.js", "runtime.js", page.SCRIPT}
+    export_page("--page", tmp_path / "page")  # it is written again
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--page", "{}"], "already exists: name a new or an empty folder"),
-        (["--page", "{}/model.onnx"], "already exists: name a new or an empty folder"),
+        (["--page", "{}/model.onnx"], "--page .*model.onnx is a file"),
         (["--onnxruntime-web", "{}"], "name its folder with --page"),
     ],
 )

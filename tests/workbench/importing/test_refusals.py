@@ -6,24 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
-from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan, read_sources
 from support import annotation_files as files
-from support.annotation_files import SCENES, SIZE, base64_png, bitmap, brush, region
+from support.annotation_files import SCENES, base64_png, bitmap, brush, region
 
 GOOD = {"a.png": SCENES["a.png"][:1]}
-
-
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    """Return a folder with the image ``images/a.png``; tests write the annotations."""
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", SIZE[::-1]).save(tmp_path / "images/a.png")
-    return tmp_path
 
 
 def add(path: Path, wrong: object, *keys: object) -> None:
@@ -90,7 +79,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("yolo-seg", "car .1 .1 .2 .2 .3 .1", "line 2", "the class car is not in the names"),
         ("yolo-seg", "0 .1 .1 .2 .2 .3", "line 2", "has 5 coordinates"),
         ("yolo-seg", "0 .1 .1 .2 .2 .3 nan", "line 2", "each two numbers"),
-        ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(1200, 240\) .* far outside"),
+        ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(400, 240\) .* far outside"),
         ("supervisely", bitmap(np.eye(5)), "object 1", "at x 60, y 2 does not lie in"),
         ("supervisely", bitmap(np.eye(4), origin=[-1, 0]), "object 1", "does not lie"),
         ("supervisely", bitmap(np.eye(4), data="!"), "object 1", "cannot be read"),
@@ -100,7 +89,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("cvat", '<blob label="a"/>', "blob 1", "unknown kind; there are polygon, box"),
         ("cvat", '<polygon points="0,0;4,0;4,4"/>', "polygon 1", "has no label"),
         ("cvat", '<polygon label="a"/>', "polygon 1", "KeyError: 'points'"),
-        ("cvat", '<polygon label="a" points="0,0;4,x;4,4"/>', "polygon 1", "could not conv"),
+        ("cvat", '<polygon label="a" points="0,0;4,x;4,4"/>', "polygon 1", "two numbers"),
         ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>', "polygon 1", "far outside"),
         ("cvat", '<box label="a" xtl="0" ytl="0" xbr="1" ybr="nan"/>', "box 1", "two numb"),
         ("cvat", mask("1, 2", 0, 2), "mask 1", "2x2 pixels has runs of 3"),
@@ -109,7 +98,7 @@ TRUE = base64_png(np.ones((2, 3), np.uint8))
         ("labelme", "no object", "a.json", "cannot be read"),
         ("labelme", {"shape_type": "cube"}, "shape 1", "unknown kind 'cube'"),
         ("labelme", {"points": [[1, "a"], [2, 2], [3, 1]]}, "shape 1", "each two numbers"),
-        ("labelme", {"shape_type": "circle", "points": [[1, 1]] * 3}, "shape 1", "has two po"),
+        ("labelme", {"shape_type": "circle", "points": [[1, 1]] * 3}, "shape 1", "two points"),
         ("labelme", {"shape_type": "circle", "points": [[1, 1], [79, 1]]}, "sh", "far out"),
         ("labelme", {"shape_type": "mask", "mask": None}, "shape 1", "cannot be read"),
         ("labelme", {"shape_type": "mask", "mask": "iVBOR"}, "shape 1", "cannot be read"),
@@ -175,22 +164,6 @@ def test_a_shape_without_area(folder, format, shape, kind):
     )
 
 
-@pytest.mark.parametrize(
-    "format, wrong",
-    [
-        ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>'),
-        ("labelme", {"points": [[1, 1], [2, 2], [9000, 1]]}),
-        ("label-studio", part(points=[[0, 0], [1], [2, 2]])),
-        ("supervisely", bitmap(np.eye(5))),
-        ("via", {"name": "polygon", "all_points_x": [0, 1, 9000], "all_points_y": [0, 1, 1]}),
-    ],
-)
-def test_kinds_are_demanded_before_pixels_are_read(folder, format, wrong):
-    source = {"train": AnnotationSource(*write(folder, format, wrong))}
-    with pytest.raises(UserError, match="do not say which of their classes are things"):
-        read_sources(source, ImportPlan(format), workers=1)
-
-
 BOX = {"x": 5, "y": 5, "width": 20, "height": 20}
 CORNERS = [[2, 2], [9, 2], [9, 8], [2, 8]]
 
@@ -220,16 +193,14 @@ TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
 @pytest.mark.parametrize(
     "changes, reason",
     [
-        ({"images": {"id": 9}}, 'no annotation .*"images"; the first has 1'),
         ({"images": {"width": 41}}, "41x24 pixels, the image"),
         ({"images": {"file_name": "a\x1b[2J.png"}}, "control characters"),
-        ({"annotations": {"category_id": 4}}, 'category 4 is not in "categories"'),
+        ({"annotations": {"category_id": 4}}, "annotation 1: .*'4'"),
         ({"annotations": {"segmentation": []}}, "Boxes do not say"),
         ({"annotations": {"segments_info": []}}, "is a panoptic JSON"),
-        ({"annotations": {"image_id": None}}, "the first has None"),
         ({"categories": TWO}, "two categories have the id 3"),
         ({"categories": [{"id": 1}]}, "KeyError: 'name'"),
-        ({"categories": 3}, "missing or not a list: categories"),
+        ({"categories": 3}, "is not a JSON of COCO .*categories"),
     ],
 )
 def test_a_coco_json(folder, changes, reason):
@@ -257,22 +228,16 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
         ("yolo-seg", "d.yaml", "names: [a, a]", "the class a comes 2 times"),
         ("yolo-seg", "d.yaml", "names: [a]", "names no folder of images"),
         ("yolo-seg", "d.yaml", "names: [a]\ntrain: z", "z is not a folder or list"),
+        ("yolo-seg", "d.txt", "", "names no image"),
         ("yolo-seg", "b/d.yaml", "names: [a]\ntrain: ../images", "leads out of the folder of d.y"),
         ("yolo-seg", "d.yaml", "names: [a]\ntrain: images", "none of the 1 images has a text"),
         ("supervisely", None, "", "meta.json: not found. Give the folder of a project"),
         ("cityscapes", "images/a_gtFine.png", "", "does not say where the images lie"),
         ("cvat", "a.xml", "<annotations/>", 'has no image. Is it an export as "CVAT for images'),
         ("cvat", "a.xml", TRACK, 'tracks of a video. Export it as "CVAT for images 1.1"'),
-        ("cvat", "a.xml", "<annotation/>", "its root is <annotation>"),
+        ("cvat", "a.xml", "<annotation/>", "<annotation> has no image"),
         ("cvat", "a.xml", DOCTYPE, "a.xml: cannot be read as XML"),
         ("labelme", "l/a.json", "{}", "is not a LabelMe file"),
-        ("labelme", "l/a.xml", "", "no file that ends in .json. .* older LabelMe"),
-        (
-            "labelme",
-            "l/a.json",
-            {"shapes": [], "imagePath": "../a"},
-            "Its path is '../a': give the folder",
-        ),
         ("via", "a.json", {"tasks": {}}, '"as COCO" for --from coco'),
         ("via", "a.json", {"a": {"filename": "a.png", "regions": VIA_REGIONS}}, "which attribute"),
         ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),
@@ -282,6 +247,8 @@ UNTOUCHED = [{"data": {}, "annotations": []}]
 )
 def test_a_source(folder, format, file, content, reason):
     source = files.save(folder / file, content) if file else folder
+    if file == "d.txt":
+        source = files.save(folder / "d.yaml", "names: [a]\ntrain: d.txt")
     source = source.parent if format in ("labelme", "cityscapes") else source
     images = folder / "images" if format in ("cvat", "label-studio", "via") else None
     with pytest.raises((ValueError, FileNotFoundError), match=reason) as error:

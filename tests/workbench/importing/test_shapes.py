@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 from pycocotools import mask as rle
 
-from ocr_panoptic.workbench.importing.annotated_image import Segment
-from ocr_panoptic.workbench.importing.brush import decode_brush
+from ocr_panoptic.workbench.importing.annotated_image import Segment, join_parts
 from ocr_panoptic.workbench.importing.cvat import decode_runs
+from ocr_panoptic.workbench.importing.label_studio import decode_brush
 from ocr_panoptic.workbench.importing.masks import (
     check_points,
+    ellipse,
     mask_of_pixels,
     mask_of_polygons,
     mask_of_rle,
     masks_of_map,
+    placed,
+    rectangle,
 )
-from ocr_panoptic.workbench.importing.shapes import ellipse, join_parts, placed, polygon, rectangle
 from support.annotation_files import brush, run_lengths
 from support.tool_exports import EXPORTS
 
@@ -119,7 +121,7 @@ def test_an_ellipse_has_the_pixels_whose_centres_lie_in_it(rotation):
 def test_shapes_are_cut_at_the_border_of_the_image():
     assert pixels_of(rectangle((-5, -5, 45, 35), H, W)).all()
     assert pixels_of(ellipse((20, 15), (60, 60), H, W)).all()
-    assert pixels_of(polygon([(-9, -9), (49, -9), (49, 39), (-9, 39)], H, W)).all()
+    assert pixels_of(mask_of_polygons([[(-9, -9), (49, -9), (49, 39), (-9, 39)]], H, W)).all()
     assert not pixels_of(rectangle((-9, -9, -2, -2), H, W)).any()
 
 

@@ -3,7 +3,6 @@
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture, Relation
 from ocr_panoptic.workbench.looking.report import render_report
 
@@ -48,7 +47,7 @@ def render():
             title=f"Title {evil}",
             description=f"Description {evil}",
             dataset=f"dataset {evil}",
-            evaluation=StoredEvaluation(tasks, {}),
+            results=tasks,
             training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
             images=[
                 ImageFigures(

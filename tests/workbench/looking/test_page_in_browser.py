@@ -2,7 +2,6 @@
 
 import pytest
 
-from ocr_panoptic.evaluation.stored import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
 from ocr_panoptic.workbench.looking.report import RankedImage
 from support.browser import Browser, find_chromium
@@ -13,11 +12,11 @@ pytestmark = [
 ]
 
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
-# Name: group, PQ, masks, confusions, false positives, misses.
+# Name: PQ, masks, confusions, false positives, misses.
 IMAGES = {
-    "b.jpg": ("worst", 9.0, 11.0, 40.0, 30.0, 10.0),
-    "c.jpg": ("best", 80.0, 20.0, 0.0, 0.0, 0.0),
-    "a.jpg": ("best", 100.0, 0.0, 0.0, 0.0, 0.0),
+    "b.jpg": (9.0, 11.0, 40.0, 30.0, 10.0),
+    "c.jpg": (80.0, 20.0, 0.0, 0.0, 0.0),
+    "a.jpg": (100.0, 0.0, 0.0, 0.0, 0.0),
 }
 KINDS = ("masks", "confusions", "false positives", "misses")
 NAMES = "[...document.querySelectorAll('#ranking tbody th')].map((e) => e.textContent)"
@@ -30,11 +29,11 @@ def page(tmp_path, render):
     classes = {"PQ-sky": 95.0, "PQ-ball": 7.0, "PQ-sand": None, "FN-sand": 1}
     classes |= {f"isthing-{name}": 0 for name in ("sky", "ball", "sand")}
     ranking = [
-        RankedImage(f"images/{name}", group, score, dict(zip(KINDS, losses)), pictures[name])
-        for name, (group, score, *losses) in IMAGES.items()
+        RankedImage(pictures[name], score, dict(zip(KINDS, losses)))
+        for name, (score, *losses) in IMAGES.items()
     ]
     html = render(
-        evaluation=StoredEvaluation({"panoptic_seg": {"PQ": 50.0, **classes}}, {}),
+        results={"panoptic_seg": {"PQ": 50.0, **classes}},
         images=[pictures["b.jpg"]],
         ranking=ranking,
     )
@@ -46,9 +45,9 @@ def test_the_page_in_a_browser(page, tmp_path):
     with Browser(page, tmp_path / "profile") as browser:
         by = {
             browser.evaluate(f"{HEADINGS}[{i}].textContent"): f"{HEADINGS}[{i}].firstChild"
-            for i in range(len(KINDS) + 3)
+            for i in range(len(KINDS) + 2)
         }
-        assert list(by)[2:5] == ["PQ", "Masks", "Confusions"]
+        assert list(by)[:4] == ["Image", "PQ", "Masks", "Confusions"]
         assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
 
         # By mouse: numbers are sorted as numbers, the largest first, then in reverse order.
@@ -69,9 +68,9 @@ def test_the_page_in_a_browser(page, tmp_path):
         assert browser.evaluate(NAMES) == ["a.jpg", "c.jpg", "b.jpg"]
         browser.evaluate(f"{by['Image']}.focus()")
         browser.press("Tab")
-        assert browser.evaluate(f"document.activeElement === {by['Group']}")
+        assert browser.evaluate(f"document.activeElement === {by['PQ']}")
         browser.press(" ")
-        assert browser.evaluate(NAMES)[2] == "b.jpg"
+        assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
         browser.click(by["Image"])
         assert browser.evaluate(NAMES) == ["a.jpg", "b.jpg", "c.jpg"]
 

@@ -11,13 +11,12 @@ from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.segfix import load_segfix_config, refined_by_segfix, segfix_config
-from ocr_panoptic.engine.single_image import predict as predict_image
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.workbench.refining.refine import predicted_offsets
-from support.tiny_runs import CONFIGS, images_of
+from support.tiny_runs import CONFIGS, images_of, predict
 from train_net import argument_parser
 from train_net import main as train_net
 
@@ -107,8 +106,8 @@ def test_single_images_with_another_channel_order_and_size(model_of, segfix, exp
     model = build_trained_model(cfg)
     image = images_of(tiny_data)[0]
     bgr = read_picture(image)
-    plain = predict_image(cfg, model, bgr)["labels"].numpy()
-    found = predict_image(cfg, refined_by_segfix(cfg, model), bgr)["labels"].numpy()
+    plain = predict(cfg, model, bgr)["labels"].numpy()
+    found = predict(cfg, refined_by_segfix(cfg, model), bgr)["labels"].numpy()
     np.testing.assert_array_equal(found, expected(image.stem, plain, 2))
     assert (found != plain).any()
 
