@@ -33,12 +33,9 @@ class OCRSemSegFPNHead(RefinedHead):
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.
-<<<<<<< HEAD
         downsample: the OCR head sees means over ``downsample`` x ``downsample`` cells of the sum;
             its logits are resized to the coarse logits' size.
-=======
         context, refinement: see :class:`.RefinedHead`.
->>>>>>> integ
     """
 
     @configurable
