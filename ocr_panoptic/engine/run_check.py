@@ -104,7 +104,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     else:
         check_trained_weights(cfg.MODEL.WEIGHTS)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in _data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+    for text in _data_warnings(cfg, check_data_sets(names)):
         logging.getLogger(__name__).warning(text)
 
 
@@ -173,7 +173,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     for names, is_train in [(cfg.DATASETS.TRAIN, True), *((test, False) for test in tests)]:
         count = 0
         try:
-            found += check_data_sets(names, inputs=cfg.INPUT).splits
+            found += check_data_sets(names).splits
             records = training_records(cfg) if is_train else DatasetCatalog.get(*names)
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)

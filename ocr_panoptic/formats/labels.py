@@ -58,7 +58,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Do :func:`read_label_image`, and return whether pixels got only the nearest label."""
+    """Return the raw labels of an opened image, and whether some are only the nearest labels."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:

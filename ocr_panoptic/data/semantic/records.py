@@ -155,9 +155,6 @@ def _files(
     pattern = re.compile(rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}")
     other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
-        for name in folders:
-            if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
-                raise DataFaults([f"{Path(root, name)}: is a link to a folder that it lies in."])
         folders[:] = [name for name in folders if Path(root, name) != other]
         for name in sorted(names):
             suffix = next((s for s in suffixes if name.lower().endswith(s.lower())), None)
