@@ -137,6 +137,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
+        if not mmap and zipfile.is_zipfile(filename):  # torch does not look at the checksums
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if lacks_memory(e):

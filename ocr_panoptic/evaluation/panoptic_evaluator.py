@@ -99,7 +99,9 @@ class PanopticEvaluator(DatasetEvaluator):
             logger.warning(
                 "Panoptic quality of %d of the %d images in the panoptic JSON of %s: the others "
                 "were not evaluated.",
-                *(len(images), len(self._truth), self._metadata.name),
+                len(images),
+                len(self._truth),
+                self._metadata.name,
             )
         averages = {name: 100 * value for name, value in total.averages().items()}
         boundary = boundary_total.averages()

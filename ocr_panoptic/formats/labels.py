@@ -209,7 +209,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
-        found += ", ..." * (len(foreign) > 10)
+        found += ", ..." if len(foreign) > 10 else ""
         hint = "Give each a class, or list it in ignore; or is it the wrong file?"
         if len(foreign) > 20:
             hint = "Are its borders smoothed (antialiased, resized)? Save it without smoothing."

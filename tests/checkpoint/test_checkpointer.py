@@ -157,6 +157,17 @@ def test_a_damaged_file_asks_for_another_download(tmp_path, suffix, damage):
     assert not re.search("TRUST_PICKLE|weights_only|\n", message)
 
 
+def test_changed_bytes_are_refused(tmp_path):
+    path = tmp_path / "m.pth"
+    values = torch.arange(64.0)
+    torch.save({"model": {"a": values}}, path)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(values.numpy().tobytes())] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        load(path)
+
+
 @pytest.mark.parametrize("suffix", ["pkl", "pth"])
 @pytest.mark.parametrize(
     "content, message",

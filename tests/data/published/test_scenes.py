@@ -59,9 +59,9 @@ def test_scenes_have_the_difficult_cases(scenes):
     ("arguments", "message"),
     [
         ((1, 1, 63, 0), r"--size is 63 pixels, objects need at least 64"),
-        ((0, 1, 96, 0), r"--train 0 --val 1: each split needs an image"),
+        ((0, 1, 96, 0), r"--train 0 --val 1 .*each split needs an image"),
         ((1, -1, 96, 0), r"each split needs an image"),
-        ((1, 1, 96, -2), r"--seed is -2, it must be at least 0"),
+        ((1, 1, 96, -2), r"--seed -2: .*the seed is at least 0"),
         ((1, 1, 96, 0, ["sky", "sand"]), r"--classes: a scene needs ball or crate or tent"),
     ],
 )

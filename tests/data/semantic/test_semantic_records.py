@@ -100,6 +100,14 @@ def test_other_label_names_are_one_fault(touch, folder, labels, facts):
     assert all(fact in fault for fact in ("i/1.jpg: ", "2 files", *facts))
 
 
+@pytest.mark.parametrize("name", ["a\n", "\udcff"], ids=["control", "not UTF-8"])
+def test_names_that_no_result_can_have(touch, folder, name):
+    """They would end a run when the scores of its images are written."""
+    touch(f"i/{name}.jpg", f"l/{name}.png")
+    faults = faults_of(folder.pairs)
+    assert len(faults) == 2 and all("Rename it" in fault for fault in faults)
+
+
 def test_pngs_of_images_and_labels_in_one_folder(touch, tmp_path):
     touch("i/a.png", "i/a_mask.png")
     (fault,) = faults_of(LabelledFolder(tmp_path / "i", tmp_path / "i").pairs)
