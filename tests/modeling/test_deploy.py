@@ -219,7 +219,7 @@ def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
             lambda: check_inference_keys(
                 make_cfg("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False)
             ),
-            "set TEST.OPTIMIZED True, or",
+            "TEST.PRECISION bfloat16 needs TEST.OPTIMIZED True",
         ),
     ],
 )
