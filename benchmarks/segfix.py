@@ -88,7 +88,7 @@ def measure(cfg: CfgNode, args: argparse.Namespace) -> Iterator[tuple[str, dict[
             evaluators["none"].process(inputs, outputs)
             for key, source in offsets.items():
                 image = str(Path(inputs[0]["file_name"]).with_suffix(""))
-                found = source.of(source.entries[image])
+                found = source[image]()
                 for scale in args.scales:
                     sources = torch.from_numpy(source_pixels(found, scale))
                     refined = [refine_output(output, sources) for output in outputs]

@@ -18,10 +18,9 @@ Shape letters: S side of the square image.
 import argparse
 import copy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -95,42 +94,37 @@ def generate_scenes(
         if not {*needed} & {*classes}:
             raise UserError(f"--classes: a scene needs {' or '.join(needed)}.")
     check_splits(output, num_train, num_val, seed)
+    name, raw, numbers = output.resolve().name, output / "raw", {"train": num_train, "val": num_val}
     categories = [category for category in CATEGORIES if category["name"] in classes]
-    for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
-        root = output / "raw" / split
-        (root / "images").mkdir(parents=True, exist_ok=True)
+    for number, (split, count) in enumerate(numbers.items()):
+        (raw / split / "images").mkdir(parents=True, exist_ok=True)
         write = partial(
-            write_scene,
-            root=root,
-            split=split,
-            size=size,
-            seed=(seed, number),
-            categories=categories,
+            write_scene, root=raw / split, size=size, seed=(seed, number), categories=categories
         )
         entries = imap_with_progress(write, range(count), f"{split} scenes")
-        write_panoptic_json(root / "panoptic.json", entries, categories)
-    name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
-    panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
-    write_data_file(output / f"{name}.yaml", name, dict(zip(("train", "val"), panoptic)))
-    semantic = [SemanticSplit(r / "images", r / "semantic") for r in raw]
-    write_data_file(
-        output / f"{name}_sem.yaml",
-        f"{name}_sem",
-        dict(zip(("train", "val"), semantic)),
-        classes=[{"name": c["name"], "color": c["color"]} for c in categories],
-    )
+        write_panoptic_json(raw / split / "panoptic.json", entries, categories)
+    panoptic = {
+        s: PanopticSplit(raw / s / "images", raw / s / "panoptic.json", raw / s / "panoptic")
+        for s in numbers
+    }
+    write_data_file(output / f"{name}.yaml", name, panoptic)
+    semantic = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in numbers}
+    labels = [{"name": c["name"], "color": c["color"]} for c in categories]
+    write_data_file(output / f"{name}_sem.yaml", f"{name}_sem", semantic, classes=labels)
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
+    """Raise UserError for unusable arguments, and for a folder with images of another run."""
     check_name(output.resolve().name)
-    if num_train < 1 or num_val < 1:
-        raise UserError(f"--train {num_train} --val {num_val}: each split needs an image.")
-    if seed < 0:
-        raise UserError(f"--seed is {seed}, it must be at least 0.")
+    if min(num_train, num_val) < 1 or seed < 0:
+        raise UserError(
+            f"--train {num_train} --val {num_val} --seed {seed}: each split needs an image, and "
+            "the seed is at least 0."
+        )
     for split, count in (("train", num_train), ("val", num_val)):
         folder = output / "raw" / split / "images"
         names = {f"{split}_{index:05d}.jpg" for index in range(count)}
-        others = sorted(file.name for file in folder.glob("*") if file.name not in names)
+        others = sorted({file.name for file in folder.glob("*")} - names)
         if others:
             raise UserError(
                 f"{folder} holds {len(others)} images of another run ({others[0]} ...), which "
@@ -139,22 +133,17 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
 
 
 def write_scene(
-    index: int,
-    root: Path,
-    split: str,
-    size: int,
-    seed: tuple[int, ...],
-    categories: Sequence[Mapping[str, Any]],
+    index: int, root: Path, size: int, seed: tuple[int, int], categories: Sequence[dict]
 ) -> tuple[dict, dict]:
     """Write a scene; return its entries in "images" and "annotations"."""
-    rng, classes = np.random.default_rng([*seed, index]), [c["name"] for c in categories]
-    pixels, ids, segments = draw_scene(rng, size, classes)
-    stem, number = f"{split}_{index:05d}", index + 1
+    names = [category["name"] for category in categories]
+    pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size, names)
+    stem, number = f"{root.name}_{index:05d}", index + 1
     Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
     write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
     places = {category["id"]: place for place, category in enumerate(categories)}
-    label_of = {s["id"]: places[s["category_id"]] for s in segments}
-    labels = SegmentRuns(ids).labels({**label_of, 0: VOID_LABEL}, VOID_LABEL)
+    label_of = {segment["id"]: places[segment["category_id"]] for segment in segments}
+    labels = SegmentRuns(ids).labels(label_of, VOID_LABEL)
     write_label_png(root / "semantic" / f"{stem}.png", labels)
     return (
         {"id": number, "file_name": f"{stem}.jpg", "height": size, "width": size},
@@ -165,13 +154,7 @@ def write_scene(
 def draw_scene(
     rng: np.random.Generator, size: int, classes: Sequence[str] = CLASSES
 ) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """
-    Draw a scene of some classes.
-
-    Returns:
-        image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO
-        panoptic format.
-    """
+    """Return an image uint8 [S, S, 3] (RGB), its segment ids int32 [S, S], and segments_info."""
     canvas = Canvas(rng, size)
     horizon = draw_landscape(canvas, classes)
     if rng.random() < ROCK_PROBABILITY:
@@ -186,8 +169,7 @@ class Canvas:
     """Colours and segment ids, painted from back to front."""
 
     def __init__(self, rng: np.random.Generator, size: int):
-        self.rng = rng
-        self.size = size
+        self.rng, self.size = rng, size
         self.y, self.x = np.mgrid[:size, :size].astype(np.float64) + 0.5
         self.colour = np.zeros((size, size, 3))
         self.ids = np.zeros((size, size), np.int32)
@@ -217,11 +199,7 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """
-        Return smooth noise [S, S] with zero mean and about unit range.
-
-        ``cells`` are the numbers of its rows and columns.
-        """
+        """Return smooth noise [S, S], zero on average, with about (rows, columns) ``cells``."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
@@ -255,7 +233,7 @@ def shade(colour: tuple[int, int, int], brightness: np.ndarray) -> np.ndarray:
 # Landscape: the textures of stuff, and where they meet.
 
 
-def sky_texture(canvas: Canvas) -> np.ndarray:
+def sky(canvas: Canvas) -> np.ndarray:
     top = np.array(canvas.rng.choice([(90, 150, 220), (115, 175, 235), (70, 120, 190)]), float)
     bottom = np.array([205, 222, 236], float)
     blend = np.clip(canvas.y / (0.55 * canvas.size), 0, 1)[..., None]
@@ -263,48 +241,34 @@ def sky_texture(canvas: Canvas) -> np.ndarray:
     return (top * (1 - blend) + bottom * blend) * (1 - clouds) + 248.0 * clouds
 
 
-def forest_texture(canvas: Canvas) -> np.ndarray:
+def forest(canvas: Canvas) -> np.ndarray:
     crowns = canvas.noise((canvas.size / 6, canvas.size / 6))
-    brightness = 1 + 0.35 * crowns + 0.2 * canvas.noise((6, 6))
-    return shade((45, 95, 50), brightness)
+    return shade((45, 95, 50), 1 + 0.35 * crowns + 0.2 * canvas.noise((6, 6)))
 
 
-def water_texture(canvas: Canvas) -> np.ndarray:
+def water(canvas: Canvas) -> np.ndarray:
     ripples = canvas.noise((canvas.size / 4, canvas.size / 26))
     depth = 0.82 + 0.25 * canvas.y / canvas.size
     texture = shade((62, 124, 182), depth + 0.16 * ripples)
     return texture + 70 * np.clip(ripples - 0.75, 0, 1)[..., None]
 
 
-def sand_texture(canvas: Canvas) -> np.ndarray:
+def sand(canvas: Canvas) -> np.ndarray:
     dunes = np.sin(canvas.y / 3.5 + 3 * canvas.noise((4, 4)))
     return shade((222, 197, 142), 1 + 0.03 * dunes + 0.05 * canvas.noise((30, 30)))
 
 
-def grass_texture(canvas: Canvas) -> np.ndarray:
+def grass(canvas: Canvas) -> np.ndarray:
     blades = canvas.noise((canvas.size / 4, canvas.size / 1.5))
     return shade((105, 160, 62), 1 + 0.16 * blades + 0.14 * canvas.noise((5, 5)))
 
 
-TEXTURES = {
-    "sky": sky_texture,
-    "forest": forest_texture,
-    "water": water_texture,
-    "sand": sand_texture,
-    "grass": grass_texture,
-}
-
-
+TEXTURES = {"sky": sky, "forest": forest, "water": water, "sand": sand, "grass": grass}
 GROUNDS = ("grass", "sand", "water")
 
 
 def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
-    """
-    Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
-
-    Returns:
-        row where the ground begins, in pixels
-    """
+    """Paint sky, perhaps forest, and ground, with void seams; return the row of the horizon."""
     rng, size = canvas.rng, canvas.size
     horizon = rng.uniform(0.3, 0.45)
     far, *near = rng.permutation([name for name in GROUNDS if name in classes])[1::-1]
@@ -431,8 +395,7 @@ def draw_crowd(canvas: Canvas, horizon: float) -> None:
 def draw_rock(canvas: Canvas, horizon: float) -> None:
     """Paint a grey rock. It has no category: its pixels are void."""
     rng, size = canvas.rng, canvas.size
-    angles = np.sort(rng.uniform(0, 2 * np.pi, 9))
-    reach = size * rng.uniform(0.04, 0.08, 9)
+    angles, reach = np.sort(rng.uniform(0, 2 * np.pi, 9)), size * rng.uniform(0.04, 0.08, 9)
     x, y = rng.uniform(0.1, 0.9) * size, rng.uniform(horizon + 0.1 * size, 0.9 * size)
     corners = np.stack([x + 1.3 * reach * np.cos(angles), y + 0.8 * reach * np.sin(angles)], 1)
     draw_shadow(canvas, x, y + 0.05 * size, 0.08 * size)
@@ -440,26 +403,19 @@ def draw_rock(canvas: Canvas, horizon: float) -> None:
     canvas.paint(polygon_distance(canvas, corners), shade((128, 124, 120), light), 0)
 
 
-def argument_parser() -> argparse.ArgumentParser:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
+        description=__doc__.splitlines()[1],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument(
-        "--output", type=Path, default=datasets_root() / "scenes", help="folder to write raw/ into"
-    )
-    parser.add_argument("--train", type=int, default=400, help="training images")
-    parser.add_argument("--val", type=int, default=60, help="validation images")
-    parser.add_argument("--size", type=int, default=160, help="side of the images in pixels")
-    parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal bytes")
-    parser.add_argument(
-        "--classes", nargs="+", default=CLASSES, choices=CLASSES, help="what is drawn"
-    )
-    return parser
-
-
-def main(argv: list[str] | None = None) -> None:
-    args = argument_parser().parse_args(argv)
+    add = parser.add_argument
+    add("--output", type=Path, default=datasets_root() / "scenes", help="folder to write")
+    add("--train", type=int, default=400, help="training images")
+    add("--val", type=int, default=60, help="validation images")
+    add("--size", type=int, default=160, help="side of the images in pixels")
+    add("--seed", type=int, default=0, help="equal seeds give equal bytes")
+    add("--classes", nargs="+", default=CLASSES, choices=CLASSES, help="what is drawn")
+    args = parser.parse_args(argv)
     generate_scenes(args.output, args.train, args.val, args.size, args.seed, args.classes)
 
 

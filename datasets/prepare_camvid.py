@@ -167,7 +167,7 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("source", type=Path, help="folder with train, val and perhaps test")
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser

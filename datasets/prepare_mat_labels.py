@@ -145,7 +145,7 @@ def _names(path: Path, hint: str) -> list[str]:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("release", choices=list(MAT_RELEASES))
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser

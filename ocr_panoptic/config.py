@@ -37,22 +37,13 @@ if TYPE_CHECKING:
 
 
 class Key(NamedTuple):
-    """
-    A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        name: full name, such as "MODEL.OCR.CHANNELS".
-        default: default value (a list is copied into each config); THEIRS keeps Detectron2's.
-        read_by: conditions that must all hold for the key to be read; [] if every model reads it.
-        allowed: allowed values.
-        sentence: description in Markdown; "" if Detectron2's documentation describes the key.
-    """
-
-    name: str
-    default: Any
-    read_by: list[Condition]
+    name: str  # full name, such as "MODEL.OCR.CHANNELS"
+    default: Any  # a list is copied into each config; THEIRS keeps Detectron2's
+    read_by: list[Condition]  # all must hold for the key to be read; [] if every model reads it
     allowed: Allowed
-    sentence: str = ""
+    sentence: str = ""  # Markdown; "" if Detectron2's documentation describes the key
 
 
 def add_ocr_config(cfg: "CfgNode") -> None:
@@ -122,10 +113,9 @@ SECTIONS: dict[str, list[Key]] = {
         "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
         "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
     Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
-        "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, from "
-        "any file. 1 or 4: grey (8 or 16 bits) or RGB with opacity, unchanged from the file; "
-        'INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
-        "the first convolution is adapted as in timm."),
+        "Channels of the images, each with a value in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
+        "from any file. 1 or 4: grey (8 or 16 bits) or RGB with opacity, as in the file; "
+        'INPUT.FORMAT "BGR" reverses the first three. Weights for 3 channels are adapted.'),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image is resized to a MIN_SIZE_TRAIN, so that crops have equal sizes; "
         "Detectron2 crops before. The other architectures always crop after the resizing."),
@@ -133,11 +123,9 @@ SECTIONS: dict[str, list[Key]] = {
         "Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "
         '"absolute").'),
     Key("INPUT.FIXED_SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
-        "Height and width that images are resized to; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST, "
-        "whose 0 resizes nothing."),
+        "Height and width of images; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: unchanged)."),
     Key("INPUT.INTERPOLATION", "bicubic", [SEMANTIC_OR_SEGFIX], ANY,
-        'Filter for resizing images: "bicubic" (openseg.pytorch) or "bilinear" (HRNet-OCR and '
-        "mmsegmentation)."),
+        'Resizing filter: "bicubic" (openseg.pytorch), "bilinear" (HRNet-OCR, mmsegmentation).'),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "In training, then resize by a random factor, drawn uniformly between these two."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
@@ -146,8 +134,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
         "Mirror an image in training, with probability 0.5 in each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
-        "Rotate an image in training by 0, 90, 180 or 270 degrees, for photos without an upper "
-        "side (microscopes, satellites, drones)."),
+        "Rotate an image in training by 0, 90, 180 or 270 degrees (satellites, microscopes)."),
     Key("INPUT.COLOR_JITTER", 0.0, [], share("[0, 1)"),
         "Largest deviation from 1 of the uniform random factors on brightness, contrast and "
         "saturation, by Detectron2's transforms; 0 for no jitter."),
@@ -156,16 +143,13 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Weights and machine": [
     Key("MODEL.DEVICE", "auto", [], DEVICE,
-        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU if there is one. A run\'s '
-        "config.yaml then serves on every machine."),
+        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU if the machine has one.'),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
-        "Allow MODEL.WEIGHTS to be a pickle, which may run code. Only for files that you trust; "
-        "plain tensors and arrays, such as Detectron2's model zoo, load without it. It counts only "
-        "on the command line or as an argument."),
+        "Allow MODEL.WEIGHTS to be a pickle that may run code, if you trust the file. Tensors and "
+        "arrays load without it. It counts only on the command line or as an argument."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Smallest share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
-        "the start of training: even another network has a few names in common. Heads may always "
-        "differ. 0 starts from any weights."),
+        "the start of training. Heads may always differ."),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
         "If the initial weights hold their class names, classes of the data with "
         "these names keep their rows of the classifiers, and other classes start anew. False "
@@ -195,13 +179,11 @@ SECTIONS: dict[str, list[Key]] = {
         "Drop path (stochastic depth) of its residual blocks in training: the chance of the last "
         "block; it rises linearly from the first. Networks of timm without it are refused."),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
-        "Factor from each layer's learning rate to the rate of the layer before it; the last "
-        "layer has this multiple of BASE_LR. Layers, mostly blocks, follow timm's group_matcher. "
-        "1 trains all layers alike."),
+        "Factor from each layer's learning rate to the rate of the layer before it; the last layer "
+        "has this multiple of BASE_LR. timm's group_matcher defines the layers."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
         "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation does. Otherwise go directly to that size, as other "
-        "published code does. Both are equal if sides are multiples of 32."),
+        "the finer map, as mmsegmentation does. Other published code goes directly to that size."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
@@ -218,8 +200,7 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "The refined head": [
     Key("MODEL.OCR.CHANNELS", 512, [IDLE_IN_PLAIN], at_least(1),
-        "Channels of the pixel representations (after the 3x3 convolution) and of the augmented "
-        "representations."),
+        "Channels of the pixel representations and of the augmented representations."),
     Key("MODEL.OCR.KEY_CHANNELS", 256, [IDLE_IN_PLAIN], at_least(1),
         "Channels of φ, ψ and δ; of each branch in ASPP and ASP-OCR."),
     Key("MODEL.OCR.DROPOUT", 0.05, [IDLE_IN_PLAIN], ANY,
@@ -230,25 +211,20 @@ SECTIONS: dict[str, list[Key]] = {
         "Refined logits are coarse logits plus a correction by the scheme, whose classifier "
         "starts at 0. Not in the paper; for short runs (studies/docs/short_trainings.md)."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
-        'Initial weights of the coarse classifier of C channels and K classes: "pytorch", as in '
-        'published code, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
-        "times as large; also for short runs."),
+        'Initial weights of the coarse classifier: "pytorch", as in published code, "he", sqrt(6) '
+        'times as large, or "detectron2", sqrt(6 channels / classes) times as large.'),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping its results: "
         "less memory for more time (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
-        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the weight of "
-        "the refined prediction's loss."),
+        "Weight of the coarse loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT belongs to the refined loss."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
-        "The coarse prediction, which has a loss, is the soft object regions. False is the "
-        "paper's ablation: a second branch of the same form predicts them without a loss of its "
-        "own."),
+        "The soft object regions are the coarse prediction, which has a loss. False is the paper's "
+        "ablation: a second branch predicts them without a loss."),
     Key("MODEL.CONTEXT.NAME", "OCR", [REFINED], ANY,
-        'Context scheme: "OCR", "none" (the plain baseline), or another of '
-        "docs/context_schemes.md."),
+        'Context scheme: "OCR", "none" (plain), or another of docs/context_schemes.md.'),
     Key("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", [], [REFINED], ANY,
-        "Weight of each class in both losses, as the published Cityscapes recipes have it; [] for "
-        "none."),
+        "Weight of each class in both losses, as in published Cityscapes recipes; [] for none."),
     Key("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy", [REFINED], ANY,
         'Loss of the refined prediction: "cross_entropy", "ohem" (below), '
         '"binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights: '
@@ -260,25 +236,22 @@ SECTIONS: dict[str, list[Key]] = {
         "this, or of at least OHEM_MIN_KEPT pixels."),
     Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
         "Least number of pixels that count in the images that a process sees at once, "
-        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS). On twice as many GPUs it "
-        "is twice the share of the batch."),
+        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS)."),
     Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
-        "Slope for negative values of the ReLUs in the head, every scheme and SegFix's head: 0.01 "
-        "for openseg.pytorch's weights that were trained with InPlaceABN."),
+        "Slope for negative values of the ReLUs in every head and scheme: 0.01 for "
+        "openseg.pytorch's weights that were trained with InPlaceABN."),
 ],
 "The coarse prediction of semantic segmentation (Panoptic-FPN has Detectron2's head)": [
     Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
         "Features for the coarse prediction. If [], it is made from the pixel representations; "
         "these use MODEL.SEM_SEG_HEAD.IN_FEATURES."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
-        "Kernel of the convolution before the coarse classifier. Published code has 3 for ResNet; "
-        "for HRNet-W48 3 in openseg.pytorch, 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
-        "linear classifier."),
+        "Kernel before the coarse classifier: 3 for ResNet; for HRNet-W48 3 in openseg.pytorch, 1 "
+        "in HRNet-OCR and mmsegmentation. 0 is the paper's linear classifier."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
         "Channels of this convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
-        "Channel dropout after this convolution, in training: 0.05 for ResNet, 0 for HRNet in the "
-        "published code."),
+        "Channel dropout after this convolution: 0.05 for ResNet, 0 for HRNet in published code."),
 ],
 "Context schemes (docs/context_schemes.md)": [
     Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], at_least(1),
@@ -287,8 +260,7 @@ SECTIONS: dict[str, list[Key]] = {
         "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
         "False is the paper's equation."),
     Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], one_of("both", "gather", "relation"),
-        'Part of GT-OCR that is the truth: "both", "gather" (the regions) or "relation"; the other '
-        "part is OCR's with its default keys."),
+        'Part of GT-OCR that is the truth: "both", "gather" (the regions) or "relation".'),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
         "Self-attention among the pixels, of Segmentation-Transformer."),
     Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME],
@@ -343,14 +315,11 @@ SECTIONS: dict[str, list[Key]] = {
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
-        "Services that also receive the values of metrics.json (docs/long_runs.md): Weights & "
-        "Biases, MLflow."),
+        "Services that also receive the values of metrics.json (docs/long_runs.md)."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
-        "Also save a checkpoint if the last is this many minutes old, which limits the loss if a "
-        "machine fails."),
+        "Also save a checkpoint if the last one is this many minutes old."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
-        "Number of latest `model_<iteration>.pth` to keep. `model_final.pth` and `model_best.pth` "
-        "are always kept."),
+        "Latest `model_<iteration>.pth` to keep, besides `model_final.pth` and `model_best.pth`."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
         "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
         'Evaluations, "model" in every checkpoint, and so predictions and other runs have '
@@ -363,8 +332,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
         "The learning rate is at least this share of BASE_LR."),
     Key("MODEL.EMA.DECAY", 0.999, [when("MODEL.EMA.ENABLED", True)], share("[0, 1)"),
-        "After each iteration: average = DECAY * average + (1 - DECAY) * weights. It looks back "
-        "over about 1 / (1 - DECAY) iterations."),
+        "After each iteration: average = DECAY * average + (1 - DECAY) * weights."),
 ],
 "Evaluation and prediction": [
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
@@ -381,8 +349,7 @@ SECTIONS: dict[str, list[Key]] = {
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
     Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
-        "Evaluations in a run, evenly spread, if TEST.EVAL_PERIOD is 0; at most one in 20 "
-        "iterations."),
+        "Evenly spread evaluations if TEST.EVAL_PERIOD is 0; at most one in 20 iterations."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model optimized for inference "
         "(docs/inference.md), with the same results; False uses the model as in training."),
@@ -391,9 +358,8 @@ SECTIONS: dict[str, list[Key]] = {
         '"float16" (GPUs), or "auto": bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. '
         '`predict` and `load` take "auto" instead of "float32", unless the key is set for them.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
-        "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: segments in "
-        "the format of the panopticapi command. Semantic models write PNGs in the labels of the "
-        "data set's files, as Cityscapes' server expects."),
+        "Write an evaluation's predictions to `OUTPUT_DIR/inference/<data set>`: segments for "
+        "panopticapi, or PNGs of a semantic model in the labels of the data set's files."),
     Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
         "Weights of a trained SegFix, whose offsets refine predictions (docs/segfix.md); "
         '"" for none.'),
@@ -415,9 +381,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Device of the running sum of several scales or windows, all classes at full resolution: "
         '"" for the model\'s; "cpu" if its memory is too small.'),
     Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
-        "See an image at all sizes of TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, also mirrored. "
-        "Instances are predicted as by Detectron2's `GeneralizedRCNNWithTTA`; semantic logits are "
-        "averaged; both are merged once."),
+        "See an image at all TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored: instances as by "
+        "Detectron2's `GeneralizedRCNNWithTTA`, and averaged semantic logits, are merged once."),
     Key("TEST.AUG.MIN_SIZES", THEIRS, [AUGMENTED], SIZES),
     Key("TEST.AUG.MAX_SIZE", THEIRS, [AUGMENTED], at_least(1)),
     Key("TEST.AUG.FLIP", THEIRS, [AUGMENTED], ANY),
@@ -435,31 +400,23 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY")),
     Key("MODEL.SEM_SEG_HEAD.NAME", THEIRS, [], registered("SEM_SEG_HEADS_REGISTRY")),
     Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152)),
-    Key("MODEL.RESNETS.NORM", THEIRS, [], NORM),
-    Key("MODEL.FPN.NORM", THEIRS, [], NORM),
-    Key("MODEL.SEM_SEG_HEAD.NORM", THEIRS, [], NORM),
+    *(Key(f"MODEL.{part}.NORM", THEIRS, [], NORM)
+      for part in ("RESNETS", "FPN", "SEM_SEG_HEAD", "ROI_BOX_HEAD", "ROI_MASK_HEAD")),
     Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
-    Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
-    Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers("above 0", lambda value: value > 0)),
     # This project's data have no proposals and no key points.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
     Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),
-    Key("SOLVER.BASE_LR", THEIRS, [], at_least(0)),
-    Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0)),
-    Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0)),
-    Key("SOLVER.WEIGHT_DECAY_NORM", THEIRS, [], at_least(0)),
-    Key("SOLVER.WEIGHT_DECAY_BIAS", THEIRS, [], at_least(0)),
+    *(Key(f"SOLVER.{name}", THEIRS, [], at_least(0))
+      for name in ("BASE_LR", "BIAS_LR_FACTOR", "WEIGHT_DECAY", "WEIGHT_DECAY_NORM",
+                   "WEIGHT_DECAY_BIAS", "GAMMA", "WARMUP_ITERS", "WARMUP_FACTOR",
+                   "CLIP_GRADIENTS.CLIP_VALUE")),
     Key("SOLVER.LR_SCHEDULER_NAME", THEIRS, [],
         one_of("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR",
                "WarmupPolyLR")),
     Key("SOLVER.STEPS", THEIRS, [], STEPS),
-    Key("SOLVER.GAMMA", THEIRS, [], at_least(0)),
-    Key("SOLVER.WARMUP_ITERS", THEIRS, [], at_least(0)),
-    Key("SOLVER.WARMUP_FACTOR", THEIRS, [], at_least(0)),
     Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
-    Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
     Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves only at the end")),
     Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "leaves it to TEST.EVALUATIONS")),
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),

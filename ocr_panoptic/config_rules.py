@@ -11,35 +11,19 @@ if TYPE_CHECKING:
 
 
 class Condition(NamedTuple):
-    """
-    A setting of the config that a key needs to be read.
+    """A setting of the config that a key needs to be read."""
 
-    Attributes:
-        text: text for messages, such as "MODEL.EMA.ENABLED True".
-        holds: function that returns whether a config has the setting.
-        refuses: whether the key must keep its default if the setting is absent; otherwise a warning
-            says that the key is not read.
-    """
-
-    text: str
+    text: str  # such as "MODEL.EMA.ENABLED True"
     holds: Callable[["CfgNode"], bool]
-    refuses: bool = True
+    refuses: bool = True  # whether an unread key is refused; otherwise a warning names it
 
 
 class Allowed(NamedTuple):
-    """
-    The values that a key may have.
-
-    Attributes:
-        permits: function that returns whether a value is allowed.
-        text: function that returns the words for messages, such as "a number of at least 1"; "" for
-            any value.
-        asks_registry: whether both functions import a registry of Detectron2, which takes seconds.
-    """
+    """The values that a key may have."""
 
     permits: Callable[[Any], bool]
-    text: Callable[[], str]
-    asks_registry: bool = False
+    text: Callable[[], str]  # returns words such as "a number of at least 1"; "" for any value
+    asks_registry: bool = False  # whether both import a registry of Detectron2, which takes seconds
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
@@ -88,27 +72,22 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.
-    return of_form(
-        text, lambda value: value is None or (least <= value <= most and value < math.inf)
-    )
+    return of_form(text, lambda v: v is None or (least <= v <= most and v < math.inf))
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
     """Allow lists of finite numbers if ``permits`` accepts each; ``which`` describes them."""
-    return of_form(
-        f"a list of numbers {which}",
-        lambda values: all(
-            isinstance(v, int | float) and v < math.inf and permits(v) for v in values
-        ),
-    )
+
+    def allowed(value: Any) -> bool:
+        return isinstance(value, int | float) and value < math.inf and permits(value)
+
+    return of_form(f"a list of numbers {which}", lambda values: all(map(allowed, values)))
 
 
 def some_of(*names: str) -> Allowed:
     """Allow the lists of these names without repetition."""
-    return of_form(
-        f"a list of {', '.join(names)}, each at most once",
-        lambda values: len({*values} & {*names}) == len(values),
-    )
+    text = f"a list of {', '.join(names)}, each at most once"
+    return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
 def share(ends: str) -> Allowed:

@@ -19,15 +19,6 @@ class MissingPackageError(ModuleNotFoundError):
     """An optional package that the called function needs is not installed."""
 
 
-class FailedWriteError(OSError):
-    """A file or video could not be written."""
-
-
-# Errors that a program reports in one line; FloatingPointError means that training diverges.
-USER_ERRORS = (
-    UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
-)  # fmt: skip
-
 # Parts of the messages about lack of memory, from the system, PyTorch, CUDA, C++, the loader of
 # shared libraries, OpenCV, and oneDNN ("a primitive descriptor" is what it does not support).
 NO_MEMORY = re.compile(

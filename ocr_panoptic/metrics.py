@@ -31,27 +31,15 @@ def of_classes(values: Values, metric: str) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Metric:
-    """
-    A metric and the way to show it.
+    """A metric and the way to show it."""
 
-    Attributes:
-        task: task whose results contain the metric.
-        name: key of the value. The key for a class is ``<name>-<class>``.
-        label: name in tables and pages.
-        meaning: explanation in a few words.
-        group: heading above the value over all classes, in percent; "" hides this value.
-        column: heading of the values for each class; "" if the metric has no such values.
-        is_count: whether the values for each class are counts, not percent.
-        lower_is_better: whether the metric is an error.
-    """
-
-    task: str
-    name: str
-    label: str
+    task: str  # task whose results contain the metric
+    name: str  # key of the value; the key for a class is <name>-<class>
+    label: str  # name in tables and pages
     meaning: str
-    group: str = ""
-    column: str = ""
-    is_count: bool = False
+    group: str = ""  # heading above the value over all classes, in percent; "" hides this value
+    column: str = ""  # heading of the values for each class; "" if there are none
+    is_count: bool = False  # whether the values for each class are counts, not percent
     lower_is_better: bool = False
 
 
@@ -61,6 +49,7 @@ _OFFSETS = "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
+# fmt: off
 METRICS = (
     Metric("panoptic_seg", "PQ", "PQ", "panoptic quality", _PANOPTIC, "PQ"),
     Metric("panoptic_seg", "PQ_th", "PQ things", "PQ of the countable classes", _PANOPTIC),
@@ -71,60 +60,30 @@ METRICS = (
     Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
     Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
     Metric("sem_seg", "mIoU", "mIoU", f"{_IOU}, mean over the classes in the truth", _SEMANTIC),
-    Metric(
-        "sem_seg",
-        "mIoU_truth_or_predicted",
-        "mIoU, predicted too",
-        f"{_IOU}, mean over the classes in the truth or the prediction",
-        _SEMANTIC,
-    ),
+    Metric("sem_seg", "mIoU_truth_or_predicted", "mIoU, predicted too",
+           f"{_IOU}, mean over the classes in the truth or the prediction", _SEMANTIC),
     Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
     Metric("sem_seg", "pACC", "pACC", "share of correct pixels", _SEMANTIC),
     Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
     Metric("sem_seg", "ACC", "Accuracy", "share of correct pixels", column="ACC"),
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
-    Metric(
-        "panoptic_seg",
-        "BoundaryPQ",
-        "Boundary PQ",
-        "PQ by the smaller of IoU and Boundary IoU",
-        _BOUNDARIES,
-        "BoundaryPQ",
-    ),
-    Metric(
-        "sem_seg",
-        "mBoundaryIoU",
-        "Boundary IoU",
-        f"{_IOU} of boundary regions, mean over the classes in the truth",
-        _BOUNDARIES,
-    ),
-    Metric(
-        "sem_seg",
-        "ECE",
-        "Calibration error",
-        "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
-        _BOUNDARIES,
-        lower_is_better=True,
-    ),
-    Metric(
-        "sem_seg",
-        "BoundaryIoU",
-        "Boundary IoU",
-        f"{_IOU} of boundary regions",
-        column="BoundaryIoU",
-    ),
+    Metric("panoptic_seg", "BoundaryPQ", "Boundary PQ",
+           "PQ by the smaller of IoU and Boundary IoU", _BOUNDARIES, "BoundaryPQ"),
+    Metric("sem_seg", "mBoundaryIoU", "Boundary IoU",
+           f"{_IOU} of boundary regions, mean over the classes in the truth", _BOUNDARIES),
+    Metric("sem_seg", "ECE", "Calibration error",
+           "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
+           _BOUNDARIES, lower_is_better=True),
+    Metric("sem_seg", "BoundaryIoU", "Boundary IoU", f"{_IOU} of boundary regions",
+           column="BoundaryIoU"),
     Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
     Metric("offsets", "precision", "Precision", "precision of pixels near a boundary", _OFFSETS),
     Metric("offsets", "recall", "Recall", "recall of pixels near a boundary", _OFFSETS),
-    Metric(
-        "offsets",
-        "direction_ACC",
-        "Direction accuracy",
-        "share of correct directions near boundaries",
-        _OFFSETS,
-    ),
+    Metric("offsets", "direction_ACC", "Direction accuracy",
+           "share of correct directions near boundaries", _OFFSETS),
 )
+# fmt: on
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
@@ -155,10 +114,11 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
         for key, task in (("AP_box", "bbox"), ("AP_mask", "segm")):
             if task in results and not columns[key]:
                 columns[key] = {things[0]: results[task].get("AP")}
+    names = dict.fromkeys(name for values in columns.values() for name in values)
     return [
         {"class": name, "isthing": is_thing.get(name)}
         | {key: _finite(values.get(name)) for key, values in columns.items()}
-        for name in dict.fromkeys(name for values in columns.values() for name in values)
+        for name in names
     ]
 
 

@@ -18,8 +18,6 @@ def seed_generators(*numbers: int) -> None:
     # torch.manual_seed is slow: it formats the stack for each unused kind of device.
     if _has_cuda():
         torch.cuda.manual_seed_all(seed)
-    elif torch.backends.mps.is_available():
-        torch.mps.manual_seed(seed)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import zlib
 import numpy as np
 import pytest
 from detectron2.data.detection_utils import read_image
+from detectron2.data.transforms import ResizeShortestEdge
 from PIL import ExifTags, Image
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
@@ -22,6 +23,7 @@ from ocr_panoptic.formats.pictures import (
     read_picture,
     read_size,
     reordered,
+    thin_fault,
 )
 from support.tiny_runs import ROOT
 
@@ -266,3 +268,11 @@ def test_pictures_of_any_number_of_channels():
         assert as_colours(reordered(image, format), format).ravel().tolist() == [0, 1, 2]
     assert as_colours(image[:, :, 1:2], "BGR").ravel().tolist() == [1, 1, 1]
     assert as_colours(np.array([[[7], [9]]], np.float32), "RGB")[..., 0].tolist() == [[0, 255]]
+
+
+def test_too_thin_images_are_those_that_detectron2_scales_to_nothing():
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        height, width, shortest = (int(rng.integers(1, end)) for end in (9, 1000, 100))
+        scaled = ResizeShortestEdge.get_output_shape(height, width, shortest, 40)
+        assert (thin_fault(height, width, 40, "") is None) == (min(scaled) > 0)

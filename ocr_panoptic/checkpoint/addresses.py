@@ -1,6 +1,5 @@
 """Addresses of weights that Detectron2 does not know: timm's networks and Python packages."""
 
-import difflib
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from huggingface_hub.errors import EntryNotFoundError
 from iopath.common.file_io import PathHandler
 from timm.models._hub import download_cached_file, download_from_hf
 
-from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.errors import MissingFileError, did_you_mean
 
 PACKAGE, TIMM = "package://", "timm://"
 SUFFIXES = (".pth", ".safetensors")  # of files of weights in a package
@@ -62,10 +61,9 @@ class TimmHandler(PathHandler):
         except RuntimeError:  # the network has other weights
             published = None
         if published is None or not published.has_weights:
-            close = difflib.get_close_matches(name, timm.list_pretrained(), n=5, cutoff=0.5)
+            hint = did_you_mean(name, timm.list_pretrained())
             raise MissingFileError(
-                f"timm has no weights {path}. Names are like {TIMM}convnext_tiny.fb_in1k"
-                + (f"; similar names: {', '.join(close)}." if close else ".")
+                f"timm has no weights {path}. Names are like {TIMM}convnext_tiny.fb_in1k.{hint}"
             )
         hub, file = published.hf_hub_id, published.hf_hub_filename or HUB_FILE
         source = f"https://huggingface.co/{hub}/resolve/main/{file}" if hub else published.url

@@ -14,7 +14,7 @@ from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import nn
 
-from ocr_panoptic.errors import FailedWriteError, UserError
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
 from .class_rows import Rows, rows_by_name, zoo_classes
@@ -49,13 +49,6 @@ class SafeCheckpointer(DetectionCheckpointer):
         by_class: give classifiers the rows of the classes with the same names, if the file and
             ``identity`` name the classes, see :func:`.rows_by_name`.
         average: module whose weights are saved instead of the model's; None saves the model.
-
-    Attributes:
-        fit: how the last loaded file fits the model; None before loading.
-        record: settings that the last loaded file expects, see :func:`.settings.check_settings`.
-            They come from ocr-panoptic convert or from a known layout; None for other files. They
-            are also written into saved files.
-        rows: rows of the last loaded file by class; None if its or the model's classes are unknown.
     """
 
     def __init__(
@@ -78,8 +71,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.identity = identity
         self.by_class = by_class
         self.average = average
+        # Facts about the last loaded file; None if unknown.
         self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None
+        self.record: Mapping[str, Any] | None = None  # settings that it expects; is also saved
         self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -120,7 +114,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises RuntimeError on a full disk
             why = e if isinstance(e, OSError) else f"the disk is full or gone: {e}"
-            raise FailedWriteError(
+            raise OSError(
                 f"The checkpoint {path} could not be written ({why}). The last whole one is "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
                 "written to, then --resume."
@@ -199,7 +193,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Write the keys to the log only, since :meth:`summary` is for users."""
+        """Write the keys only to the log file; :meth:`summary` is for users."""
         assert self.fit is not None
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 

@@ -23,17 +23,11 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """
-    Weights with the model's classes, and the origin of each class's rows.
+    """Weights with the model's classes, and the origin of each class's rows."""
 
-    Attributes:
-        weights: tensors; the classifiers have a row for each of the model's classes.
-        kept: names of the model's classes with rows from the weights.
-        new: names of the other classes, whose rows are the model's own. Both lists are empty if the
-            classes are the same or the weights have no such classifier.
-    """
-
-    weights: Mapping[str, Any]
+    weights: Mapping[str, Any]  # the classifiers have a row for each of the model's classes
+    # Names of the classes with rows from the weights, and of the others, which keep the model's
+    # rows. Both are empty if the classes are the same or the weights have no such classifier.
     kept: list[str]
     new: list[str]
 
@@ -42,7 +36,7 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Give each class of the model the rows of the weights' class with the same name.
+    Copy the classifiers' rows of each class that weights and model share by name.
 
     Args:
         weights: tensors or arrays of the file.
@@ -95,7 +89,7 @@ ZOO_WEIGHTS = {
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
     """
-    Return "thing_classes" and "stuff_classes" of weights of the zoo; None for other weights.
+    Return "thing_classes" and "stuff_classes" of Detectron2's weights; None for others.
 
     They are recognised by the name of the file, in any folder.
     """

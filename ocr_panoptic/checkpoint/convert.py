@@ -22,30 +22,17 @@ UNUSED = {"loss.criterion.weight": "class weights of the loss, a key of the conf
 
 @dataclass
 class Conversion:
-    """
-    Converted weights, and the use of each tensor of the file.
+    """Converted weights, and the use of each tensor of the file."""
 
-    Attributes:
-        source: "openseg", "hrnet", "nvidia" or "mmseg".
-        backbone: "hrnet" or "resnet".
-        inplace_abn: whether the published heads have InPlaceABN's norms.
-        weights: name in the model -> tensor.
-        renamed: name in the file -> name in the model.
-        folded: name of a bias in the file -> name of the mean in the model that it is folded into.
-        dropped: name in the file -> why it is not used.
-        filled: names in the model of counters that the file does not have.
-        absolute: names in the model of the weights of InPlaceABN's norms.
-    """
-
-    source: str
-    backbone: str
-    inplace_abn: bool
-    weights: dict[str, Tensor] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
-    folded: dict[str, str] = field(default_factory=dict)
-    dropped: dict[str, str] = field(default_factory=dict)
-    filled: list[str] = field(default_factory=list)
-    absolute: list[str] = field(default_factory=list)
+    source: str  # "openseg", "hrnet", "nvidia" or "mmseg"
+    backbone: str  # "hrnet" or "resnet"
+    inplace_abn: bool  # whether the published heads have InPlaceABN's norms
+    weights: dict[str, Tensor] = field(default_factory=dict)  # name in the model -> tensor
+    renamed: dict[str, str] = field(default_factory=dict)  # name in the file -> in the model
+    folded: list[str] = field(default_factory=list)  # names of biases that a mean takes in
+    dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> why
+    filled: list[str] = field(default_factory=list)  # names in the model of counters that are set
+    absolute: list[str] = field(default_factory=list)  # names in the model of InPlaceABN's weights
 
     def report(self) -> str:
         """Describe the use of the tensors; folded and dropped tensors are named."""
@@ -80,7 +67,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Return an empty conversion for the kind of network that the names show."""
+    """Recognise the network by the names of its tensors; return an empty conversion."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
@@ -97,9 +84,8 @@ def convert_weights(
     openseg.pytorch have InPlaceABN in the backbone, and PyTorch's norms in the heads.)
 
     Args:
-        weights: state dict of a published network; its names may begin with ``module.`` and
-            ``model.``.
-        source: "openseg", "hrnet", "nvidia" or "mmseg".
+        weights: state dict of a published network.
+        source: key of :data:`.LAYOUTS`.
         model_shapes: shape of each tensor of the model.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
@@ -177,7 +163,8 @@ def _add_tensor(
     if target in (biases if is_bias else found.weights):
         return f"{name}: a second tensor for {target}"
     if is_bias:
-        biases[target], found.folded[name] = tensor, target
+        biases[target] = tensor
+        found.folded.append(name)
     else:
         found.weights[target], found.renamed[name] = tensor.detach().clone().contiguous(), target
     shape, expected = tuple(tensor.shape), tuple(model_shapes[target])

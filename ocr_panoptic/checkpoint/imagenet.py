@@ -101,7 +101,9 @@ def imagenet_to_backbone(
     left_out = sorted(set(tensors) - set(renamed))
     logging.getLogger(__name__).info(
         "%s fills all %d tensors of the backbone; %d of its tensors are left out (%s)",
-        *(file, len(needed), len(left_out)),
+        file,
+        len(needed),
+        len(left_out),
         ", ".join(left_out[:4] + ["..."] * (len(left_out) > 4)) or "none",
     )
     return found

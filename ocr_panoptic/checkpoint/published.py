@@ -12,38 +12,26 @@ HEAD = "sem_seg_head."
 
 @dataclass(frozen=True)
 class Layout:
-    """
-    A code base's names of tensors, and the settings that its weights expect.
+    """A code base's names of tensors, and the settings that its weights expect."""
 
-    Attributes:
-        modules: name of a module -> its name in this project, by regular expressions that match a
-            whole name.
-        settings: config keys that shapes do not show, with the values that the weights expect, or a
-            frozenset of values.
-        hrnet_settings, resnet_settings: further settings for one kind of backbone.
-        prefix: prefix of the backbone's names.
-        resnet: maps a name of its ResNet, without prefix, to the name in this project, "" if there
-            is no such name. None if the code base has no ResNet.
-        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias
-            before the norm in the code base; "" for none.
-        has_inplace_abn: function that returns whether a file's norms are InPlaceABN's, from the
-            names of its tensors; None if they never are.
-        leaks_with_inplace_abn: whether the heads' ReLUs are leaky if the norms are InPlaceABN's.
-    """
-
+    # Regular expression for the whole name of a module in the head -> its name in this project.
     modules: Mapping[str, str]
+    # Config keys that shapes do not show -> value that the weights expect, or a frozenset of them.
     settings: Mapping[str, Any]
-    hrnet_settings: Mapping[str, Any]
-    resnet_settings: Mapping[str, Any] = field(default_factory=dict)
-    prefix: str = "backbone."
+    hrnet_settings: Mapping[str, Any]  # further settings with an HRNet
+    resnet_settings: Mapping[str, Any] = field(default_factory=dict)  # further ones with a ResNet
+    prefix: str = "backbone."  # prefix of the backbone's names
+    # Maps a name of its ResNet, without prefix, to the name in this project, or "".
     resnet: Callable[[str], str] | None = None
+    # Regular expression of this project's conv-norm-ReLUs whose convolution has a bias there.
     biased: str = ""
+    # Returns whether the norms are InPlaceABN's, from the names of tensors; None: they never are.
     has_inplace_abn: Callable[[Iterable[str]], bool] | None = None
-    leaks_with_inplace_abn: bool = False
+    leaks_with_inplace_abn: bool = False  # whether the heads' ReLUs are then leaky
 
     def rename(self, name: str, backbone: str) -> str:
         """
-        Return a tensor's name in this project, "" if the layout does not have it.
+        Return a tensor's name in this project, or "" if the published network lacks the tensor.
 
         Args:
             backbone: "hrnet" or "resnet".
@@ -59,7 +47,7 @@ class Layout:
 
 
 def _timm_hrnet(name: str) -> str:
-    """Return the name of HRNet's tensor, which is the same in all code bases."""
+    """Return this project's name of an HRNet's tensor; all code bases have the same names."""
     is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
     return f"backbone.body.{name}" if is_known else ""
 
@@ -69,12 +57,8 @@ def _resnet(name: str) -> str:
     return f"backbone.{renamed}" if renamed != name else ""
 
 
-def _openseg_resnet(name: str) -> str:
-    return _resnet(name.removeprefix("resinit."))
-
-
 def _mmseg_resnet(name: str) -> str:
-    """Rename a tensor of mmsegmentation, whose stem is a Sequential of (conv, norm, ReLU) x 3."""
+    """Return the name of a ResNet's tensor; the stem is a Sequential of (conv, norm, ReLU) x 3."""
     found = re.match(r"stem\.([013467])\.", name)
     if found:
         conv, is_norm = divmod(int(found[1]), 3)
@@ -83,74 +67,62 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Map a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
+    """Return the rules for a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
+def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
+    """Return the rules for a conv-norm-ReLU whose convolution has this place in a Sequential."""
+    return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
+
+
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Map the module of openseg.pytorch and HRNet-OCR; ASP-OCR has ``relation`` as a submodule."""
+    """Return the rules for the authors' OCR module; ``relation`` is its name inside ASP-OCR."""
     block = rf"{relation or name}\.object_context_block"
-    modules = _conv_norm(
-        rf"{name}\.conv_bn_dropout\.0", rf"{name}\.conv_bn_dropout\.1", "context.g"
-    )
+    modules = _in_sequence(rf"{name}\.conv_bn_dropout", "context.g")
     for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
         for i in (0, 1):
-            prefix = rf"{block}\.{theirs}"
-            modules |= _conv_norm(
-                rf"{prefix}\.{2 * i}", rf"{prefix}\.{2 * i + 1}", f"context.{ours}.{i}"
-            )
+            modules |= _in_sequence(rf"{block}\.{theirs}", f"context.{ours}.{i}", 2 * i)
     for theirs, ours in (("f_down", "delta"), ("f_up", "rho")):
-        prefix = rf"{block}\.{theirs}"
-        modules |= _conv_norm(rf"{prefix}\.0", rf"{prefix}\.1", f"context.{ours}")
+        modules |= _in_sequence(rf"{block}\.{theirs}", f"context.{ours}")
     return modules
 
 
-def _asp_ocr() -> dict[str, str]:
-    """Map openseg.pytorch's module with four branches beside OCR."""
-    head = "asp_ocr_head"
-    modules = {
-        **_authors_ocr(head, rf"{head}\.context\.2"),
-        **_conv_norm(rf"{head}\.context\.0", rf"{head}\.context\.1", "context.bottleneck"),
-    }
+def _asp_ocr(name: str) -> dict[str, str]:
+    """Return the rules for openseg.pytorch's module with four branches beside OCR."""
+    modules = _authors_ocr(name, rf"{name}\.context\.2")
+    modules |= _in_sequence(rf"{name}\.context", "context.bottleneck")
     for i in range(4):
-        branch = rf"{head}\.conv{i + 2}"
-        modules |= _conv_norm(rf"{branch}\.0", rf"{branch}\.1", f"context.branches.{i}")
+        modules |= _in_sequence(rf"{name}\.conv{i + 2}", f"context.branches.{i}")
     return modules
-
-
-def _mmseg_ocr() -> dict[str, str]:
-    block = r"decode_head\.1\.object_context_block"
-    modules = _conv_norm(
-        r"decode_head\.1\.bottleneck\.conv", r"decode_head\.1\.bottleneck\.bn", "bottleneck"
-    )
-    for theirs, ours in (
-        (r"query_project\.(\d)", r"context.phi.\1"),
-        (r"key_project\.(\d)", r"context.psi.\1"),
-        ("value_project", "context.delta"),
-        ("out_project", "context.rho"),
-        ("bottleneck", "context.g"),
-    ):
-        modules |= _conv_norm(rf"{block}\.{theirs}\.conv", rf"{block}\.{theirs}\.bn", ours)
-    return modules
-
-
-def _segfix_branch(name: str, target: str) -> dict[str, str]:
-    """Return the rules of a branch of SegFix: a conv-norm-ReLU and a classifier."""
-    return {
-        **_conv_norm(rf"{name}\.0", rf"{name}\.1", f"{target}.0"),
-        rf"{name}\.2": f"{target}.1",
-    }
 
 
 def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
-    """Map the head of HRNet-OCR, which NVIDIA has under a prefix."""
+    """Return the rules for the head of HRNet-OCR, which NVIDIA's code has under a prefix."""
     return {
-        **_conv_norm(rf"{prefix}conv3x3_ocr\.0", rf"{prefix}conv3x3_ocr\.1", "bottleneck"),
-        **_conv_norm(rf"{prefix}aux_head\.0", rf"{prefix}aux_head\.1", "coarse.0"),
+        **_in_sequence(rf"{prefix}conv3x3_ocr", "bottleneck"),
+        **_in_sequence(rf"{prefix}aux_head", "coarse.0"),
         rf"{prefix}aux_head\.{coarse_predictor}": "coarse_predictor",
         **_authors_ocr(rf"{prefix}ocr_distri_head"),
         rf"{prefix}cls_head": "refined_predictor",
     }
+
+
+def _mmseg_ocr() -> dict[str, str]:
+    block = r"decode_head\.1\.object_context_block"
+    modules = {r"decode_head\.0\.conv_seg": "coarse_predictor"}
+    modules[r"decode_head\.1\.conv_seg"] = "refined_predictor"
+    for theirs, ours in (
+        (r"decode_head\.0\.convs\.0", "coarse.0"),
+        (r"decode_head\.1\.bottleneck", "bottleneck"),
+        (rf"{block}\.query_project\.(\d)", r"context.phi.\1"),
+        (rf"{block}\.key_project\.(\d)", r"context.psi.\1"),
+        (rf"{block}\.value_project", "context.delta"),
+        (rf"{block}\.out_project", "context.rho"),
+        (rf"{block}\.bottleneck", "context.g"),
+    ):
+        modules |= _conv_norm(rf"{theirs}\.conv", rf"{theirs}\.bn", ours)
+    return modules
 
 
 _HRNET_OCR_BIASED = rf"{re.escape(HEAD)}(bottleneck|coarse\.0)"
@@ -184,14 +156,16 @@ _DILATED = {
 LAYOUTS: dict[str, Layout] = {
     "openseg": Layout(
         modules={
-            **_conv_norm(r"conv_?3x3\.0", r"conv_?3x3\.1", "bottleneck"),
-            **_conv_norm(r"(?:dsn|aux)_head\.0", r"(?:dsn|aux)_head\.1", "coarse.0"),
+            **_in_sequence("conv_?3x3", "bottleneck"),
+            **_in_sequence("(?:dsn|aux)_head", "coarse.0"),
             r"dsn_head\.3|aux_head\.2": "coarse_predictor",
             **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
-            **_asp_ocr(),
+            **_asp_ocr("asp_ocr_head"),
             r"head|cls_head": "refined_predictor",
-            **_segfix_branch("mask_head", "boundary"),
-            **_segfix_branch("dir_head", "direction"),
+            **_in_sequence("mask_head", "boundary.0"),  # SegFix
+            r"mask_head\.2": "boundary.1",
+            **_in_sequence("dir_head", "direction.0"),
+            r"dir_head\.2": "direction.1",
         },
         settings={
             **_AUTHORS_SETTINGS,
@@ -208,7 +182,7 @@ LAYOUTS: dict[str, Layout] = {
             "MODEL.PIXEL_MEAN": [102.9801, 115.9465, 122.7717],
             "MODEL.PIXEL_STD": [1.0, 1.0, 1.0],
         },
-        resnet=_openseg_resnet,
+        resnet=lambda name: _resnet(name.removeprefix("resinit.")),
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         # PyTorch's norms are in a Sequential with the ReLU here; InPlaceABN includes its own.
         has_inplace_abn=lambda names: any(
@@ -244,14 +218,7 @@ LAYOUTS: dict[str, Layout] = {
         biased=_HRNET_OCR_BIASED,
     ),
     "mmseg": Layout(
-        modules={
-            **_conv_norm(
-                r"decode_head\.0\.convs\.0\.conv", r"decode_head\.0\.convs\.0\.bn", "coarse.0"
-            ),
-            r"decode_head\.0\.conv_seg": "coarse_predictor",
-            **_mmseg_ocr(),
-            r"decode_head\.1\.conv_seg": "refined_predictor",
-        },
+        modules=_mmseg_ocr(),
         settings={**_OTHERS_SETTINGS, **_RGB},
         hrnet_settings=_HRNET_SETTINGS | {"MODEL.TIMM.ENLARGE_TWICE": True},
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError, lacks_memory
+from ocr_panoptic.errors import MissingFileError, UserError, lacks_memory
 from ocr_panoptic.formats.config_files import check_weights_file
 from ocr_panoptic.formats.files import printable
 
@@ -59,32 +59,26 @@ def fetch_weights(path: str) -> str:
     Args:
         path: file or address; "" for no weights.
     """
-    if "://" not in path:
-        if path:
-            check_weights_file(path)
-        return path
-    waiting = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        file = PathManager.get_local_path(path)
-    except MissingFileError:  # from a package or timm, with its own advice
-        raise
-    except Exception as e:  # from urllib, http.client, iopath ...
-        url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
-        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
-        raise FailedWriteError(
-            f"The weights {path} could not be downloaded ({e}). Check the address and the "
-            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
-            "that file."
-        ) from e
-    finally:
-        socket.setdefaulttimeout(waiting)
-    if not os.path.isfile(file):
-        raise MissingFileError(
-            f"The weights {path} have no address that can be read: https://, detectron2://, "
-            'timm:// or package://. Set MODEL.WEIGHTS to a checkpoint file, or to "" for random '
-            "weights."
-        )
+    file = path
+    if "://" in path:
+        waiting = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(TIMEOUT)
+        try:
+            file = PathManager.get_local_path(path)
+        except MissingFileError:  # from a package or timm, with its own advice
+            raise
+        except Exception as e:  # from urllib, http.client, iopath ...
+            url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+            place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
+            raise OSError(
+                f"The weights {path} could not be downloaded ({e}). Check the address and the "
+                f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS "
+                "to that file."
+            ) from e
+        finally:
+            socket.setdefaulttimeout(waiting)
+    if file:
+        check_weights_file(file)
     return file
 
 
@@ -95,8 +89,7 @@ def read_checkpoint(
     Return the content of a checkpoint: named tensors as "model", and the file's other entries.
 
     Args:
-        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
-            of ``torch.save``.
+        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or a file of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
         mmap: leave the tensors of a file of ``torch.save`` in it until they are used.
     """
@@ -111,8 +104,6 @@ def read_checkpoint(
             "__author__": "Caffe2",
             "matching_heuristics": True,
         }
-    elif filename.endswith(".pyth"):
-        checkpoint = {"model": data.get("model_state"), "matching_heuristics": True}
     else:
         checkpoint = dict(data) if "model" in data else {"model": data}
     inner = checkpoint["model"]
@@ -146,16 +137,19 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
+        if not mmap and zipfile.is_zipfile(filename):  # torch does not look at the checksums
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if lacks_memory(e):
             raise
         # torch's own message tells how to switch its protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
-        is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)
-        if not (isinstance(e, Forbidden) or refused or is_newer):
+        if not (isinstance(e, Forbidden) or refused):
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
-        what = e if isinstance(e, Forbidden) else refused[1] if refused else "a newer protocol"
+        what = refused[1] if refused else e
         raise UserError(
             f"{filename} is a pickle that wants to run {printable(what)}, which plain weights do "
             "not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "

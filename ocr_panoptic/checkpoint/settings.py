@@ -65,7 +65,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record for weights that training with this config will write."""
+    """Return the record to save with weights that are trained with this config."""
     values = values_by_key(cfg)
     settings = {key: values.get(key, UNKNOWN) for key in record["settings"]}
     return {**record, "settings": settings}

@@ -41,15 +41,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
-    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:9}  {task}" for name, task in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Object-contextual representations (OCR) for panoptic and semantic "
         "segmentation.",
-        epilog="\n".join(
-            ["commands:", *(f"  {name:{width}}  {task}" for name, task in COMMANDS.items())]
-            + ["", f"{PROGRAM} COMMAND --help describes a command."]
-        ),
+        epilog=f"commands:\n{listed}\n\n{PROGRAM} COMMAND --help describes a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"{PROGRAM} [-h] COMMAND ...",
     )

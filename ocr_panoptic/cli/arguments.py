@@ -4,12 +4,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ocr_panoptic.config import KEYS
-from ocr_panoptic.errors import did_you_mean
+from ocr_panoptic.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
 
 _AUTO = "--resume-auto"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
@@ -35,40 +36,26 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         description: description of the command, shown with its line breaks.
-        fault: function that returns why the arguments do not fit together, or "".
     """
 
-    def __init__(self, description: str, fault: Callable[[argparse.Namespace], str] | None = None):
+    def __init__(self, description: str):
         super().__init__(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        self._fault = fault
-        self._needs_model = False
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        found = super().parse_args(args, namespace)
-        if self._needs_model and not (found.config_file or found.weights):
-            self.error(
-                "name a trained model: the folder of its run (--config-file) or its weights "
-                "(--weights)"
-            )
-        if self._fault and (fault := self._fault(found)):
-            self.error(fault)
-        return found
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
+        if "--resume" in words:  # if its value were optional, it would take the first KEY
+            i = words.index("--resume")
+            if words[i + 1 : i + 2] == ["auto"]:
+                words[i : i + 2] = [_AUTO]
         known = self._option_string_actions
         for word, after in zip(words, [*words[1:], None]):
             flag, given, value = word.partition("=")
             if flag in known and (after == "" or (given and not value)):
                 self.error(f"argument {flag}: is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
-                end = flag.replace("--", ".", 1).replace("-", "_").upper()
-                keys = [key.name for key in KEYS if key.name.endswith(end)]
-                is_key = keys and any(action.dest == "opts" for action in self._actions)
-                hint = f" Set {keys[0]} at the end." if is_key else did_you_mean(flag, known)
-                self.error(f"{flag}: no such flag.{hint}")
+                self.error(f"{flag}: no such flag.{did_you_mean(flag, known)}")
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)
@@ -86,22 +73,18 @@ class CommandParser(argparse.ArgumentParser):
             action="extend",
             default=[],
             metavar="FILE",
-            help="files that describe your data (datasets/README.md), in place of DATASETS.TRAIN "
-            "and DATASETS.TEST",
+            help="data files (datasets/README.md), in place of DATASETS.TRAIN and DATASETS.TEST",
         )
 
     def add_opts(self) -> None:
         """Add the arguments KEY VALUE ... at the end of the line, for keys of the config."""
-        self.add_argument(
-            "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
-        )
+        self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
 
     def add_weights(self) -> None:
         """Add the flag that names a trained model."""
         self.add_argument(
             "--weights",
-            help="trained model, which holds its settings and classes (default: the last "
-            "checkpoint in the folder given as --config-file)",
+            help="trained model (default: the last checkpoint in the folder of --config-file)",
         )
 
     def add_model(self) -> None:
@@ -111,90 +94,43 @@ class CommandParser(argparse.ArgumentParser):
         )
         self.add_weights()
         self.add_opts()
-        self._needs_model = True
 
+    def add_run(self, *, can_train: bool = True) -> None:
+        """
+        Add Detectron2's flags and this project's flags of a training or an evaluation.
 
-class TrainingArguments(CommandParser):
-    """
-    Detectron2's flags and this project's flags.
-
-    ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False; and
-    ``args.data`` is a list of data files.
-
-    If ``--resume`` had an optional value, it would take the first KEY of the overrides. So the
-    parser joins the words ``--resume auto`` into a hidden flag.
-    """
-
-    def __init__(
-        self,
-        description: str,
-        fault: Callable[[argparse.Namespace], str] | None = None,
-        *,
-        can_train: bool = True,
-    ):
-        super().__init__(description, fault)
-        self.add_argument(
-            "--config-file",
-            default="",
-            metavar="CONFIG",
-            help="file, name listed by `ocr-panoptic configs`, or folder of a run",
-        )
+        ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False.
+        """
+        names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
+        self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
         self.set_defaults(
             eval_only=not can_train, resume=False, overwrite=False, deterministic=False
         )
         if can_train:
-            self._add_training()
-        self.add_argument(
-            "--num-gpus",
-            type=positive,
-            default=1,
-            help="processes on this machine, each with a GPU",
-        )
+            self.add_argument(
+                "--resume",
+                action="store_true",
+                help="go on after the last checkpoint; --resume auto starts a run if there is none",
+            )
+            self.add_argument(
+                _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
+            )
+            for flag, meaning in (
+                ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
+                ("--eval-only", "evaluate without training"),
+                ("--deterministic", "repeatable results from the config's SEED; slower on a GPU"),
+            ):
+                self.add_argument(flag, action="store_true", help=meaning)
+        self.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
         self.add_argument("--num-machines", type=positive, default=1)
-        self.add_argument(
-            "--machine-rank", type=int, default=0, help="number of this machine, from 0"
-        )
+        self.add_argument("--machine-rank", type=int, default=0, help="from 0")
         self.add_argument(
             "--dist-url",
             default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as Detectron2
             help="address at which several machines meet: tcp://ADDRESS:PORT",
         )
         self.add_opts()
-
-    def _add_training(self) -> None:
-        self.add_argument(
-            "--resume",
-            action="store_true",
-            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto starts a run "
-            "if there is no checkpoint",
-        )
-        self.add_argument(
-            _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
-        )
-        self.add_argument(
-            "--overwrite",
-            action="store_true",
-            help="start a new run in an OUTPUT_DIR that has checkpoints of another run",
-        )
-        self.add_argument("--eval-only", action="store_true", help="evaluate without training")
-        self.add_argument(
-            "--deterministic",
-            action="store_true",
-            help="repeatable results on this machine from the config's SEED; slower on a GPU",
-        )
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words = list(sys.argv[1:] if args is None else args)
-        for i in range(len(words) - 1):
-            if words[i : i + 2] == ["--resume", "auto"]:
-                words[i : i + 2] = [_AUTO]
-                break
-        return super().parse_known_args(words, namespace)
-
-
-if TYPE_CHECKING:
-    from fvcore.common.config import CfgNode
 
 
 def check_arguments(args: argparse.Namespace) -> "CfgNode":
@@ -219,8 +155,14 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     )
 
     cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
-    if not weights and hasattr(args, "weights") and are_weights(config):
-        config, weights = "", config  # the weights hold the settings
+    if hasattr(args, "weights") and not weights:
+        if not config:
+            raise UserError(
+                "Name a trained model: the folder of its run (--config-file) or its weights "
+                "(--weights)."
+            )
+        if are_weights(config):
+            config, weights = "", config  # the weights hold the settings
     merge_file(cfg, config)
     merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
     if config or not weights:  # otherwise the weights hold the other settings

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import TrainingArguments, check_arguments
+from .arguments import CommandParser, check_arguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ocr_panoptic.engine.run_check import RunCheck
 
 
-def argument_parser() -> TrainingArguments:
-    return TrainingArguments(__doc__)
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_run()
+    return parser
 
 
 def run(args: argparse.Namespace) -> int:
     if not args.config_file:  # without a config, the words at the end are files, not KEY VALUE
-        if flags := [word for word in args.opts if word.startswith("--")]:
-            raise UserError(f"{' '.join(flags)}: put flags before the files")
         args.data, args.opts = [*args.data, *args.opts], []
     found = _checked(args)
     print(found)
@@ -40,22 +40,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
-    if args.config_file:
-        return _check_run(args)
-    if not args.data:
-        raise UserError("There is nothing to check: name data files or a config.")
-    from ocr_panoptic.data.data_check import check_data
+    if not args.config_file:
+        if not args.data:
+            raise UserError("There is nothing to check: name data files or a config.")
+        from ocr_panoptic.data.data_check import check_data
 
-    return check_data(args.data)
-
-
-def _check_run(args: argparse.Namespace) -> "RunCheck":
-    gpus = args.num_gpus * args.num_machines
-    if gpus < 1:
-        raise UserError(
-            f"--num-gpus is {args.num_gpus} and --num-machines {args.num_machines}; each must be "
-            "at least 1."
-        )
+        return check_data(args.data)
     check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
@@ -63,7 +53,7 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.engine.run_check import check_run
 
-    cfg = load_arguments(args)
+    cfg, gpus = load_arguments(args), args.num_gpus * args.num_machines
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
         cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     with faults_listed(cache_folder() / "faults.txt"):

@@ -24,14 +24,9 @@ def argument_parser() -> CommandParser:
     parser.add_argument("input", type=path, help="the published file")
     parser.add_argument("output", type=path, help=".pth or .safetensors")
     parser.add_argument("--config-file", required=True, help="recipe for its data, see above")
-    parser.add_argument(
-        "--trust-pickle",
-        action="store_true",
-        help="read a file that may run code; only for files that you trust",
-    )
-    parser.add_argument(
-        "--opts", nargs=argparse.REMAINDER, default=[], help="the config's KEY VALUE ..."
-    )
+    trusting = "read a file that may run code; only for files that you trust"
+    parser.add_argument("--trust-pickle", action="store_true", help=trusting)
+    parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")
     return parser
 
 
@@ -52,8 +47,7 @@ def run(args: argparse.Namespace) -> None:
             complete_config(cfg)
         return cfg
 
-    conversion = convert_file(
-        args.source, args.input, args.output, make_config, trust_pickle=args.trust_pickle
-    )
+    files = args.input, args.output
+    conversion = convert_file(args.source, *files, make_config, trust_pickle=args.trust_pickle)
     print(conversion.report())
     print(f"Wrote {args.output} and {args.output.with_suffix('.yaml')}")

@@ -10,29 +10,29 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from .arguments import TrainingArguments, check_arguments
+from .arguments import CommandParser, check_arguments
 from .train import function_arguments, launched
 
 
-def argument_parser() -> TrainingArguments:
-    parser = TrainingArguments(__doc__, can_train=False)
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_run(can_train=False)
     parser.add_weights()
     return parser
 
 
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
-    launched(_with_weights(args))
+    _evaluated(args)
 
 
-def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
+def _evaluated(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     from ocr_panoptic.engine.trained_model import resolve_model
 
-    if args.weights or args.config_file:
-        named = resolve_model(args.config_file, args.weights, args.opts)
-        args.config_file, names, args.settings = named
-        args.opts = names + args.opts
-    return args
+    named = resolve_model(args.config_file, args.weights, args.opts)
+    args.config_file, names, args.settings = named
+    args.opts = names + args.opts
+    return launched(args)
 
 
 def evaluate(
@@ -63,4 +63,4 @@ def evaluate(
     """
     args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)
     args.weights = weights
-    return launched(_with_weights(args)) or {}
+    return _evaluated(args) or {}

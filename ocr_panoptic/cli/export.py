@@ -23,32 +23,22 @@ PRECISIONS = ("float32", "int8")
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
-    parser.add_argument("--output", required=True, type=onnx_file, help="the file to write, *.onnx")
+    parser.add_argument("--output", required=True, type=path, help="the file to write, *.onnx")
     parser.add_argument(
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="type of the network's weights; all else stays float32 (default: %(default)s)",
+        help="type of the network's weights (default: %(default)s)",
     )
-    parser.add_argument(
-        "--page", type=path, metavar="FOLDER", help="folder for a web page that runs the model"
-    )
+    parser.add_argument("--page", type=path, metavar="FOLDER", help="folder for a web page")
     parser.add_argument(
         "--onnxruntime-web",
         type=path,
         metavar="PACKAGE",
-        help="folder or .tgz of npm's package onnxruntime-web, for --page (default: fetched)",
+        help="folder or .tgz of npm's package onnxruntime-web (default: fetched)",
     )
     parser.add_model()
     return parser
-
-
-def onnx_file(name: str | PathLike) -> Path:
-    """Return the path of an ONNX file, which must end in .onnx."""
-    path = Path(name).expanduser()
-    if path.suffix != ".onnx" or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
-    return path
 
 
 def run(args: argparse.Namespace) -> None:
@@ -97,14 +87,11 @@ def export(
     from ocr_panoptic.formats.config_files import options_of
     from ocr_panoptic.formats.files import path_argument
 
-    try:
-        path = onnx_file(path_argument("output", output))
-    except argparse.ArgumentTypeError as e:
-        raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}; expected {' or '.join(PRECISIONS)}")
-    _export(run, weights, path, options_of(keys), precision)
-    return path
+    file = path(path_argument("output", output))
+    _export(run, weights, file, options_of(keys), precision)
+    return file
 
 
 def _export(
@@ -115,6 +102,8 @@ def _export(
     precision: str,
 ) -> str:
     """Write the ONNX file and return the table of the comparison."""
+    if output.suffix != ".onnx" or output.is_dir():
+        raise UserError(f"output {output}: name a file that ends in .onnx")
     from tabulate import tabulate
 
     from ocr_panoptic.engine import build_trained_model

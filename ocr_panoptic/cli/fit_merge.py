@@ -10,6 +10,7 @@ the config OUTPUT_DIR/merge.yaml. Categories without a true segment are left out
 """
 
 import argparse
+from pathlib import Path
 
 from .arguments import CommandParser, check_arguments
 
@@ -17,10 +18,7 @@ from .arguments import CommandParser, check_arguments
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument(
-        "--folds",
-        type=int,
-        default=5,
-        help="folds of the cross-validation (default 5)",
+        "--folds", type=int, default=5, help="folds of the cross-validation (default 5)"
     )
     parser.add_data()
     parser.add_model()
@@ -29,8 +27,6 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     check_arguments(args)
-    from pathlib import Path
-
     from tabulate import tabulate
 
     from ocr_panoptic.data.data_file import data_options
@@ -65,9 +61,7 @@ def run(args: argparse.Namespace) -> None:
     merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
     merged.OUTPUT_DIR = cfg.OUTPUT_DIR
     merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))
-    note = (
-        f"# Fitted to {len(kept.images)} images of {name}, {best.name}: PQ {before:.2f} -> "
-        f"{best.held_out:.2f} (cross-validated).\n"
-    )
+    gain = f"PQ {before:.2f} -> {best.held_out:.2f} (cross-validated)"
+    note = f"# Fitted to {len(kept.images)} images of {name}, {best.name}: {gain}.\n"
     write_text(file, note + merged.dump())
     print(f"\nWrote {file}, {best.name}; use it with --config-file.")

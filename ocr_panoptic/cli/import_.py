@@ -24,15 +24,10 @@ Its splits are registered as NAME_train and NAME_val. docs/imports.md describes 
 """
 
 import argparse
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ocr_panoptic.errors import UserError
 
 from .arguments import CommandParser, path
-
-if TYPE_CHECKING:
-    from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
 POLYGONS = ("edges", "centres")
@@ -49,35 +44,22 @@ def argument_parser() -> CommandParser:
             type=path,
             required=split == "train",
             metavar=("SOURCE", "FOLDER"),
-            help="SOURCE [IMAGES [LABELS]]: the annotations, the folder of images, and a folder of "
-            "semantic label PNGs that lie under the annotations",
+            help="SOURCE [IMAGES [LABELS]]; LABELS: label PNGs that lie under the annotations",
         )
     parser.add_argument("--things", type=path, help="YAML: things, stuff, ignore, colors")
     parser.add_argument("--label-classes", type=path, help="YAML or JSON: classes of LABELS")
-    parser.add_argument(
-        "--crowds",
-        choices=("groups", "objects"),
-        help="meaning of segments marked as crowds, if the command asks for it",
-    )
+    parser.add_argument("--crowds", choices=("groups", "objects"), help="meaning of crowds")
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
         help="whether polygons of coco and yolo-seg go through edges of pixels (the default) or "
         "centres of border pixels (Roboflow, SAHI, supervision, V7 and Label Studio)",
     )
-    parser.add_argument(
-        "--missing", choices=("skip",), help="leave out missing images, and report their number"
-    )
+    parser.add_argument("--missing", choices=("skip",), help="leave out missing images")
     parser.add_argument("--rest", metavar="CLASS", help="stuff class for pixels without segment")
-    parser.add_argument(
-        "--semantic", action="store_true", help="make a semantic data set, without objects"
-    )
-    parser.add_argument(
-        "--split", type=float, metavar="SHARE", help="divide --train: the share for training"
-    )
-    parser.add_argument(
-        "--output", type=path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
-    )
+    parser.add_argument("--semantic", action="store_true", help="make a data set without objects")
+    parser.add_argument("--split", type=float, metavar="SHARE", help="share for NAME_train")
+    parser.add_argument("--output", type=path, help="default: $DETECTRON2_DATASETS/NAME")
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser
 
@@ -86,16 +68,18 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.data_file import check_name, datasets_root, read_data_file
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.data.semantic.label_space import read_class_file
-    from ocr_panoptic.workbench.importing.import_plan import ImportPlan
+    from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
     from ocr_panoptic.workbench.importing.importing import import_annotations
     from ocr_panoptic.workbench.importing.kinds import read_kinds
 
     check_name(args.name)
-    sources = {
-        split: source(split, getattr(args, split))
-        for split in ("train", "val")
-        if getattr(args, split)
-    }
+    sources = {}
+    for split in ("train", "val"):
+        if paths := getattr(args, split):
+            if len(paths) > 3:
+                expected = "SOURCE [IMAGES [LABELS]]"
+                raise UserError(f"--{split}: expected {expected}, found {len(paths)} paths.")
+            sources[split] = AnnotationSource(*paths)
     output = args.output or datasets_root() / args.name
     with faults_listed(output.with_name(f"{output.name}_faults.txt")):
         plan = ImportPlan(
@@ -112,12 +96,3 @@ def run(args: argparse.Namespace) -> None:
         file = import_annotations(args.name, sources, plan, output, args.workers)
     names = [f"{args.name}_{split}" for split in read_data_file(file).splits]
     print(f"Wrote {file}. Data sets: {', '.join(names)}")
-
-
-def source(split: str, paths: list[Path]) -> "AnnotationSource":
-    from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
-
-    if len(paths) > 3:
-        raise UserError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
-    images, labels = [*paths[1:], None, None][:2]
-    return AnnotationSource(paths[0], images, labels)

@@ -29,9 +29,7 @@ def argument_parser() -> CommandParser:
         default=LABELS[0],
         help="values in label PNGs: 0..K-1 as in training, or the labels of the data set's files",
     )
-    parser.add_argument(
-        "--overlays", action="store_true", help="also draw segments over the images or the video"
-    )
+    parser.add_argument("--overlays", action="store_true", help="also draw the segments")
     parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
     parser.add_model()
     # engine.launch needs these; for several machines there is torchrun.

@@ -9,11 +9,13 @@ Refine label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
 
 import argparse
 
+from ocr_panoptic.errors import MissingFileError, UserError
+
 from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:
-    parser = CommandParser(__doc__, _fault)
+    parser = CommandParser(__doc__)
     parser.add_argument("--predictions", required=True, type=path, help="folder of label PNGs")
     parser.add_argument("--output", required=True, type=path, help="folder for the refined PNGs")
     parser.add_argument("--scale", type=positive, default=2, help="factor on the offsets")
@@ -30,19 +32,16 @@ def argument_parser() -> CommandParser:
     return parser
 
 
-def _fault(args: argparse.Namespace) -> str:
+def run(args: argparse.Namespace) -> None:
     if args.weights and not (args.config_file and args.images):
-        return "--weights needs --config-file and --images"
+        raise UserError("--weights needs --config-file and --images")
     if not args.weights and (args.config_file or args.images or args.opts):
-        return "--config-file, --images and KEY VALUE ... need --weights"
+        raise UserError("--config-file, --images and KEY VALUE ... need --weights")
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
-            return f"--{flag} {folder}: folder not found"
-    return ""
-
-
-def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
+            raise MissingFileError(f"--{flag} {folder}: folder not found")
+    if args.weights:
+        check_arguments(args)
     from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.refining import refine

@@ -14,11 +14,13 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import TrainingArguments, check_arguments, check_weights
+from .arguments import CommandParser, check_arguments, check_weights
 
 
-def argument_parser() -> TrainingArguments:
-    return TrainingArguments(__doc__)
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_run()
+    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -29,12 +31,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """
-    Run :func:`run_here` in the processes that the arguments ask for.
-
-    Returns:
-        the metrics if the training ran in this process
-    """
+    """Run :func:`run_here` in each process; return the metrics if this process ran it."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)

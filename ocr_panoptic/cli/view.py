@@ -16,12 +16,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--dataset", required=True, help="name of the data set")
     parser.add_data()
     parser.add_argument("--output", required=True, type=path, help="HTML file to write")
-    parser.add_argument(
-        "--num-images",
-        type=positive,
-        default=200,
-        help="images to show, evenly spread over the data set (default 200)",
-    )
+    parser.add_argument("--num-images", type=positive, default=200, help="images (default 200)")
     parser.add_argument("--workers", type=int, help="processes (default: cores, at most 8)")
     return parser
 
@@ -30,7 +25,6 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.data_file import data_options
 
     data_options(args.data)  # refuse a missing file before PyTorch is imported
-    import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
     from ocr_panoptic.data.register import register_in_use
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 

@@ -21,7 +21,7 @@ def is_id(value: object) -> TypeGuard[int]:
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a terminal, or a line of a file, would not show the text literally."""
+    """Return whether a text has control characters, changes of direction or invalid bytes."""
     return _CONTROLS.search(text) is not None
 
 

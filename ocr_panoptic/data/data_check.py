@@ -7,13 +7,12 @@ names, sizes and times of the split's files. The cache may be removed at any tim
 """
 
 import hashlib
-import heapq
 import json
 import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +22,6 @@ from filelock import FileLock
 from tabulate import tabulate
 
 from ocr_panoptic.formats.files import as_list, write_json
-from ocr_panoptic.formats.pictures import thin_fault
 from ocr_panoptic.progress import imap_with_progress
 
 from .data_file import DataFiles, cache_folder
@@ -35,10 +33,9 @@ from .panoptic.source import PanopticSource
 from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
-VERSION = 4  # version of the cache files
+VERSION = 5  # version of the cache files
 # Largest number of images at which the start of training checks every file; above, use ``check``.
 MANY = 20_000
-THINNEST = 20  # number of images in SplitSummary.thinnest
 DETECTIONS = 100  # Detectron2's default of TEST.DETECTIONS_PER_IMAGE
 
 
@@ -59,9 +56,7 @@ class SplitSummary:
     The content of a split; its text is a table by class.
 
     Attributes:
-        images: number of images.
         pixels: number of pixels of all images, including pixels without a class.
-        thinnest: file, height and width of the images with the largest ratio of long to short side.
         most_things: file and number of things of the image with the most things.
     """
 
@@ -69,7 +64,6 @@ class SplitSummary:
     images: int
     pixels: int
     classes: tuple[ClassSummary, ...]
-    thinnest: tuple[tuple[str, int, int], ...]
     most_things: tuple[str, int]
     warnings: tuple[str, ...]
 
@@ -120,37 +114,21 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
         return check_sources([split.source for split in found.values()], workers, thorough=True)
 
 
-def check_data_sets(
-    names: Iterable[str],
-    workers: int | None = None,
-    *,
-    inputs: Mapping[str, Any] | None = None,
-) -> DataSummary:
-    """
-    Check registered data sets of this package that have at most MANY images.
-
-    Args:
-        inputs: INPUT of a config, which must be able to scale the images.
-    """
+def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
+    """Check registered data sets of this package that have at most MANY images."""
     from detectron2.data import DatasetCatalog
 
-    sources = [DatasetCatalog[name] for name in dict.fromkeys(names)]
-    return check_sources(sources, workers, inputs=inputs)
+    return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)
 
 
 def check_sources(
-    sources: Iterable[object],
-    workers: int | None,
-    *,
-    thorough: bool = False,
-    inputs: Mapping[str, Any] | None = None,
+    sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
     Check the sources of this package; sources of other code are not read.
 
     Args:
         thorough: whether to check sources of more than MANY images, too.
-        inputs: see :func:`check_data_sets`.
     """
     faults: list[str] = []
     found = []
@@ -159,13 +137,8 @@ def check_sources(
             continue
         with gathering(faults):
             images = source.images()
-            if not thorough and len(images) > MANY:
-                continue
-            found.append(_check_or_recall(source, images, workers))
-            if inputs:
-                split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-                thin = ((p, size_fault(h, w, inputs, split)) for p, h, w in found[-1].thinnest)
-                raise_if_any([f"{path}: {fault}." for path, fault in thin if fault])
+            if thorough or len(images) <= MANY:
+                found.append(_check_or_recall(source, images, workers))
     raise_if_any(faults)
     return DataSummary(tuple(found))
 
@@ -236,14 +209,11 @@ def _check_images(
         ClassSummary(name, kind, shown_in[k], None if kind == "class" else segments[k], pixels[k])
         for k, (name, kind) in classes.items()
     )
-    sizes = [(file, *look.size) for file, look in zip(files, looks, strict=True)]
-    thinnest = heapq.nlargest(THINNEST, sizes, key=lambda size: max(size[1:]) / min(size[1:]))
     return SplitSummary(
         name=source.name,
         images=len(images),
-        pixels=sum(height * width for _, height, width in sizes),
+        pixels=sum(math.prod(look.size) for look in looks),
         classes=tuple(listed),
-        thinnest=tuple(thinnest),
         most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
         warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
     )
@@ -260,19 +230,3 @@ def _state_of(path: str | Path) -> tuple[int, int]:
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns
     return -1, -1
-
-
-def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
-    """
-    Return :func:`.thin_fault` for an image that a config's INPUT resizes.
-
-    Args:
-        split: "TRAIN" or "TEST".
-    """
-    return thin_fault(height, width, _longest_side(inputs, split), f"INPUT.MAX_SIZE_{split}")
-
-
-def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
-    sizes = inputs[f"MIN_SIZE_{split}"]
-    is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
-    return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf

@@ -38,7 +38,7 @@ from ocr_panoptic.formats.files import (
 )
 from ocr_panoptic.formats.pictures import CHANNELS
 
-from .faults import DataFaults, first_few, raise_if_any
+from .faults import DataFaults, raise_if_any
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
@@ -95,8 +95,6 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Python takes it for the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
-    if path.is_dir():
-        path = _only_data_file(path)
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
     readers = {".json": read_json, ".xml": lambda path: None}
@@ -115,20 +113,6 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     if isinstance(classes.get("classes"), str):
         classes["classes"] = str(folder / _path(classes["classes"]))
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
-
-
-def _only_data_file(folder: Path) -> Path:
-    """Return the single YAML file of a folder, or else its single JSON file."""
-    found = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".yaml", ".yml"))
-    found = found or sorted(folder.glob("*.json"))
-    if len(found) != 1:
-        names = f" ({first_few([path.name for path in found])})" if found else ""
-        raise UserError(
-            f"{printable(folder)}: is a folder with {len(found)} files{names} that could describe "
-            "data. Name one; annotations of other formats are imported first (ocr-panoptic import "
-            "--help)."
-        )
-    return found[0]
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
@@ -162,7 +146,7 @@ def _check_is_no_annotation(path: Path, content: object) -> None:
 
 
 def _keys_of_first(entries: object) -> set:
-    """Return the keys of the first object in a JSON's list or object."""
+    """Return the keys of the first value in a list or an object, if it is an object."""
     values = [*entries.values()] if isinstance(entries, dict) else entries
     first = values[0] if isinstance(values, list) and values else None
     return {*first} if isinstance(first, dict) else set()

@@ -36,7 +36,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """Check that labels of a PNG (default: the record's PNG) have the image's size H, W."""
+    """Refuse labels whose size (H, W) is not the image's; ``path``: by default the record's PNG."""
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
@@ -46,7 +46,7 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
 
 
 class ChannelInput(T.AugInput):
-    """Detectron2's ``AugInput`` for uint8 or float32 [H, W, C], with :func:`resized` channels."""
+    """Detectron2's ``AugInput`` for uint8 or float32 [H, W, C], resized by :func:`resized`."""
 
     image: np.ndarray
     sem_seg: Any  # [H, W], [H, W, C] or None

@@ -22,10 +22,6 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # names that this module has registered
 
-# Known public data sets add functions here (:mod:`.published.register`), which register the names
-# in use.
-KNOWN: list[Callable[[Collection[str]], None]] = []
-
 
 def register(
     name: str,
@@ -79,8 +75,9 @@ def register_in_use(
 
     Other names are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
     """
-    for register_known in KNOWN:
-        register_known(wanted)
+    from .published.register import register_published  # which needs this module
+
+    register_published(wanted)
     names = register_data_files(files, wanted, classes)
     foreign = DatasetCatalog.keys() - _registered.keys()  # names of Detectron2 or other code
     rest = [name for name in wanted if name not in names and name not in foreign]

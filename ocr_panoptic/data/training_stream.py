@@ -137,11 +137,6 @@ def build_training_stream(
     with seeded_generators(seed):  # Detectron2's samplers draw their seeds from them
         sampler = _sampler_by_labels(cfg, records)
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records, sampler=sampler)
-    if parts["sampler"] is None:
-        raise UserError(
-            f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
-            "where training was left. Register a list of records, or a Dataset with __getitem__."
-        )
     return TrainingStream(
         parts["dataset"],
         parts["sampler"],

@@ -1,10 +1,11 @@
-"""SGD and AdamW with learning rates by head and layer."""
+"""SGD and AdamW with learning rates by head and layer; schedules."""
 
 from typing import TYPE_CHECKING, Any
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.solver import get_default_optimizer_params
+from detectron2.projects.deeplab import build_lr_scheduler
+from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
@@ -68,3 +69,12 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay=solver.WEIGHT_DECAY,
         **way,
     )
+
+
+def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
+    """Build SOLVER.LR_SCHEDULER_NAME from Detectron2 or its DeepLab project (poly schedule)."""
+    cfg = cfg.clone()
+    cfg.defrost()
+    # A step at the end changes nothing, but Detectron2 fails.
+    cfg.SOLVER.STEPS = tuple(step for step in cfg.SOLVER.STEPS if step != cfg.SOLVER.MAX_ITER)
+    return build_lr_scheduler(cfg, optimizer)

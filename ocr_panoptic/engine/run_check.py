@@ -10,7 +10,6 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
-from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
@@ -24,7 +23,7 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
-from .optimizer import build_optimizer
+from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .task import task_of
 from .trained_model import check_trained_weights
@@ -104,7 +103,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     else:
         check_trained_weights(cfg.MODEL.WEIGHTS)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in _data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT)):
+    for text in _data_warnings(cfg, check_data_sets(names)):
         logging.getLogger(__name__).warning(text)
 
 
@@ -126,6 +125,12 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
         the config with batch and schedule scaled to the number of processes
         (SOLVER.REFERENCE_WORLD_SIZE)
     """
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the {reference} processes "
+            "of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
     cfg = DefaultTrainer.auto_scale_workers(cfg, processes)
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
@@ -173,7 +178,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
     for names, is_train in [(cfg.DATASETS.TRAIN, True), *((test, False) for test in tests)]:
         count = 0
         try:
-            found += check_data_sets(names, inputs=cfg.INPUT).splits
+            found += check_data_sets(names).splits
             records = training_records(cfg) if is_train else DatasetCatalog.get(*names)
             task_of(cfg).mapper(cfg, is_train)(copy.deepcopy(records[0]))
             count = len(records)
@@ -193,7 +198,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
 def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
     names = {id(p): name for name, p in model.named_parameters()}
     optimizer = build_optimizer(cfg, model)
-    scheduler = build_lr_scheduler(cfg, optimizer)
+    scheduler = build_schedule(cfg, optimizer)
     first = scheduler.get_last_lr()
     scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
     last = scheduler.get_lr()

@@ -49,7 +49,7 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: arguments of :class:`.TrainingArguments`.
+        args: arguments of a command with :meth:`.CommandParser.add_run`.
 
     Returns:
         the frozen config for this machine, and the text of config.yaml for every machine

@@ -8,10 +8,9 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
 
-from ocr_panoptic.data.data_check import size_fault
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered
+from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered, thin_fault
 
 from .segfix import segfix_config
 from .task import task_of
@@ -52,7 +51,9 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
             f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}."
         )
     height, width = image.shape[:2]
-    if fault := size_fault(height, width, cfg.INPUT, "TEST"):
+    longest = cfg.INPUT.MAX_SIZE_TEST
+    is_scaled = cfg.INPUT.MIN_SIZE_TEST and not cfg.INPUT.FIXED_SIZE
+    if is_scaled and (fault := thin_fault(height, width, longest, "INPUT.MAX_SIZE_TEST")):
         raise TooThin(fault)
     inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)

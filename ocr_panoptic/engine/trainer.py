@@ -13,7 +13,6 @@ from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator, verify_results
-from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.utils import comm
 from detectron2.utils.events import EventWriter
 from torch import nn
@@ -47,7 +46,7 @@ from .hooks import (
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .loggers import RunLogger
-from .optimizer import build_optimizer
+from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Resume,
     continued_optimizer,
@@ -81,7 +80,7 @@ class Trainer(DefaultTrainer):
 
     build_model = staticmethod(build_model)
     build_optimizer = staticmethod(build_optimizer)
-    build_lr_scheduler = staticmethod(build_lr_scheduler)
+    build_lr_scheduler = staticmethod(build_schedule)
     build_train_loader = staticmethod(training_loader)
 
     def __init__(self, cfg: CfgNode, written: str = ""):

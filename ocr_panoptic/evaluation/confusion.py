@@ -180,7 +180,6 @@ def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     if is_small:
         for i, j in np.argwhere(np.nan_to_num(percent).round() > 0):
             colour = "white" if percent[i, j] > 60 else "black"
-            axes.text(
-                *(j, i, f"{percent[i, j]:.0f}"), ha="center", va="center", fontsize=7, color=colour
-            )
+            text = f"{percent[i, j]:.0f}"
+            axes.text(j, i, text, ha="center", va="center", fontsize=7, color=colour)
     return figure

@@ -21,7 +21,7 @@ from .run_folder import CONFIG
 logger = logging.getLogger(__name__)
 
 _NUMBER = re.compile(r"[+-]?(\d+|inf|infinity|nan)", re.IGNORECASE)
-WEIGHTS = (".pth", ".pkl", ".pyth", ".safetensors", ".onnx")
+WEIGHTS = (".pth", ".pkl", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):

@@ -166,9 +166,9 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Find the images of a folder and its subfolders, and every other file -> what it is.
+    Return the sorted images below a folder, and what each other file is.
 
-    Links to folders are followed. Hidden files and folders and the output are skipped.
+    Links to folders are followed. Hidden files, hidden folders and the output are skipped.
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:

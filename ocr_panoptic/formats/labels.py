@@ -58,7 +58,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Do :func:`read_label_image`, and return whether pixels got only the nearest label."""
+    """Return the raw labels of an opened image, and whether some are only the nearest labels."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
@@ -209,7 +209,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
-        found += ", ..." * (len(foreign) > 10)
+        found += ", ..." if len(foreign) > 10 else ""
         hint = "Give each a class, or list it in ignore; or is it the wrong file?"
         if len(foreign) > 20:
             hint = "Are its borders smoothed (antialiased, resized)? Save it without smoothing."

@@ -105,7 +105,7 @@ def read_picture(
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
-    """Do :func:`read_picture` for an image that Pillow has opened; errors do not name a file."""
+    """Return the pixels of an opened image as :func:`read_picture` does; errors name no file."""
     _check(image, channels)
     image = _upright(image)
     if channels != COLOURS:
@@ -211,7 +211,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return :func:`read_size` from the file's header."""
+    """Return the size as :func:`read_size` does, without decoding the pixels."""
     return read_size(path, channels, decode=False)
 
 

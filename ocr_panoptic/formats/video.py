@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
 CODEC = "mp4v"  # the wheels of OpenCV can write it
@@ -63,7 +63,7 @@ def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
                 codec = cv2.VideoWriter.fourcc(*CODEC)
                 writer = cv2.VideoWriter(str(unfinished), codec, fps, size)
                 if not writer.isOpened():
-                    raise FailedWriteError(
+                    raise OSError(
                         f"OpenCV {cv2.__version__} cannot write {path} (codec {CODEC}); is the "
                         "folder writable?"
                     )

@@ -14,7 +14,6 @@ from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.class_names import LABELS
-from ocr_panoptic.program import run_program
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES
@@ -65,13 +64,9 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
-    said = fails(capsys, "train", "--epochs", "3")
-    assert said == f"{prefix}--epochs: no such flag. Set SOLVER.EPOCHS at the end."
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
-    with pytest.raises(ValueError, match="--data: put flags before the files"):
-        cli.call("check", ["a.yaml", "--data", "b.yaml"])
 
 
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
@@ -112,11 +107,11 @@ MISTAKES = [  # words of a command, part of the message
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
     ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
-    ("predict --input . --output o", "name a trained model"),
+    ("predict --input . --output o", "Name a trained model"),
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
     ("train --config-file /dev/null", "The config /dev/null is not a file"),
     ("export --config-file nope --output a.onnx", "The config nope does not exist"),
-    ("report", "name a trained model"),
+    ("report", "Name a trained model"),
     ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("compare --config-file nope --output o", "The config nope does not exist"),
@@ -191,7 +186,7 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["cocco"]) == 1
-    assert capsys.readouterr().out == "No config's name contains cocco. Did you mean coco?\n"
+    assert capsys.readouterr().out == "No config's name contains cocco.\n"
 
 
 WITHOUT_PYTORCH = """
@@ -251,13 +246,3 @@ def test_the_page_has_every_command():
     rows = [row for row in (ROOT / "docs/commands.md").read_text().splitlines() if row[:3] == "| `"]
     named = {word for row in rows for word in row.split("|")[1].replace("`", "").split(", ")}
     assert {word.strip() for word in named} == {*COMMANDS}
-
-
-@pytest.mark.parametrize("name", ["torch", "detectron2"])
-def test_the_message_about_a_missing_package_has_the_command(monkeypatch, capsys, name):
-    with monkeypatch.context() as absent, pytest.raises(SystemExit) as end:
-        absent.setitem(sys.modules, name, None)
-        run_program(__import__, name)
-    assert end.value.code == 1
-    said = capsys.readouterr().err
-    assert f"{name} is not installed here: " in said and "pip install" in said

@@ -5,19 +5,17 @@ import os
 import numpy as np
 import pytest
 import yaml
-from detectron2.config import get_cfg
-from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
 
 from ocr_panoptic.data import data_check
-from ocr_panoptic.data.data_check import check_data, check_data_sets, size_fault
+from ocr_panoptic.data.data_check import check_data, check_data_sets
 from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
-from support.raw_pets import CAT, FIRST, SKY, RawData
+from support.raw_pets import CAT, FIRST, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -137,24 +135,6 @@ def test_summary(raw):
     assert "sky" in str(split) and "44.12" in str(split)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_images_that_would_be_scaled_to_nothing(raw, kind):
-    """The config's sizes count."""
-    inputs = get_cfg().INPUT
-    raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
-    names = register_data_files([raw.described() if kind == "panoptic" else semantic(raw)])
-    with pytest.raises(DataFaults, match=r"1 fault.*\n.*thin.png: .* 2667x1 .* 1333 .*_TRAIN"):
-        check_data_sets(names, 1, inputs=inputs)
-    inputs.MAX_SIZE_TRAIN = inputs.MAX_SIZE_TEST = 1334
-    check_data_sets(names, 1, inputs=inputs)
-    inputs.MAX_SIZE_TEST = 1000
-    with pytest.raises(DataFaults, match="INPUT.MAX_SIZE_TEST"):
-        check_data_sets(names, 1, inputs=inputs)
-    inputs.MIN_SIZE_TEST = 0
-    check_data_sets(names, 1, inputs=inputs)
-
-
 def test_labels_that_are_all_ignored(raw):
     file, labels = semantic(raw), sorted(raw.png("").rglob("*.png"))
     for path in labels:
@@ -244,13 +224,3 @@ def test_things_without_stuff_and_too_many_things(tmp_path):
         segment["iscrowd"] = 1
     crowds, _ = check_data([raw.described()], workers=1).warnings_for(120)
     assert "all segments of cat are crowds" in crowds
-
-
-def test_too_thin_images_are_those_that_detectron2_scales_to_nothing():
-    inputs, rng = get_cfg().INPUT, np.random.default_rng(0)
-    inputs.MAX_SIZE_TEST = 40
-    for _ in range(500):
-        height, long = int(rng.integers(1, 9)), int(rng.integers(1, 1000))
-        inputs.MIN_SIZE_TEST = int(rng.integers(1, 100))
-        scaled = ResizeShortestEdge.get_output_shape(height, long, inputs.MIN_SIZE_TEST, 40)
-        assert (size_fault(height, long, inputs, "TEST") is None) == (min(scaled) > 0)

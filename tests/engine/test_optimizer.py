@@ -289,3 +289,17 @@ def test_adamw_in_both_architectures(config):
     assert rates[f"{prefix}layer4.0.conv1.weight"] == pytest.approx(0.5 * 0.75)
     others = {rate for name, rate in rates.items() if not name.startswith(prefix)}
     assert others == ({0.5, 1.0} if is_panoptic else {1.0})
+
+
+def test_steps_at_or_after_the_end_have_no_effect():
+    """Detectron2 ignores steps above MAX_ITER, but fails for a step equal to MAX_ITER."""
+    cfg = load_config("", ["SOLVER.MAX_ITER", "9", "SOLVER.STEPS", "(3, 9, 20)"])
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=cfg.SOLVER.BASE_LR)
+    cfg.SOLVER.WARMUP_ITERS = 0
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    rates = [scheduler.get_last_lr()[0]]
+    for _ in range(8):
+        optimizer.step()
+        scheduler.step()
+        rates.append(scheduler.get_last_lr()[0])
+    assert rates == pytest.approx([1e-3] * 3 + [1e-4] * 6)

@@ -2,14 +2,13 @@
 
 import errno
 import logging
-import os
 import subprocess
 import sys
 
 import pytest
 
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.errors import FailedWriteError, MissingPackageError
+from ocr_panoptic.errors import MissingPackageError
 from ocr_panoptic.program import log_run, run_program
 from support.tiny_runs import ROOT
 
@@ -27,7 +26,7 @@ def fail(error: Exception) -> None:
     [
         (load_config, ("nowhere.yaml", []), 1, "The config nowhere.yaml does not exist."),
         (fail, (MissingPackageError("pip install x"),), 1, "ERROR: pip install x\n"),
-        (fail, (FailedWriteError("a.mp4"),), 1, "ERROR: a.mp4\n"),
+        (fail, (ModuleNotFoundError("a", name="torch"),), 1, "torch is not installed here: pip in"),
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
         (fail, (PermissionError(errno.EACCES, "Permission denied", "a"),), 1, "ERROR: 'a': Perm"),
@@ -45,15 +44,6 @@ def test_a_mistake_gives_a_message(capsys, function, arguments, status, said):
     assert end.value.code == status
     printed = capsys.readouterr().err
     assert said in printed and len(printed.splitlines()) == bool(said)
-
-
-def test_a_removed_current_folder(tmp_path, monkeypatch, capsys):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    with pytest.raises(SystemExit):
-        run_program(os.path.abspath, "a")
-    assert capsys.readouterr().err == "ERROR: The current folder was removed; change to another.\n"
 
 
 def test_a_defect_raises_an_exception():

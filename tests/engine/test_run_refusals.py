@@ -152,6 +152,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, "SOLVER.EPOCHS -1", "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
     (S, "TEST.PATIENCE 2", "TEST.PATIENCE is 2 ... it is read only with TEST.BEST_CHECKPOINT"),
     (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, ... no evaluations"),
+    (P, "SOLVER.REFERENCE_WORLD_SIZE 5", "IMS_PER_BATCH is 2, which the 5 processes"),
     (P, "SOLVER.ACCUMULATION_STEPS 3", "ACCUMULATION_STEPS 3 do not divide"),
     (P, "SOLVER.ACCUMULATION_STEPS 0", "ACCUMULATION_STEPS 0 do not divide"),
     (P, f"{BEST} sem_seg/miou", "sem_seg/miou, which no evaluation"),

@@ -7,9 +7,7 @@ import sys
 import pytest
 import torch
 from detectron2.config import CfgNode
-from PIL import Image
 
-from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import complete_config, load_config, setup
 from ocr_panoptic.engine.run_check import check_solver
@@ -78,19 +76,6 @@ def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch
     assert complete().MODEL.ROI_HEADS.NUM_CLASSES == 4
     with pytest.raises(ValueError, match="broken/broken.yaml is not valid YAML"):
         complete("DATASETS.TEST", "('broken_val',)")
-
-
-@pytest.mark.slow
-def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_args, clean_catalog):
-    for folder in ("images", "labels"):
-        (tmp_path / folder).mkdir()
-        Image.new("L", (300, 1)).save(tmp_path / folder / "thin.png")
-    split = SemanticSplit(tmp_path / "images", tmp_path / "labels")
-    write_data_file(tmp_path / "thin.yaml", "thin", {"train": split}, classes=["a", "b"])
-    opts = ["DATASETS.FILES", f"('{tmp_path}/thin.yaml',)", "DATASETS.TRAIN", "('thin_train',)"]
-    opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
-    with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
-        run_here(semantic_args(*opts))
 
 
 @pytest.mark.slow

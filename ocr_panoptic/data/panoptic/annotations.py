@@ -73,8 +73,13 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         )
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return [
-        Category(e["id"], e["name"], bool(e["isthing"]), tuple(e.get("color", derived_color(k))))
-        for k, e in enumerate(sorted(usable, key=lambda entry: entry["id"]))
+        Category(
+            entry["id"],
+            entry["name"],
+            bool(entry["isthing"]),
+            tuple(entry.get("color", derived_color(place))),
+        )
+        for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
     ]
 
 
@@ -103,7 +108,8 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     category has that id, it is -1. Since metrics are named by class, a category that is itself
     called "things" gets its kind appended.
     """
-    things, stuff = ([c for c in categories if c.isthing == isthing] for isthing in (True, False))
+    things = [category for category in categories if category.isthing]
+    stuff = [category for category in categories if not category.isthing]
     thing_names, stuff_names = (
         [f"{c.name} ({kind})" if c.name == "things" else c.name for c in group]
         for group, kind in ((things, "thing"), (stuff, "stuff"))

@@ -109,8 +109,6 @@ class PanopticDatasetMapper(DatasetMapper):
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
         if labels is not None:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
-        if self.proposal_topk is not None:
-            utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
         if runs is not None:
             # Contiguous, else every reader copies a mirrored image.
             places = np.ascontiguousarray(inputs.sem_seg)
@@ -131,21 +129,17 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG, which must be the record's."""
+        """Return the segments of the panoptic PNG; refuse others than the record's segments."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
-        listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
-        if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
+        listed, shown = {s["id"] for s in record["segments_info"]}, {*runs.ids.tolist()} - {0}
+        differing = shown - listed if record.get("hides_segments") else shown ^ listed
+        if differing:
             raise UserError(
-                f"{path}: has segments that are not in the JSON's segments_info: "
-                f"{first_few(foreign)}. Has it changed since the start of the training?"
-            )
-        lost = [str(number) for number in listed if number not in shown]
-        if lost and not record.get("hides_segments"):
-            raise UserError(
-                f"{path}: segments of the JSON's segments_info have no pixel in it: "
-                f"{first_few(lost)}. Has it changed since the start of the training?"
+                f"{path}: segments are only in it or only in the JSON's segments_info: "
+                f"{first_few(list(map(str, sorted(differing))))}. Has it changed since the start "
+                "of the training?"
             )
         return runs
 

@@ -127,7 +127,7 @@ class PanopticSource:
         return {**panoptic_metadata(self.categories()), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
-        """Return the metadata that do not depend on the categories."""
+        """Return the metadata that does not depend on the categories."""
         return {
             "image_root": str(self.split.images),
             "panoptic_root": str(self.split.segments),

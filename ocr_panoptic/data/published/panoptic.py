@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -117,27 +118,17 @@ def ade20k_kind(number: int) -> tuple[int, int]:
     return label - 1, 0
 
 
-@dataclass(frozen=True)
-class PanopticRelease:
-    """
-    A published panoptic data set, and how its files are read.
+class PanopticRelease(NamedTuple):
+    """A published panoptic data set, and how its files are read."""
 
-    Attributes:
-        split: paths relative to Detectron2's folder of data sets.
-        num_images: number in the release; another number gives a warning.
-        image_suffix, png_suffix: ends of the file names; the rest is the image's id.
-        kind_of: function that returns the category and iscrowd of a segment id.
-        hint: advice if a folder is missing.
-    """
-
-    split: PanopticSplit
-    num_images: int
+    split: PanopticSplit  # relative to ``$DETECTRON2_DATASETS``
+    num_images: int  # in the release; another number gives a warning
     image_suffix: str
-    png_suffix: str
+    png_suffix: str  # the rest of the file's name is the image's id
     categories: list[Category]
-    kind_of: Callable[[int], tuple[int, int]]
+    kind_of: Callable[[int], tuple[int, int]]  # segment id -> category and iscrowd
     read_segments: Callable[[str | os.PathLike], np.ndarray]
-    hint: str
+    hint: str  # advice if a folder is missing
 
 
 def _releases() -> dict[str, PanopticRelease]:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.register import KNOWN, register
+from ocr_panoptic.data.register import register
 
 from .coco import COCO_PANOPTIC, coco_source
 from .panoptic import PANOPTIC_RELEASES, release_source
@@ -15,13 +15,10 @@ from .splits import NAMED_SPLITS, load_named
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
     """
-    Register the published data sets; replace Detectron2's own names only if they are wanted.
+    Register the published data sets below a folder, by default ``$DETECTRON2_DATASETS``.
 
-    Files are read only when the records are asked for. The function may be called again, with
-    another root.
-
-    Args:
-        root: folder of all data sets, by default ``$DETECTRON2_DATASETS``.
+    Names of Detectron2 are replaced only if they are wanted. Files are read only when the records
+    are asked for. The function may be called again, with another root.
     """
     root = root or datasets_root()
     for name, named in NAMED_SPLITS.items():
@@ -37,6 +34,3 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
     for name in PANOPTIC_RELEASES:
         release = release_source(name, root)
         register(name, root, release, release.metadata(), vars(release.split).values())
-
-
-KNOWN.append(register_published)

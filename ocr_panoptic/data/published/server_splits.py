@@ -5,8 +5,8 @@ Their evaluation writes the predictions for the server and computes nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
@@ -20,23 +20,15 @@ from .panoptic import CITYSCAPES_SUFFIX
 from .tables import cityscapes_categories
 
 
-@dataclass(frozen=True)
-class ServerSplit:
-    """
-    A split without truth.
+class ServerSplit(NamedTuple):
+    """A data set whose truth only a server has."""
 
-    Attributes:
-        classes: metadata for Panoptic-FPN.
-        files: folder of images, then other files, relative to Detectron2's folder of data sets.
-        load: function that returns records (file_name, image_id), given the files' absolute paths.
-    """
-
-    classes: dict
-    files: tuple[Path, ...]
-    load: Callable[..., list[dict]]
+    classes: dict  # metadata for Panoptic-FPN
+    files: tuple[Path, ...]  # folder of images, other files; relative to ``$DETECTRON2_DATASETS``
+    load: Callable[..., list[dict]]  # the files' absolute paths -> records
 
     def metadata(self, images: Path) -> dict:
-        """Return the metadata of the registered data set; ``images`` is the folder of images."""
+        """Return the metadata of the registered data set, given its folder of images."""
         return {
             **self.classes,
             "image_root": str(images),

@@ -28,9 +28,8 @@ class LabelSpace:
     Attributes:
         classes: K names, in the order of training labels.
         label_map: raw label -> training label or 255; a raw label that it lacks is a fault.
-        default_ignore: whether the ignored labels follow from the classes, not from the file.
-        colors: K colours, RGB 0..255.
         flip_pairs: pairs of training labels to swap in a mirrored image (left and right arm).
+        default_ignore: whether the ignored labels follow from the classes, not from the file.
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 

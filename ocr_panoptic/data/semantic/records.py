@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.data_file import STEM, folder_of
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
@@ -155,9 +156,6 @@ def _files(
     pattern = re.compile(rf"(?P<folder>(?:.*/)?){before}(?P<stem>[^/]+){'(?P=stem)'.join(after)}")
     other, skipped = other_place and folder_of(other_place), {*taken}
     for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
-        for name in folders:
-            if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
-                raise DataFaults([f"{Path(root, name)}: is a link to a folder that it lies in."])
         folders[:] = [name for name in folders if Path(root, name) != other]
         for name in sorted(names):
             suffix = next((s for s in suffixes if name.lower().endswith(s.lower())), None)
@@ -168,6 +166,9 @@ def _files(
                 continue
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
+            if has_controls(str(path)):  # no results could be written for it
+                fault = "control characters, or bytes that are not UTF-8. Rename it."
+                faults.append(f"{path}: {fault}")
             if key in found:
                 hint = f'Name one kind by a pattern, such as "{folder.name}/{STEM}{suffix}".'
                 faults.append(f"{path}: has the name of {found[key]}, except for its end. {hint}")

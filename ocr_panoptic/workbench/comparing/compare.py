@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detectron2.config import CfgNode
 from tabulate import tabulate
 
 from ocr_panoptic.engine.config_files import defaults_of_unread, load_config
@@ -16,15 +15,7 @@ from .intervals import Interval, gain_text
 from .study import Records, Study, System
 
 OURS = "ours"
-_PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
-_SEMANTIC = {
-    "plain": ("MODEL.CONTEXT.NAME", "none", *_PUBLISHED),
-    "PPM": ("MODEL.CONTEXT.NAME", "PPM", *_PUBLISHED),
-    "OCR": ("MODEL.CONTEXT.NAME", "OCR", *_PUBLISHED),
-    OURS: (),
-}
-_CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
-_PANOPTIC = {name: (*_CONTEXT_HEAD, *own) if own else () for name, own in _SEMANTIC.items()}
+STANDARD = {"plain": "none", "PPM": "PPM", "OCR": "OCR"}  # head -> MODEL.CONTEXT.NAME
 LEVEL = 1.0  # points; a difference counts as level if its whole interval lies within them
 _METRICS = {
     "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
@@ -48,25 +39,23 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
             f"MODEL.META_ARCHITECTURE is {architecture}; only heads of "
             f"{' and '.join(_METRICS)} can be compared."
         )
-    systems = {}
-    for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
-        own += _features_of_both(cfg) if own else ()
-        if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
-            own += ("MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4")
-        other = load_config(str(config), [*opts, *own])
-        if name == OURS or other != cfg:
-            unread = () if name == OURS else defaults_of_unread(other)
-            systems[name] = System(config, (*opts, *own, *unread), tuple(seeds))
-    return Study(systems, _METRICS[architecture])
-
-
-def _features_of_both(cfg: CfgNode) -> tuple[str, ...]:
-    """Return the override that lets a plain head read all features that a residual head reads."""
     head = cfg.MODEL.SEM_SEG_HEAD
-    if head.NAME != "ContextSemSegHead" or not cfg.MODEL.OCR.RESIDUAL:
-        return ()
-    names = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])
-    return ("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*names]))
+    published = ["MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch"]
+    if architecture == "PanopticFPN":
+        published += ["MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead"]
+    elif head.NAME == "ContextSemSegHead" and cfg.MODEL.OCR.RESIDUAL:
+        both = dict.fromkeys([*head.IN_FEATURES, *head.COARSE_IN_FEATURES])
+        published += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", str([*both])]
+    systems = {}
+    for name, scheme in STANDARD.items():
+        own = [*opts, "MODEL.CONTEXT.NAME", scheme, *published]
+        if name == "OCR" and not cfg.MODEL.OCR.COARSE_LOSS_WEIGHT:  # published OCR has this loss
+            own += ["MODEL.OCR.COARSE_LOSS_WEIGHT", "0.4"]
+        other = load_config(str(config), own)
+        if other != cfg:
+            systems[name] = System(config, (*own, *defaults_of_unread(other)), tuple(seeds))
+    systems[OURS] = System(config, tuple(opts), tuple(seeds))
+    return Study(systems, _METRICS[architecture])
 
 
 def comparison_report(study: Study, records: Records) -> str:

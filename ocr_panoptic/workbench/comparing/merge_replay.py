@@ -54,7 +54,7 @@ class KeptImage(NamedTuple):
             segment g.
         pixels: number of pixels of each atom, int64 [A].
         categories: position of each true segment's category among the C categories, int64 [G].
-        crowds: true segment that is the category's crowd, int64 [C]; G for no crowd.
+        crowds: number of each category's crowd among the true segments, int64 [C]; G for no crowd.
         is_crowd: whether each true segment is a crowd, bool [G].
     """
 

@@ -29,7 +29,7 @@ Records = Sequence[Mapping[str, Any]]  # the result of read_runs
 @dataclass(frozen=True)
 class System:
     """
-    A way to train, which a study compares with others.
+    A training setup that a study compares with others.
 
     Attributes:
         config: config file.
@@ -70,7 +70,7 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, seed by seed, so that an interrupted study has the same seeds for all.
+    Train all missing runs, seed by seed, so that an interrupted study has equal seeds.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
     same time: each skips the runs that another process trains.

@@ -1,9 +1,4 @@
-"""
-Export of trained models as ONNX files.
-
-It needs the packages of the extra "export", so the rest of the package does not import it. A copy
-of :mod:`.run_onnx` needs only onnxruntime.
-"""
+"""Export of trained models as ONNX files, which needs the packages of the extra "export"."""
 
 from ocr_panoptic.errors import MissingPackageError
 

@@ -30,7 +30,7 @@ LARGEST_DIFFERENCE = 1e-4
 Confidences, the softmax of the logits, change by at most half as much as the logits."""
 ROUNDING = 2.0
 """Limit on differences of logits, as a multiple of the model's own difference from float64. The
-larger limit holds."""
+larger of both limits applies."""
 
 SegmentInfo = dict[str, Any]
 Segments = tuple[np.ndarray, list[SegmentInfo]]

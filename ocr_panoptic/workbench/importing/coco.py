@@ -75,7 +75,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     is_doubtful = _are_crowds_doubtful(content)
     return Annotations(
         [
-            (f"{source}: image {e.get('file_name')!r:.200}", (e, own[str(e["id"])]))
+            (f"{source}: image {e.get('file_name')!r:.200}", (e, own[_id(e["id"])]))
             for e in content["images"]
         ],
         find,
@@ -87,7 +87,7 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     """
     Return the JSON's content, category id -> name, and image id -> annotations.
 
-    The ids are texts, because VIA writes some of them as "1" and some as 1.
+    The ids are results of :func:`_id`.
     """
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):
@@ -102,19 +102,24 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
             'no annotation has a "segmentation". Boxes do not say which pixels an object has: '
             "export polygons or masks."
         )
-    ids = {key: [str(entry["id"]) for entry in content[key]] for key in ("images", "categories")}
+    ids = {key: [_id(entry["id"]) for entry in content[key]] for key in ("images", "categories")}
     raise_if_any([f"two {k} have the id {n:.100}." for k in ids for n, _ in repeated(ids[k])])
     own: dict[str, list[dict]] = defaultdict(list)
     for annotation in annotations:
-        own[str(annotation["image_id"])].append(annotation)
+        own[_id(annotation["image_id"])].append(annotation)
     strangers = sum(len(own[number]) for number in own.keys() - {*ids["images"]})
     if strangers:
         logger.warning(
             f"{source}: {strangers} of {len(annotations)} annotations are left out: their image_id "
             'is not in "images".'
         )
-    names = {str(category["id"]): category["name"] for category in content["categories"]}
+    names = {_id(category["id"]): category["name"] for category in content["categories"]}
     return content, names, own
+
+
+def _id(number: object) -> str:
+    """Return an id as text; VIA writes some ids as "1" and some as 1, and pandas writes 1.0."""
+    return str(number).removesuffix(".0")
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
@@ -142,7 +147,9 @@ def _read(
             corners = [np.reshape(part, (-1, 2)) for part in parts]
             mask = mask_of_polygons(corners, image.height, image.width, polygons)
             boxed = len(corners) == 1 and is_box(corners[0])
-        label, is_crowd = names[str(annotation["category_id"])], bool(annotation.get("iscrowd", 0))
+        if (category := _id(annotation["category_id"])) not in names:
+            raise UserError(f'its category {category:.100} is not in "categories"')
+        label, is_crowd = names[category], bool(annotation.get("iscrowd", 0))
         marks = {"is_crowd": is_crowd, "is_doubtful": is_crowd and is_doubtful, "is_box": boxed}
         return Segment(label, mask, instance=True, **marks)
 

@@ -85,8 +85,8 @@ class ClassCount:
         images: number of images that show the class.
         segments: value of ``instance`` -> number of segments; crowds count as objects.
         crowds: number of segments marked as crowds.
-        is_doubtful: whether its crowds may be objects: an image has several, or see
-            :attr:`.Segment.is_doubtful`.
+        is_doubtful: whether its crowds may be objects, because an image has several of them or
+            because of :attr:`.Segment.is_doubtful`.
     """
 
     images: int = 0

@@ -163,14 +163,14 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 
 def _are_numbers(values: np.ndarray) -> bool:
-    """Return whether values other than 0 and 255 are objects: few areas, not around 255."""
+    """Return whether the values between 0 and 255 number objects, rather than smooth a border."""
     import cv2
 
     others = (values > 0) & (values != 255)
     near = cv2.dilate((values == 255).astype(np.uint8), np.ones((5, 5), np.uint8)).view(bool)
     if not others.any() or (others & near).sum() > others.sum() / 2:
-        return False
-    shown = np.unique(values[others])
+        return False  # smoothed borders lie around 255
+    shown = np.unique(values[others])  # an object has one or two areas, noise has many
     areas = (cv2.connectedComponents((values == v).astype(np.uint8))[0] - 1 for v in shown)
     return sum(areas) <= 2 * len(shown)
 

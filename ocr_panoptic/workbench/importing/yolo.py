@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.faults import first_few, repeated
+from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
 
@@ -135,8 +136,11 @@ def _images_of(place: Path) -> list[Path]:
     if _is_list(place):
         files = []
         for name in filter(None, read_lines(place)):
-            tried = [place.parent / tail for tail in tails(name)]
-            files.append(next((path for path in tried if path.exists()), tried[-1]))
+            tried = (place.parent / tail for tail in tails(name))
+            found = next((path for path in tried if path.exists()), None)
+            if found is None:
+                raise_if_any([f"{place}: {fault}" for fault in file_name_faults(name)])
+            files.append(found or place.parent / name)
         if not files:
             raise UserError(f"{place}: names no image.")
     else:

@@ -141,16 +141,15 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Show the relation of a pixel of the image's rarest class, which gains most from context.
+    Return the relation of a pixel of the image's rarest class, which gains most from context.
 
     Args:
-        regions: regions of the image.
         labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
         image: uint8 [H',W',3] RGB; the mark is drawn on a copy.
 
     Returns:
-        the relation, or None if no cell has a label at its centre
+        the relation; None if no cell has a label at its centre
     """
     rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in regions.cells)
     cells = labels[rows.astype(int)[:, None], columns.astype(int)]

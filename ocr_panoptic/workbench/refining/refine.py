@@ -7,8 +7,9 @@ path is enough if it is unique.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,18 +33,8 @@ from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.progress import with_progress
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
-
-class Offsets(NamedTuple):
-    """
-    Offsets of images.
-
-    Attributes:
-        entries: image name -> file or record of the image.
-        of: function (file or record) -> offsets, int8 [H, W, 2], (down, right).
-    """
-
-    entries: Mapping[str, Any]
-    of: Callable[[Any], np.ndarray]
+Offsets = Mapping[str, Callable[[], np.ndarray]]
+"""Image name -> function that returns the image's offsets, int8 [H, W, 2], (down, right)."""
 
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
@@ -68,7 +59,8 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
         )
         return offsets_of(near_boundary == 1, direction)
 
-    return Offsets({PurePath(r["file_name"]).with_suffix("").as_posix(): r for r in records}, of)
+    names = (PurePath(record["file_name"]).with_suffix("").as_posix() for record in records)
+    return {name: partial(of, record) for name, record in zip(names, records, strict=True)}
 
 
 def stored_offsets(folder: Path) -> Offsets:
@@ -76,8 +68,8 @@ def stored_offsets(folder: Path) -> Offsets:
     files = sorted(folder.rglob("*.mat"))
     if not files:
         raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
-    entries = {f.relative_to(folder).with_suffix("").as_posix(): f for f in files}
-    return Offsets(entries, read_offsets)
+    names = (file.relative_to(folder).with_suffix("").as_posix() for file in files)
+    return {name: partial(read_offsets, file) for name, file in zip(names, files, strict=True)}
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
@@ -96,7 +88,7 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
         (found,) = model([model_input(cfg, image)])
         return offsets_of(found["near_boundary"].cpu().numpy(), found["direction"].cpu().numpy())
 
-    return Offsets(images, of)
+    return {name: partial(of, file) for name, file in images.items()}
 
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
@@ -119,13 +111,13 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     if not files:
         raise MissingFileError(f"--predictions {folder}: not a folder with label PNGs")
     by_last = defaultdict(list)
-    for name in offsets.entries:
+    for name in offsets:
         by_last[PurePath(name).name].append(name)
     own: dict[Path, str] = {}
     missing = []
     for file in files:
         name = file.relative_to(folder).with_suffix("").as_posix()
-        known = [name] if name in offsets.entries else by_last[file.stem]
+        known = [name] if name in offsets else by_last[file.stem]
         if len(known) == 1:
             own[file] = known[0]
         else:
@@ -133,13 +125,12 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     if missing:
         raise UserError(
             f"{len(missing)} of {len(files)} predictions do not match exactly one image "
-            f"with offsets by name: {first_few(missing)}. These images are {len(offsets.entries)}: "
-            f"{first_few(sorted(offsets.entries)) or 'none'}."
+            f"with offsets by name: {first_few(missing)}. These images are {len(offsets)}: "
+            f"{first_few(sorted(offsets)) or 'none'}."
         )
     for file, name in with_progress(own.items(), "refine"):
         try:
-            found = offsets.of(offsets.entries[name])
-            refined = moved(read_label_image(file), source_pixels(found, scale))
+            refined = moved(read_label_image(file), source_pixels(offsets[name](), scale))
         except ValueError as error:
             raise UserError(f"{file}: {error}") from error
         write_label_png(output / file.relative_to(folder), refined)

@@ -65,7 +65,6 @@ def test_good_data(raw):
     [
         (lambda r: r.content["images"].clear(), 'the data set is empty, "images" holds no image'),
         (lambda r: r.content.pop("categories"), "not a panoptic JSON.*no list: categories"),
-        (lambda r: r.content.update(images={}), "not a panoptic JSON.*no list: images"),
         (lambda r: r.content["categories"].pop(), "segment 500: category 9 is not among"),
         (lambda r: r.content["annotations"].pop(), "image 5 has no annotation"),
         (lambda r: r.content["images"].pop(), "annotation of image 5: no such image"),
@@ -87,9 +86,7 @@ def test_good_data(raw):
         (update("segment", id=500), "image 21: segment id 500 is used 2 times"),
         (update("segment", category_id=99), "segment 70000: category 99 is not among"),
         (update("segment", category_id=[4]), r"category \[4\] is not among"),
-        (update("segment", category_id=None), "segment 70000: category None is not among"),
         (update("image", file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
-        (update("image", file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
         (update("image", file_name="\ud800"), r"no control char.* found '\\ud800'"),
         (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
         (update("image", height=10**30), "height must be a number of pixels, found 1000"),

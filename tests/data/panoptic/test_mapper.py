@@ -99,19 +99,6 @@ def test_crop_after_resize(cfg, record):
     assert len(set(sizes(after=False))) > 10
 
 
-@pytest.mark.parametrize("is_train", [True, False])
-def test_16_bits_are_scaled(cfg, record, is_train):
-    """Detectron2's mapper would see an image that is white nearly everywhere."""
-    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (60,), 60
-    cfg.INPUT.RANDOM_FLIP = "none"
-    grey = np.arange(60 * 90, dtype=np.uint16).reshape(60, 90) * 12
-    record["file_name"] = record["file_name"].replace(".jpg", "_16.png")
-    Image.fromarray(grey).save(record["file_name"])
-    image = mapped(PanopticDatasetMapper, cfg, is_train, record)["image"]
-    np.testing.assert_array_equal(image, np.stack([grey >> 8] * 3))
-    assert (mapped(DatasetMapper, cfg, is_train, record)["image"] == 255).float().mean() > 0.9
-
-
 LABELS = "sem_seg_file_name"
 FAULTS = [
     (lambda r: os.remove(r["file_name"]), "a.jpg: image not found"),
@@ -144,15 +131,6 @@ def test_labels_outside_the_classes(cfg, record):
     cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE = 254
     with pytest.raises(ValueError, match=r"labels outside 0\.\.2 and 254: 3 .* 255 \(\d+ pixels\)"):
         mapped(PanopticDatasetMapper, cfg, True, record)
-
-
-def test_other_errors_are_not_replaced(cfg, record):
-    record["annotations"][0]["bbox_mode"] = "no mode"
-    with pytest.raises(Exception) as ours:
-        mapped(PanopticDatasetMapper, cfg, True, record)
-    with pytest.raises(type(ours.value)) as theirs:
-        mapped(DatasetMapper, cfg, True, record)
-    assert str(ours.value) == str(theirs.value)
 
 
 @pytest.fixture
@@ -282,11 +260,11 @@ def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
     path = panoptic_record["pan_seg_file_name"]
     ids = read_panoptic_png(path)
     write_panoptic_png(path, np.full((60, 90), 12345))
-    with pytest.raises(ValueError, match=r"ids\.png: has segments that are not in .*: 12345\. Has"):
+    with pytest.raises(ValueError, match=r"ids\.png: .*: 7, 99, 300, 1000, 12345, .* Has"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     ids[ids == 300] = 0
     write_panoptic_png(path, ids)
-    with pytest.raises(ValueError, match=r"ids\.png: .* have no pixel in it: 300\. Has"):
+    with pytest.raises(ValueError, match=r"ids\.png: segments .*: 300\. Has"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     hidden = {**panoptic_record, "hides_segments": True}  # then others may cover it
     mapped(PanopticDatasetMapper, cfg, is_train, hidden)

@@ -1,7 +1,6 @@
 """MATLAB files become label PNGs, on miniatures of the two releases."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_image
-from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat, prepare_mat_release
+from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, prepare_mat_release
 from support.faults import faults_of
 from support.scripts import load_script
 
@@ -105,16 +104,6 @@ def test_faults(miniature, scipy_io):
     faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert "500 (1 pixels)" in faults[0]
     assert "0..65535" in faults[1]
-
-
-def test_labels_outside_the_release(scipy_io, tmp_path):
-    """12 is COCO's id of street signs, which occur in no image of COCO-Stuff."""
-    Image.new("RGB", (2, 1)).save(tmp_path / "a.jpg")
-    release = replace(COCO_STUFF_10K, images=Path(), mats=Path(), labels=Path("labels"))
-    for labels, fault in (([[1, 11]], None), ([[12, 1]], "12 (1 pixels)")):
-        scipy_io.savemat(tmp_path / "a.mat", {"S": np.array(labels)})
-        found = convert_mat("a", release, tmp_path, "train")
-        assert (found is None) if fault is None else (fault in found)
 
 
 def test_missing_images_folders_and_lists(miniature):

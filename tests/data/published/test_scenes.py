@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from generate_scenes import CATEGORIES, generate_scenes
-from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
@@ -40,15 +39,6 @@ def test_a_seed_gives_the_same_bytes(scenes, tmp_path):
 
 
 @pytest.mark.slow
-def test_scenes_pass_the_checks(scenes, clean_catalog):
-    """The data check accepts them; it has its own tests."""
-    folder = scenes.parent
-    for end in ("", "_sem"):
-        summary = check_data([folder / f"{folder.name}{end}.yaml"], workers=1)
-        assert [split.images for split in summary.splits] == [20, 4]
-
-
-@pytest.mark.slow
 def test_scenes_have_the_difficult_cases(scenes):
     content = json.loads((scenes / "train" / "panoptic.json").read_text())
     segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
@@ -69,9 +59,9 @@ def test_scenes_have_the_difficult_cases(scenes):
     ("arguments", "message"),
     [
         ((1, 1, 63, 0), r"--size is 63 pixels, objects need at least 64"),
-        ((0, 1, 96, 0), r"--train 0 --val 1: each split needs an image"),
+        ((0, 1, 96, 0), r"--train 0 --val 1 .*each split needs an image"),
         ((1, -1, 96, 0), r"each split needs an image"),
-        ((1, 1, 96, -2), r"--seed is -2, it must be at least 0"),
+        ((1, 1, 96, -2), r"--seed -2: .*the seed is at least 0"),
         ((1, 1, 96, 0, ["sky", "sand"]), r"--classes: a scene needs ball or crate or tent"),
     ],
 )

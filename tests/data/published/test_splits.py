@@ -132,22 +132,11 @@ def test_cityscapes_test_can_only_be_predicted(root, mapper):
     assert mapper(name, is_train=False)(record)["image"].shape == (3, 2, 4)
 
 
-def test_images_of_other_splits_are_left_out(root):
-    for split in ("train", "val"):
-        write(root, f"pascal_context_59_{split}_sem")
-    assert len(DatasetCatalog.get("pascal_context_59_train_sem")) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        (
-            "cityscapes_coarse_train_extra_sem",
-            "train_extra: .* images not found. Unpack left.*gtCo",
-        ),
-        ("pascal_context_59_train_sem", "Run datasets/prepare_mat_labels.py pascal_context"),
+        ("cityscapes_coarse_train_extra_sem", "train_extra: .* not found. Unpack left.*gtCo"),
         ("coco_stuff_10k_test_sem", "Run datasets/prepare_mat_labels.py coco_stuff_10k"),
-        ("lip_val_sem", "Unpack TrainVal_images.zip and TrainVal_parsing_annotations.zip"),
     ],
 )
 def test_a_missing_folder_gets_a_hint(root, name, hint):

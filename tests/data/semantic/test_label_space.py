@@ -96,12 +96,7 @@ def test_faults(content, message):
 
 
 def test_names_in_any_script():
-    names = [
-        "straße",
-        "道路",
-        "پیاده\u200cرو",
-        "rue\u00a0nord",
-    ]  # with a joiner and a no-break space
+    names = ["straße", "道路", "پیاده\u200cرو", "rue\u00a0nord"]  # a joiner, a no-break space
     assert parse_label_space({"classes": names}, "c").classes == tuple(names)
 
 

@@ -51,14 +51,6 @@ def test_image_and_labels(cfg, record):
     assert "sem_seg_file_name" not in sample
 
 
-@pytest.mark.parametrize("is_train", [True, False])
-def test_16_bits_are_scaled(cfg, record, is_train):
-    grey = np.arange(30 * 40, dtype=np.uint16).reshape(30, 40) * 54
-    Image.fromarray(grey).save(record["file_name"])
-    image = SemanticDatasetMapper(cfg, is_train)(record)["image"]
-    np.testing.assert_array_equal(image, np.stack([grey >> 8] * 3))
-
-
 def test_channel_order(cfg, record):
     bgr = SemanticDatasetMapper(cfg, True)(record)["image"]
     cfg.INPUT.FORMAT = "RGB"

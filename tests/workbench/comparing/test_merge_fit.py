@@ -124,8 +124,8 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     assert before == metrics["PQ"]
     counts = np.zeros((1, kept.num_categories, 4))
     for image in kept.images:
-        in_use = (rules.overlap, rules.scores, rules.stuff_areas)
-        replay(image, Rules(*(np.array([field]) for field in in_use)), kept.categories, counts)
+        in_use = Rules(*(np.array([field]) for field in vars_of(rules)))
+        replay(image, in_use, kept.categories, counts)
     metadata = MetadataCatalog.get("tiny_val")
     names = [*metadata.thing_classes, *metadata.stuff_classes]
     for i, name in ((c, n) for c, n in zip(kept.categories, names, strict=True) if c >= 0):

@@ -73,9 +73,10 @@ def load(tmp_path, images, caplog):
     return load
 
 
-def test_ids_of_via_are_texts(load):
+@pytest.mark.parametrize("number", ["1", 1.0])
+def test_ids_of_via_are_texts_and_ids_of_pandas_are_floats(load, number):
     content = dogs(as_supervision(SIMPLE))
-    content["annotations"][0] |= {"image_id": "1", "category_id": "1"}
+    content["annotations"][0] |= {"image_id": number, "category_id": number}
     (region,) = load(content, polygons="centres")
     assert np.array_equal(region.pixels, SIMPLE)
 
@@ -230,6 +231,25 @@ def test_a_list_names_existing_files(tmp_path, images):
     source = AnnotationSource(save(images / "data.yaml", "train: train.txt\nnames: [dog]"))
     found = run_import(tmp_path, source, ImportPlan("yolo-seg", KINDS))
     assert [len(regions) for regions in found.values()] == [1]
+
+
+def test_a_list_with_a_suffix_in_another_case(tmp_path, images):
+    shade(images / "b.PNG")
+    for name in "ab":
+        save(tmp_path / f"labels/{name}.txt", "0 0 0 1 0 1 1")
+    save(tmp_path / "train.txt", "images/a.png\nimages/b.png\n")
+    source = AnnotationSource(save(tmp_path / "data.yaml", "train: train.txt\nnames: [dog]"))
+    found = run_import(tmp_path, source, ImportPlan("yolo-seg", KINDS))
+    assert [len(regions) for regions in found.values()] == [1, 1]
+
+
+@pytest.mark.parametrize("name", [".", "/elsewhere/images/b.png"])
+def test_a_list_of_files_outside_its_folder(tmp_path, images, name):
+    save(tmp_path / "labels/a.txt", "0 0 0 1 0 1 1")
+    save(tmp_path / "train.txt", f"images/a.png\n{name}\n")
+    source = AnnotationSource(save(tmp_path / "data.yaml", "train: train.txt\nnames: [dog]"))
+    with pytest.raises(DataFaults, match=f"train.txt: .*'{name}'"):
+        run_import(tmp_path, source, ImportPlan("yolo-seg", KINDS))
 
 
 def test_cvats_xml_with_another_name(tmp_path, images):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
@@ -37,8 +36,7 @@ def root(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def things(tmp_path) -> Path:
-    (tmp_path / "things.yaml").write_text(THINGS)
-    return tmp_path / "things.yaml"
+    return save(tmp_path / "things.yaml", THINGS)
 
 
 @pytest.fixture
@@ -153,10 +151,10 @@ def test_a_semantic_data_set_with_rest(root, voc):
 
 def test_coco_over_label_pngs(root, tmp_path):
     classes = stuff_labels(tmp_path / "labels")
-    (tmp_path / "classes.yaml").write_text(yaml.safe_dump({"classes": classes}))
+    save(tmp_path / "classes.yaml", f"classes: [{', '.join(classes)}]")
     source = (FIXTURES / "coco/annotations/instances_train.json", SCENES / "images")
-    given = ("--label-classes", tmp_path / "classes.yaml", "--crowds", "objects")
-    run_coco(*source, tmp_path / "labels", *given)
+    given = (*source, tmp_path / "labels", "--label-classes", tmp_path / "classes.yaml")
+    run_coco(*given, "--crowds", "objects")
     record = json.loads((root / "city/raw/import.json").read_text())
     assert (record["things"], sorted(record["stuff"])) == (
         ["ball", "crate", "starfish", "tent"],
@@ -165,7 +163,7 @@ def test_coco_over_label_pngs(root, tmp_path):
     assert record["counts"]["train"]["cut"] == {"sky": 3}  # which lies below things
     Image.new("L", (64, 63)).save(tmp_path / "labels/train_00000.png")
     with pytest.raises(DataFaults, match="train_00000.png: the label PNG has 64x63 pixels, the im"):
-        run_coco(*source, tmp_path / "labels", *given)
+        run_coco(*given, "--crowds", "objects")
 
 
 def test_label_pngs_lie_below(tmp_path):
@@ -209,7 +207,7 @@ def test_the_same_image_in_both_splits(root, voc, tmp_path):
     content = json.loads(POLYGONS.read_text())
     for image in content["images"]:
         image["file_name"] = f"images/{image['file_name']}"
-    (tmp_path / "val.json").write_text(json.dumps(content))
+    save(tmp_path / "val.json", content)
     given = (POLYGONS, SCENES / "images", "--val")
     with pytest.raises(DataFaults, match="images/train_00000.jpg: is in both train and val"):
         run_coco(*given, tmp_path / "val.json", SCENES)
@@ -222,6 +220,7 @@ def test_the_same_image_in_both_splits(root, voc, tmp_path):
     [
         (("train_00000.jpg", "train_00000.jpeg"), "a", "2 images are named train_00000"),
         (("train_00000.jpg",), "a\nb", r"class 'a\\nb': the name must have no control characters"),
+        (("train_00000.jpg",), None, "class None: the name must be a text"),
         ((), "a", "coco.json: no image is annotated"),
     ],
 )
@@ -229,7 +228,7 @@ def test_names(root, voc, image_names, class_name, message):
     shutil.copy(voc / "JPEGImages/train_00000.jpg", voc / "JPEGImages/train_00000.jpeg")
     shapes = [{"segmentation": [[1, 1, 9, 1, 9, 9]]}] * bool(image_names)
     content = coco(*shapes, size=(64, 64), names=image_names, classes=(class_name,))
-    (voc / "coco.json").write_text(json.dumps(content))
+    save(voc / "coco.json", content)
     with pytest.raises(DataFaults, match=message):
         run_coco(voc / "coco.json", voc / "JPEGImages")
     assert not root.exists()
@@ -249,20 +248,16 @@ def test_a_split_of_void(root, voc, things):
     assert not list(root.iterdir())
 
 
-def labelme(folder: Path, *labels: str, **shape: object) -> Path:
+def labelme(folder: Path, *labels: str, kind: str = "polygon") -> Path:
     """Write an image of 20x8 pixels with a shape for each label, 4 pixels wide, side by side."""
     shapes = [
-        {
-            "label": label,
-            "shape_type": "polygon",
-            "points": [[x, 0], [x + 3, 0], [x + 3, 7], [x, 7]],
-        }
+        {"label": label, "shape_type": kind, "points": [[x, 0], [x + 3, 0], [x + 3, 7], [x, 7]]}
         for x, label in zip(range(0, 20, 4), labels, strict=False)
     ]
-    folder.mkdir()
-    Image.new("RGB", (20, 8)).save(folder / "a.png")
-    save(folder / "a.json", {"imagePath": "a.png", "shapes": [s | shape for s in shapes]})
+    shapes.append({"label": "lane", "shape_type": "line", "points": [[0, 0], [9, 7]]})
+    save(folder / "a.json", {"imagePath": "a.png", "shapes": shapes})
     save(folder / "settings.json", {"theme": "dark"})
+    Image.new("RGB", (20, 8)).save(folder / "a.png")
     return folder
 
 
@@ -290,10 +285,7 @@ def test_labelmes_predefined_classes(root, tmp_path, caplog, options, things, pi
 
 
 def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
-    source = labelme(tmp_path / "l", "cat", "cat", shape_type="rectangle")
-    content = json.loads((source / "a.json").read_text())
-    content["shapes"].append({"label": "lane", "shape_type": "line", "points": [[0, 0], [9, 7]]})
-    save(source / "a.json", content)
+    source = labelme(tmp_path / "l", "cat", "cat", kind="rectangle")
     kinds = save(tmp_path / "kinds.yaml", "things: [cat]")
     run("--from", "labelme", "--name", "x", "--train", source, "--things", kinds)
     for message in (
@@ -308,12 +300,11 @@ def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
 
 def test_a_folder_of_roboflow_with_one_split(root, tmp_path):
     """Its JSON repeats a name, as a category without annotations."""
-    content = coco({"segmentation": [[0, 0, 9, 0, 9, 9]]}, size=(16, 16), classes=("roof", "roof"))
-    Image.new("RGB", (16, 16)).save(save(tmp_path / "export/train/a.png", ""))
+    names = {"names": ("a.png", "b.png"), "classes": ("roof", "roof")}
+    content = coco({"segmentation": [[0, 0, 9, 0, 9, 9]]}, size=(16, 16), **names)
     save(tmp_path / "export/train/_annotations.coco.json", content)
-    Image.new("RGB", (16, 16)).save(tmp_path / "export/train/b.png")
-    content["images"].append(content["images"][0] | {"id": 2, "file_name": "b.png"})
-    save(tmp_path / "export/train/_annotations.coco.json", content)
+    for name in names["names"]:
+        Image.new("RGB", (16, 16)).save(tmp_path / "export/train" / name)
     run_coco(tmp_path / "export", "--rest", "ground", "--split", "0.5")
     run_coco(tmp_path / "export/train", "--rest", "ground")
     assert json.loads((root / "city/raw/import.json").read_text())["things"] == ["roof"]

@@ -195,7 +195,7 @@ TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
     [
         ({"images": {"width": 41}}, "41x24 pixels, the image"),
         ({"images": {"file_name": "a\x1b[2J.png"}}, "control characters"),
-        ({"annotations": {"category_id": 4}}, "annotation 1: .*'4'"),
+        ({"annotations": {"category_id": 4}}, "annotation 1: .* 4 is not in .cat"),
         ({"annotations": {"segmentation": []}}, "Boxes do not say"),
         ({"annotations": {"segments_info": []}}, "is a panoptic JSON"),
         ({"categories": TWO}, "two categories have the id 3"),

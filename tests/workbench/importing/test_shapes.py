@@ -1,5 +1,6 @@
 """Masks and shapes, compared with pycocotools and with results by hand."""
 
+import cmath
 import json
 import math
 
@@ -58,18 +59,12 @@ def test_short_rles_are_refused(counts):
         mask_of_rle({"size": [2, 3], "counts": counts}, 2, 3)
 
 
-def test_an_rle_with_another_size():
-    with pytest.raises(ValueError, match=r"size \[3, 2\], the image \[2, 3\]"):
-        mask_of_rle({"size": [3, 2], "counts": [6]}, 2, 3)
-
-
 def test_polygons():
-    square = check_points([[1, 1], [4, 1], [4, 3], [1, 3]], 5, 6)
+    square = [[1, 1], [4, 1], [4, 3], [1, 3]]
     assert rle.decode(mask_of_polygons([square], 5, 6))[1:3, 1:4].sum() == 6
     assert rle.area(mask_of_polygons([square, square], 5, 6)) == 6
     assert rle.area(mask_of_polygons([square], 5, 6, "centres")) == 12
-    for few in ([], [[1, 1]], [[1, 1], [3, 3]]):
-        assert rle.area(mask_of_polygons([check_points(few, 5, 6)], 5, 6)) == 0
+    assert rle.area(mask_of_polygons([[], [[1, 1]], [[1, 1], [3, 3]]], 5, 6)) == 0
 
 
 @pytest.mark.parametrize(
@@ -109,13 +104,9 @@ def test_a_rectangle_rotates_clockwise_about_its_centre_or_a_pivot():
 def test_an_ellipse_has_the_pixels_whose_centres_lie_in_it(rotation):
     (cx, cy), (rx, ry) = (17.3, 14.6), (12.5, 6.25)
     found = pixels_of(ellipse((cx, cy), (rx, ry), H, W, rotation))
-    angle = math.radians(-rotation)
-    for y in range(H):
-        for x in range(W):
-            dx, dy = x + 0.5 - cx, y + 0.5 - cy
-            u = math.cos(angle) * dx - math.sin(angle) * dy
-            v = math.sin(angle) * dx + math.cos(angle) * dy
-            assert found[y, x] == ((u / rx) ** 2 + (v / ry) ** 2 <= 1)
+    for y, x in np.ndindex(H, W):
+        turned = complex(x + 0.5 - cx, y + 0.5 - cy) * cmath.rect(1, math.radians(-rotation))
+        assert found[y, x] == ((turned.real / rx) ** 2 + (turned.imag / ry) ** 2 <= 1)
 
 
 def test_shapes_are_cut_at_the_border_of_the_image():

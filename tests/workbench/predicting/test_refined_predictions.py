@@ -48,7 +48,7 @@ def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
     offsets = predicted_offsets(cfg, {path.stem: path for path in images_of(tiny_data)})
 
     def refined(name: str, values: np.ndarray, scale: int) -> np.ndarray:
-        return moved(values, source_pixels(offsets.of(offsets.entries[name]), scale))
+        return moved(values, source_pixels(offsets[name](), scale))
 
     return refined
 
