@@ -25,13 +25,12 @@ class ASPP(ContextScheme):
     All pixels share the pooled branch, so g's part for this branch is computed once per image. The
     branches are added up instead of being concatenated.
 
+    The defaults are those of the published code.
+
     Args:
-        in_channels: number of input channels I.
-        channels: number of channels C of each branch. The published code uses 256.
-        out_channels: number of output channels O. The published code uses 256.
+        in_channels, channels, out_channels: I, C and O.
         dilations: dilations of the 3x3 branches; (12, 24, 36) is for stride 8.
-        dropout, options: see :class:`.ContextScheme`. The published code drops with probability
-            0.1.
+        dropout, options: see :class:`.ContextScheme`.
     """
 
     takes_features = True

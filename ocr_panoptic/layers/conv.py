@@ -25,7 +25,7 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     Batch norms are such maps when they use their running statistics (evaluation mode, or frozen).
     The result is None for GN, LN and batch norms in training mode, which depend on their input.
     """
-    if not _is_affine(norm):
+    if not is_affine(norm):
         return None
     dtype = torch.promote_types(norm.running_var.dtype, torch.float32)
     scale = torch.rsqrt(norm.running_var.to(dtype) + norm.eps)
@@ -37,7 +37,8 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     return scale, shift
 
 
-def _is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
+def is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
+    """Return whether :func:`affine_of_norm` knows the norm's map."""
     learns = isinstance(norm, _BatchNorm) and norm.training
     return not learns and getattr(norm, "running_var", None) is not None
 
@@ -177,11 +178,6 @@ class ConvNormReLU(Conv2d):
         )
         self.negative_slope = negative_slope
 
-    @property
-    def is_affine(self) -> bool:
-        """Whether the norm folds into the convolution, or there is no norm."""
-        return self.norm is None or _is_affine(self.norm)
-
     def linear_part(self) -> tuple[Tensor, Tensor | None]:
         """
         Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
@@ -203,7 +199,7 @@ class ConvNormReLU(Conv2d):
         y is a result of :meth:`linear_part`. Dropout is applied before the ReLU, which gives the
         same result, since its factor is never negative, and saves a map in the backward pass.
         """
-        if not _is_affine(self.norm):
+        if not is_affine(self.norm):
             y = apply_norm(self.norm, y)
         if dropout is not None:
             y = dropout(y)
@@ -234,8 +230,8 @@ class ConvNormReLU(Conv2d):
         """
         Return the sum of products of :meth:`forward` for maps in channels-last memory.
 
-        oneDNN and tensor cores take such maps without a copy, as convolutions. PyTorch does not
-        give small maps to oneDNN and returns them channel after channel, hence ``contiguous``.
+        oneDNN and tensor cores convolve such maps without a copy. PyTorch does not give small maps
+        to oneDNN and returns them channel after channel, hence ``contiguous``.
         """
         parts = weight.split([t.shape[1] for t in maps], dim=1)
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)

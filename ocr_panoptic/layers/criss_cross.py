@@ -59,13 +59,12 @@ class CrissCross(ContextScheme):
     One criss-cross attention, applied several times between two 3x3 convolutions.
 
     The passes share their weights; two passes connect each pixel with all others. g, a 3x3
-    convolution, fuses the result with the features, as in the official head.
+    convolution, fuses the result with the features. The defaults are those of the official head.
 
     Args:
-        in_channels: number of input channels I.
-        channels: C. The official head has a quarter of I.
-        recurrences: passes of the attention. The official head has 2.
-        dropout, options: see :class:`.ContextScheme`. The official head drops with probability 0.1.
+        in_channels, channels: I and C. In the official head C is a quarter of I.
+        recurrences: passes of the attention.
+        dropout, options: see :class:`.ContextScheme`.
     """
 
     takes_features = True

@@ -89,12 +89,8 @@ class DualAttention(ContextScheme):
     """
     The sum of a branch with position attention and a branch with channel attention.
 
-    Each attention stands between two 3x3 convolutions, as in the official head.
-
-    Args:
-        in_channels: number of input channels I.
-        channels: C. The official head has a quarter of I.
-        dropout, options: see :class:`.ContextScheme`. The official head drops with probability 0.1.
+    Each attention stands between two 3x3 convolutions, as in the official head. There C is a
+    quarter of I, and channels are dropped with probability 0.1.
     """
 
     takes_features = True

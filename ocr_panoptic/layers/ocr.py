@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme, run_part
-from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
+from .conv import ConvNormReLU, as_map, is_affine, is_pixel_major, pixelwise
 
 
 def gather_regions(x: Tensor, m: Tensor) -> Tensor:
@@ -51,13 +51,8 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
 
     The paper's equation has scale = 1; the published code uses scale = 1 / sqrt(D).
 
-    Args:
-        queries: phi(x) [N, D, h, w]
-        keys: psi(f) [N, D, K, 1]
-        scale: factor of the unnormalised relation
-
-    Returns:
-        w: [N, K, P], normalised in float32 or better, in the dtype of the queries
+    The queries phi(x) [N, D, h, w] and the keys psi(f) [N, D, K, 1] give w [N, K, P], which is
+    normalised in float32 or better, in the dtype of the queries.
     """
     # Scaling the K keys is cheaper than scaling K * P products, and keeps float16 in range.
     keys = (keys * scale).flatten(2).transpose(1, 2)  # [N, K, D]
@@ -96,11 +91,13 @@ class RegionContext(ContextScheme):
     sum_k w_ik conv(v_k), bias included. The convolution is applied to K values instead of P pixels;
     rho's norm and ReLU come after the sum.
 
+    The defaults are those of the paper.
+
     Args:
-        in_channels: number of input channels C. The paper uses 512.
-        key_channels: channels D of delta (and of phi and psi). The paper uses 256.
-        out_channels: channels O of rho and g. The paper uses 512.
-        options: see :class:`.ContextScheme`. The published code drops with probability 0.05.
+        in_channels: C.
+        key_channels: channels D of delta (and of phi and psi).
+        out_channels: channels O of rho and g.
+        options: see :class:`.ContextScheme`.
     """
 
     uses_regions = True
@@ -177,8 +174,9 @@ class RegionContext(ContextScheme):
     def _by_bands(self) -> bool:
         """Return False in training, if a norm sees all pixels, and in graphs of any size."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        norms = [m.norm for m in self.modules() if isinstance(m, ConvNormReLU)]
         return not (self.training or torch.is_grad_enabled() or exported) and all(
-            layer.is_affine for layer in self.modules() if isinstance(layer, ConvNormReLU)
+            norm is None or is_affine(norm) for norm in norms
         )
 
 

@@ -33,11 +33,9 @@ class PPM(ContextScheme):
     operations.
 
     Args:
-        in_channels: number of input channels I.
-        out_channels: O. The published code has 512, for features with 2048 channels.
+        in_channels, out_channels: I and O. The published code has 2048 and 512.
         sizes: s of each pooled map.
-        dropout, options: see :class:`.ContextScheme`. The published code drops with probability
-            0.1.
+        dropout, options: see :class:`.ContextScheme`.
     """
 
     takes_features = True

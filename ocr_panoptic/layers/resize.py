@@ -9,16 +9,10 @@ from torch import Tensor
 
 def resize(x: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """
-    Resize maps bilinearly, without antialiasing.
+    Resize maps [N, C, h, w] bilinearly, without antialiasing; return ``x`` if it has this size.
 
-    Args:
-        x: [N, C, h, w]
-        size: (H, W)
-        align_corners: True maps corner pixels onto each other by their centres, False by their
-            outer corners
-
-    Returns:
-        [N, C, H, W]; ``x`` itself if it has this size
+    ``align_corners`` maps corner pixels onto each other by their centres, False by their outer
+    corners.
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x

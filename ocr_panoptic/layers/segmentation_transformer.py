@@ -21,8 +21,7 @@ class SegmentationTransformer(ContextScheme):
     """
     The Transformer in the section's first figure.
 
-    - encoder self-attention (optional): among the pixels;
-    - decoder self-attention (optional): among the categories, before or after the cross-attention;
+    - optional self-attention among the pixels (encoder) and among the categories (decoder);
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
       representations are both keys and values. Its logits are the soft object regions, its
       spatial softmax normalises them, its output is the object region representations f;
@@ -38,10 +37,8 @@ class SegmentationTransformer(ContextScheme):
     from the final loss.
 
     Args:
-        num_classes: K.
-        in_channels: C.
+        num_classes, in_channels, out_channels: K, C and O.
         key_channels: D, for all queries, keys and values except the decoder cross-attention's.
-        out_channels: O.
         encoder_self_attention: adds it; in float32 without a fused kernel it needs P^2 memory.
         decoder_self_attention: "none", "before" the cross-attention (mixes the learnt queries) or
             "after" it (mixes the region representations).

@@ -26,11 +26,13 @@ class SelfAttention(ContextScheme):
     at zero. v and W need no bias, because the weights sum to 1 and g's norm has a bias. W and g
     follow each other directly, so their product is applied at once, and y is never computed.
 
+    The defaults are those of the paper.
+
     Args:
-        in_channels: C. The paper uses 512.
-        key_channels: channels D of phi, psi and v. The paper uses 256.
-        out_channels: channels O of W and g. The paper uses 512.
-        options: see :class:`.ContextScheme`. The published code drops with probability 0.05.
+        in_channels: C.
+        key_channels: channels D of phi, psi and v.
+        out_channels: channels O of W and g.
+        options: see :class:`.ContextScheme`.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def spans(side: int, window: int, step: int) -> list[Span]:
     """
     Return the tiles along a side of the image; the last tile ends at its border.
 
-    A tile has ``window`` pixels, and starts ``step`` (fewer) pixels after the tile before it.
+    A tile has ``window`` pixels, and starts ``step`` pixels after the tile before it.
     """
     rest = max(side - window, 0)
     count = -(-rest // step)

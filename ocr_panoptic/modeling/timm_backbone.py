@@ -62,7 +62,7 @@ class TimmBackbone(Backbone):
     and every block of a plain ViT is a feature.
 
     Args:
-        name: name of a timm model from one of the families above.
+        name: name of a timm model from one of the families :data:`PADDED` and :data:`PATCHED`.
         features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can name them in its error.
@@ -151,9 +151,8 @@ class TimmBackbone(Backbone):
         """
         Return feature maps [N, C, H / stride, W / stride], rounded up, by name.
 
-        Images are [N, in_channels, H, W], with sides that are multiples of
-        :attr:`size_divisibility`. In training, a frozen network computes in the precision of its
-        weights, whatever SOLVER.AMP is.
+        Sides of images are multiples of :attr:`size_divisibility`. In training, a frozen network
+        computes in the precision of its weights, whatever SOLVER.AMP is.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -211,9 +210,7 @@ class TimmBackbone(Backbone):
         """
         Return weights with timm's names, and with embeddings resampled to this network's patches.
 
-        Args:
-            weights: weights of this network's classifier or pre-training, in any layout that timm
-                reads. If timm does not know the layout, they are returned unchanged.
+        Weights in a layout that timm does not know are returned unchanged.
         """
         module = sys.modules[timm.model_entrypoint(self.name).__module__]
         adapt = getattr(module, "checkpoint_filter_fn", None)

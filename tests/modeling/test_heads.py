@@ -31,6 +31,8 @@ from support.heads import (
 )
 from support.segmentors import make_cfg, take_criterion
 
+BILINEAR = {"mode": "bilinear", "align_corners": False}
+
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Compute a conv-norm-ReLU in evaluation mode by functional calls."""
@@ -63,6 +65,13 @@ def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
     return linear(head.predictor, x), x, head.regions and linear(head.regions, x)
 
 
+def parts_of_downsampled(head: nn.Module, features: dict) -> tuple:
+    """Return the parts of the panoptic head whose pixels are means of 2x2 cells of the sum."""
+    coarse, x, regions = parts_of_panoptic(head, features)
+    n, c, h, w = x.shape
+    return coarse, x.view(n, c, h // 2, 2, w // 2, 2).mean(dim=(3, 5)), regions
+
+
 HEADS = {
     "semantic": (make_head, SHAPES, parts_of_semantic),
     "shared": (
@@ -71,6 +80,7 @@ HEADS = {
         parts_of_shared,
     ),
     "panoptic": (make_fpn_head, FPN_SHAPES, parts_of_panoptic),
+    "downsampled": (partial(make_fpn_head, downsample=2), FPN_SHAPES, parts_of_downsampled),
 }
 
 
@@ -97,9 +107,10 @@ class TestEveryHead:
         with torch.no_grad():
             coarse, pixels, regions = HEADS[kind][2](head, features)
             assert (regions is None) == supervision
-            m = coarse if regions is None else regions
+            m = F.interpolate(coarse if regions is None else regions, pixels.shape[2:], **BILINEAR)
             z = head.context(conv(head.bottleneck, pixels), m)
             refined = linear(head.refined_predictor, z)
+            refined = F.interpolate(refined, coarse.shape[2:], **BILINEAR)
             found = head.layers(features)
             torch.testing.assert_close(found, (coarse, refined), rtol=0, atol=1e-5)
             assert not torch.allclose(*found)
@@ -109,7 +120,7 @@ class TestEveryHead:
             )
             logits, losses = head(features)
         assert losses == {} and sizes.count([64, 96]) == 1 and logits.shape == (2, 5, 64, 96)
-        expected = F.interpolate(refined, size=(64, 96), mode="bilinear", align_corners=False)
+        expected = F.interpolate(refined, size=(64, 96), **BILINEAR)
         torch.testing.assert_close(logits, expected)
 
     def test_reach_of_the_losses_without_region_supervision(self, make, features):

@@ -314,26 +314,6 @@ def test_output_norms_are_layer_norms_of_the_read_features():
         torch.testing.assert_close(found[name], pixels, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name, features", [("test_convnext", ["stages.2"]), ("vit_tiny_patch16_224", ["blocks.1"])]
-)
-@torch.no_grad()
-def test_a_semantic_model_pads_images_for_it(name, features):
-    """61x83 pixels: the network sees them with zeros below and on the right."""
-    opts = ("MODEL.TIMM.NAME", name, "MODEL.TIMM.OUTPUT_NORM", "LN", "MODEL.TIMM.OUTPUT_STRIDE", 32)
-    for key in ("IN_FEATURES", "COARSE_IN_FEATURES"):
-        opts += (f"MODEL.SEM_SEG_HEAD.{key}", features)
-    torch.manual_seed(0)
-    model = build_model(make_cfg(*opts)).eval()
-    seen = []
-    model.backbone.register_forward_hook(lambda _, inputs, outputs: seen.append(inputs[0]))
-    inputs = make_batch()[:1]
-    assert model(inputs)[0]["labels"].shape == (61, 83)
-    padded = torch.zeros(1, 3, 64, 96)
-    padded[:, :, :61, :83] = model.normalised(inputs[0]["image"])
-    assert torch.equal(seen[0], padded)
-
-
 def test_a_frozen_network_learns_nothing_in_any_precision():
     torch.manual_seed(0)
     opts = ("MODEL.TIMM.NAME", LITE0, "MODEL.TIMM.FROZEN", True)
