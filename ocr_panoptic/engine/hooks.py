@@ -184,7 +184,8 @@ class BestModel:
             logger.warning(
                 "TEST.BEST_CHECKPOINT is %s, which this evaluation does not have or could not "
                 "measure (NaN), so no best model is kept. It has %s",
-                *(self.metric, ", ".join(metrics)),
+                self.metric,
+                ", ".join(metrics),
             )
         elif value > self.value:
             self.value, self.iteration = value, iteration
@@ -238,7 +239,11 @@ class Evaluation(hooks.EvalHook):
             logger.info(
                 "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
                 "its highest value, %g, of iteration %d",
-                *(best.metric, waited, best.path, best.value, best.iteration + 1),
+                best.metric,
+                waited,
+                best.path,
+                best.value,
+                best.iteration + 1,
             )
             raise EndedEarly
 

@@ -174,7 +174,8 @@ def complete_schedule(cfg: CfgNode) -> None:
         logger.warning(
             "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
             "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
-            *(solver.WARMUP_ITERS, solver.MAX_ITER),
+            solver.WARMUP_ITERS,
+            solver.MAX_ITER,
         )
     solver.STEPS = tuple(
         round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS

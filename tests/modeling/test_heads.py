@@ -17,7 +17,7 @@ from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import nn
 
-from ocr_panoptic.layers import OCR, NoContext, one_hot_labels, resize
+from ocr_panoptic.layers import OCR, NoContext, gather_regions, one_hot_labels, resize
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from support.heads import (
@@ -29,7 +29,7 @@ from support.heads import (
     make_plain_head,
     make_targets,
 )
-from support.segmentors import make_cfg, take_criterion
+from support.segmentors import make_batch, make_cfg, take_criterion
 
 BILINEAR = {"mode": "bilinear", "align_corners": False}
 
@@ -409,3 +409,35 @@ def test_region_supervision_needs_regions(scheme):
         build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
         make_fpn_head(region_supervision=False, context=NoContext(32))
+
+
+def test_regions_start_as_means_over_the_image():
+    """
+    Each region starts with nearly the image's mean.
+
+    With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
+    representation of a few random pixels.
+    """
+    torch.manual_seed(0)
+    opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 11, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 128)
+    head = build_model(make_cfg(*opts)).sem_seg_head
+    regions = head.coarse_predictor(torch.randn(1, 128, 18, 24).relu_())
+    x = torch.randn(1, 4, 18, 24)
+    mean = x.mean(dim=(2, 3))[:, :, None, None]
+    assert (gather_regions(x, regions) - mean).abs().max() < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
+def test_every_residual_scheme_begins_as_the_coarse_prediction(scheme):
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
+    with torch.no_grad():
+        coarse, refined = model.layers(make_batch(64, 96))
+    assert coarse.std() > 0
+    torch.testing.assert_close(refined, coarse, rtol=0, atol=0)
+
+
+def test_linear_coarse_head_of_the_paper():
+    head, features = make_head(coarse_kernel=0).eval(), make_features()
+    expected = linear(head.coarse_predictor, features["res4"])
+    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)
