@@ -218,6 +218,9 @@ SECTIONS: dict[str, list[Key]] = {
         "less memory for more time (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
         "Weight of the coarse loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT belongs to the refined loss."),
+    Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
+        "With 2, the context scheme sees means of 2x2 cells of FPN's sum (stride 8 instead of 4), "
+        "at a quarter of the cost, and the refined logits are enlarged. Not in the paper."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
         "The soft object regions are the coarse prediction, which has a loss. False is the paper's "
         "ablation: a second branch predicts them without a loss."),

@@ -148,20 +148,6 @@ def skip() -> None:
     ocr_layer.RegionContext._augment = with_x
 
 
-def ocr_at_stride_8() -> None:
-    """Compute OCR in a panoptic residual head at half the resolution of the coarse prediction."""
-    select = OCRSemSegFPNHead.representations
-
-    def pooled(self: OCRSemSegFPNHead, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        x, _ = select(self, features)
-        return x, nn.functional.avg_pool2d(x, 2)
-
-    OCRSemSegFPNHead.representations = pooled
-    RefinedHead.with_coarse = lambda self, refined, coarse: (
-        resize(refined, coarse.shape[2:], self.align_corners) + coarse
-    )
-
-
 def two_rounds() -> None:
     """Use the refined logits as the regions of a second round of the same OCR."""
 
@@ -340,7 +326,6 @@ TRIALS = {
         two_rounds,
         adapted,
         adapted_by_teacher,
-        ocr_at_stride_8,
         logged_gradients,
     )
 }

@@ -243,7 +243,9 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     if named or newest:
         logger.warning(
             "%s names %r, which is not a whole checkpoint; the newest whole one is %s",
-            *(tag, named, newest or "none"),
+            tag,
+            named,
+            newest or "none",
         )
     return newest
 

@@ -26,8 +26,8 @@ class AccumulatingTrainer(SimpleTrainer):
 
     Args:
         steps: number of parts, a divisor of the number of images that this process loads.
-        amp: whether to use autocast. The loss is scaled for float16; bfloat16 has float32's range.
-        precision: SOLVER.AMP.PRECISION; "auto" is float16 on a GPU and bfloat16 on a CPU.
+        precision: number type of autocast; "auto" is float16 on a GPU and bfloat16 on a CPU. The
+            loss is scaled for float16.
         gather_period: number of iterations after which processes exchange their losses. The run
             ends if the sum of the losses is not finite.
         clip: function called before each step, see :func:`build_clipping`.

@@ -37,7 +37,7 @@ def load_config(
 
     Returns:
         the config, not frozen and not completed (see :func:`.complete_config`). If the command line
-        gives only SOLVER.EPOCHS or only SOLVER.MAX_ITER, the other is set to 0.
+        gives only SOLVER.EPOCHS, SOLVER.MAX_ITER is set to 0.
     """
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
@@ -46,11 +46,8 @@ def load_config(
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)
-    given = opts[::2]
-    if "SOLVER.MAX_ITER" in given and "SOLVER.EPOCHS" not in given and cfg.SOLVER.MAX_ITER:
-        cfg.SOLVER.EPOCHS = 0.0
-    elif "SOLVER.EPOCHS" in given and "SOLVER.MAX_ITER" not in given and cfg.SOLVER.EPOCHS:
-        cfg.SOLVER.MAX_ITER = 0
+    if "SOLVER.EPOCHS" in opts[::2] and "SOLVER.MAX_ITER" not in opts[::2] and cfg.SOLVER.EPOCHS:
+        cfg.SOLVER.MAX_ITER = 0  # which would otherwise count
     return cfg
 
 

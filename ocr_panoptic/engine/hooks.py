@@ -58,10 +58,8 @@ class Checkpoints(HookBase):
     """
     Saves ``model_<iteration>.pth`` periodically, and ``model_final.pth`` at the end.
 
-    It also saves before each evaluation, because evaluations may be long.
-
-    Args:
-        model: model to save. Weights with NaN or infinity are refused.
+    It also saves before each evaluation, because evaluations may be long. A model with NaN or
+    infinite weights is not saved.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
@@ -99,12 +97,7 @@ class Stopped(SystemExit):
 
 
 class StopOnSignal(HookBase):
-    """
-    Saves and ends all processes after an iteration in which a process was asked to stop.
-
-    Args:
-        checkpoints: hook that saves (main process only).
-    """
+    """Saves and ends all processes after an iteration in which a process was asked to stop."""
 
     def __init__(self, checkpoints: Checkpoints | None = None):
         self._checkpoints = checkpoints
@@ -168,8 +161,7 @@ class BestModel:
     ``BestCheckpointer`` writes.
 
     Args:
-        metric: "task/metric", such as panoptic_seg/PQ; "data set/task/metric" for several test
-            sets.
+        metric: "task/metric", or "data set/task/metric" for several test sets.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, metric: str):
@@ -192,7 +184,8 @@ class BestModel:
             logger.warning(
                 "TEST.BEST_CHECKPOINT is %s, which this evaluation does not have or could not "
                 "measure (NaN), so no best model is kept. It has %s",
-                *(self.metric, ", ".join(metrics)),
+                self.metric,
+                ", ".join(metrics),
             )
         elif value > self.value:
             self.value, self.iteration = value, iteration
@@ -209,10 +202,7 @@ class Evaluation(hooks.EvalHook):
     fails in its last iteration is not evaluated.
 
     Args:
-        period: iterations between two evaluations.
-        evaluate: evaluates, and returns the results.
-        best: tracker of the best model (updated only in the main process).
-        patience: number of evaluations without a higher value after which all processes end; 0 for
+        patience: number of evaluations without a better model after which all processes end; 0 for
             any number.
     """
 
@@ -249,7 +239,11 @@ class Evaluation(hooks.EvalHook):
             logger.info(
                 "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
                 "its highest value, %g, of iteration %d",
-                *(best.metric, waited, best.path, best.value, best.iteration + 1),
+                best.metric,
+                waited,
+                best.path,
+                best.value,
+                best.iteration + 1,
             )
             raise EndedEarly
 

@@ -13,6 +13,7 @@ from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.checkpoint.settings import IDENTITY
+from ocr_panoptic.config import KEYS, THEIRS
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import values_by_key
@@ -65,25 +66,14 @@ class Identity(NamedTuple):
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """
-    Return the identity that :class:`.SafeCheckpointer` writes into a run's checkpoints.
-
-    Args:
-        cfg: completed config.
-        written: YAML of config.yaml.
-    """
+    """Return the identity for a run's checkpoints, from its config and the text of config.yaml."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
 
 
 def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
-    """
-    Return the identity of a checkpoint, or None if it has none (weights of other code).
-
-    Args:
-        weights: file or address; an address is not read and gives None.
-    """
+    """Return the identity of a checkpoint; None for an address, and for weights of other code."""
     file = Path(weights)
     if file.suffix != ".pth" or not file.is_file():
         return None
@@ -95,18 +85,19 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Compare the config with the weights' settings, for all keys that affect the output.
+    Refuse a completed config that differs from the weights' settings in the model's output.
 
-    Args:
-        cfg: completed config.
-        strict: whether to raise instead of warn; training may start with other settings.
+    Without ``strict``, only warn: training may start from weights with other settings.
     """
     if identity is None:
         return
     now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
+    # Keys that a checkpoint of an older version does not know had their defaults.
+    before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
+    before |= identity.settings
     faults = [
         f"{key} is {now[key]}, and was {value}"
-        for key, value in identity.settings.items()
+        for key, value in before.items()
         if key in now and key not in unread and _differs(key, value, now[key])
     ]
     if faults:
@@ -127,7 +118,7 @@ def _differs(key: str, before: Any, now: Any) -> bool:
         return False
     if key.endswith("NORM") and before in SAME_NORM and now in SAME_NORM:
         return False
-    return before != now
+    return (list(before) if isinstance(before, tuple) else before) != now
 
 
 def _report(message: str, fix: str, strict: bool) -> None:
@@ -140,11 +131,9 @@ def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
     """
-    Compare the classes of registered data sets with the classes of the weights.
+    Refuse registered data sets whose classes are not the classes of the weights.
 
-    Args:
-        names: names of the data sets.
-        strict: whether to raise instead of warn.
+    Without ``strict``, only warn.
     """
     if identity is None or identity.classes is None:
         return

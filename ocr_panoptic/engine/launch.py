@@ -21,13 +21,9 @@ from .hooks import Stopped
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
     """
-    Run ``main(args)`` in every process that the arguments ask for.
+    Run ``main(args)`` in every process; return its result if it ran in this process, else None.
 
-    These are torchrun's processes, ``args.num_gpus`` processes that Detectron2 starts, or this
-    process.
-
-    Returns:
-        result of ``main`` if it ran in this process, else None
+    Processes are torchrun's, ``args.num_gpus`` processes that Detectron2 starts, or this process.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process

@@ -62,10 +62,6 @@ class RunLogger(EventWriter):
 
     A resumed run continues there. If the service fails during training, this only warns, because
     metrics.json has the values.
-
-    Args:
-        name: name of the service.
-        cfg: config of the training run.
     """
 
     def __init__(self, name: str, cfg: CfgNode):

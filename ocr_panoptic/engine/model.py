@@ -77,12 +77,7 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """
-        Build the model of a completed config.
-
-        Args:
-            labels: labels in the results' PNGs, see :func:`.classes_of`.
-        """
+        """Build the model of a completed config; ``labels`` is the kind of :func:`.classes_of`."""
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)
@@ -153,15 +148,7 @@ class Model:
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-        """
-        Run the model on an input's images, reading ahead.
-
-        Args:
-            items: items of :func:`.find_inputs`.
-
-        Yields:
-            each item with its result, or with the error that prevented it
-        """
+        """Yield each item with its result, or with the error about its image; read ahead."""
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
             if isinstance(image, Exception):

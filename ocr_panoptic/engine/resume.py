@@ -14,18 +14,13 @@ from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
-Resume = bool | Literal["auto"]
+Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
 # Keys that a resumed run does not read or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
-    """
-    Return the last whole checkpoint of OUTPUT_DIR, or "" if a new run starts.
-
-    Args:
-        resume: True, False, or "auto" (resume if there is a checkpoint).
-    """
+    """Return the last whole checkpoint of OUTPUT_DIR, or "" if a new run starts."""
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
         former = newest_whole(folder)
@@ -60,7 +55,6 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
 
     Args:
         cfg: present config, scaled to the number of processes.
-        state: result of :func:`saved_state`.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]

@@ -25,8 +25,9 @@ from ocr_panoptic.modeling.build import build_network
 from .identity import check_classes_of, check_settings_of, read_identity
 from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
+from .segfix import segfix_config
 from .task import task_of
-from .trained_model import check_trained_weights
+from .trained_model import check_inference_keys, check_trained_weights
 
 # Errors raised for bad data and checkpoints, also by Detectron2.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)
@@ -59,14 +60,7 @@ class RunCheck:
 
 
 def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> RunCheck:
-    """
-    Check a training run.
-
-    Args:
-        cfg: completed config.
-        processes: number of processes of the run.
-        resume: value of ``--resume``.
-    """
+    """Check a training run of a completed config in a number of processes."""
     cfg = check_solver(cfg, processes)
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
@@ -94,10 +88,11 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
 
     Args:
         cfg: completed config.
-        resume: value of ``--resume``.
         training: whether DATASETS.TRAIN is used.
     """
     if training:
+        check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
+        segfix_config(cfg)
         scaled = check_solver(cfg, comm.get_world_size())
         _check_weights(scaled, find_checkpoint(cfg.OUTPUT_DIR, resume))
     else:
@@ -119,7 +114,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     """
-    Check the settings that only training needs: batch and evaluations.
+    Check the settings that only training needs: batch, and evaluations during the training.
 
     Returns:
         the config with batch and schedule scaled to the number of processes

@@ -28,11 +28,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
     Return the facts that are needed to repeat a result.
 
     Args:
-        model: model that gave the result.
         weights: file of the model; None for MODEL.WEIGHTS, from which training started.
-
-    Returns:
-        values for JSON; "iteration" is None outside training
     """
     iteration = None
     if has_event_storage():  # its iterations count from 0, but are MAX_ITER after training

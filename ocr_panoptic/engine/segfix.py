@@ -1,18 +1,28 @@
-"""TEST.SEGFIX: a trained SegFix that refines another model's results."""
+"""The task of SegFix, and TEST.SEGFIX: a trained SegFix that refines another model's results."""
 
 import functools
 from pathlib import Path
 
 from detectron2.config import CfgNode
-from torch import nn
+from detectron2.data import MetadataCatalog
+from detectron2.data import transforms as T
+from torch import Tensor, nn
 
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.semantic.augmentation import (
+    build_offset_augmentation,
+    build_semantic_augmentation,
+)
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import options_of
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.segfix import RefinedModel
+from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
+from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 from .config_files import load_config
 from .setup import complete_config
+from .task import TASKS, Task
 from .trained_model import build_trained_model, check_trained_weights
 
 
@@ -60,14 +70,58 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """
-    Return the model, refined (:class:`.RefinedModel`) if TEST.SEGFIX.WEIGHTS is set.
-
-    Args:
-        cfg: completed config of the model.
-        model: an :class:`.InferenceModel`.
-    """
+    """Return the model, in a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model
     return RefinedModel(model, build_trained_model(segfix_cfg), cfg.TEST.SEGFIX.SCALE)
+
+
+def _check_segments(cfg: CfgNode, dataset: str) -> None:
+    """Refuse data without regions; any classes will do."""
+    if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
+        raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
+
+
+def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
+    """
+    Return the mapper of SegFix, which computes offset labels from a record's classes or segments.
+
+    Offsets do not depend on the classes, so data sets with different classes can be mixed.
+    """
+    distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
+    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
+    return SemanticDatasetMapper(
+        is_train,
+        augmentations=(
+            build_offset_augmentation(cfg, OffsetTruth(distance))
+            if is_train
+            else build_semantic_augmentation(cfg, is_train=False)
+        ),
+        image_format=cfg.INPUT.FORMAT,
+        channels=cfg.INPUT.CHANNELS,
+        num_classes=VOID_LABEL,  # accepts every class
+        label_maps={name: found for name, found in maps.items() if found},
+        read_labels=read_segment_map,
+        truth_of_file=functools.partial(true_offset_labels, boundary_distance=distance),
+    )
+
+
+def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
+    raise UserError("SegFix predicts offsets, not classes.")
+
+
+TASKS["SegFix"] = Task(
+    title="SegFix",
+    mapper=_offset_mapper,
+    complete_classes=_check_segments,
+    classes=lambda cfg: (
+        f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"
+    ),
+    test_augmentation=lambda cfg: T.AugmentationList(
+        build_semantic_augmentation(cfg, is_train=False)
+    ),
+    semantic_logits=_no_semantic_logits,
+    evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
+)

@@ -48,9 +48,6 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     Check the config, and set up log and seed. The log is the only file in OUTPUT_DIR that
     changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
 
-    Args:
-        args: arguments of a command with :meth:`.CommandParser.add_run`.
-
     Returns:
         the frozen config for this machine, and the text of config.yaml for every machine
     """
@@ -142,7 +139,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
 
 
 def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
-    """Register the data sets, for a trained model with its classes in its order."""
+    """Register the data sets; for a trained model, with the classes in its order."""
     is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
     identity = None
     if not (training or is_segfix):
@@ -177,7 +174,8 @@ def complete_schedule(cfg: CfgNode) -> None:
         logger.warning(
             "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
             "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
-            *(solver.WARMUP_ITERS, solver.MAX_ITER),
+            solver.WARMUP_ITERS,
+            solver.MAX_ITER,
         )
     solver.STEPS = tuple(
         round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS

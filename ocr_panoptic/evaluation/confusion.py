@@ -120,8 +120,6 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> d
     truth nor prediction holds the category. "mIoU_categories" is the mean over the other
     categories.
 
-    cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_scores`.
-
     Args:
         confusion: int64 [K, K], rows = truth.
         class_categories: the category of each of the K classes.

@@ -95,14 +95,6 @@ class PanopticEvaluator(DatasetEvaluator):
             total += quality
             boundary_total += boundary_quality
             images += scores
-        if len(images) < len(self._truth):
-            logger.warning(
-                "Panoptic quality of %d of the %d images in the panoptic JSON of %s: the others "
-                "were not evaluated.",
-                len(images),
-                len(self._truth),
-                self._metadata.name,
-            )
         averages = {name: 100 * value for name, value in total.averages().items()}
         boundary = boundary_total.averages()
         averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}

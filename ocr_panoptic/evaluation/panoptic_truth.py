@@ -80,9 +80,6 @@ class PanopticTruth:
             for image_id, png, segments in listed
         }
 
-    def __len__(self) -> int:
-        return len(self._images)
-
     def __getitem__(self, image_id: int | str) -> TrueSegments:
         png, segments = self._images[image_id]
         ids = self._read_segments(self._folder / png)

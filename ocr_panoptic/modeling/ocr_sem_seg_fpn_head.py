@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch.nn.functional as F
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.resize import resize
 
 from .features import check_features
 from .refined_head import RefinedHead, refinement_arguments
@@ -31,6 +33,8 @@ class OCRSemSegFPNHead(RefinedHead):
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
         region_supervision: use the coarse prediction, which has a loss, as soft object regions.
             False: a second classifier of the same features predicts them without a loss.
+        downsample: the OCR head sees means over ``downsample`` x ``downsample`` cells of the sum;
+            its logits are resized to the coarse logits' size.
         context, refinement: see :class:`.RefinedHead`.
     """
 
@@ -41,6 +45,7 @@ class OCRSemSegFPNHead(RefinedHead):
         *,
         context: ContextScheme,
         region_supervision: bool = True,
+        downsample: int = 1,
         **refinement: Any,
     ):
         if context.needs_truth:
@@ -61,6 +66,7 @@ class OCRSemSegFPNHead(RefinedHead):
             **refinement,
         )
         self.in_features = plain.in_features
+        self.downsample = downsample
         for name, branch in plain.named_children():  # "p2", ..., "predictor", as in checkpoints
             self.add_module(name, branch)
 
@@ -70,7 +76,8 @@ class OCRSemSegFPNHead(RefinedHead):
         names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
         check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, input_shape)
         refinement = refinement_arguments(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM)
-        return {**refinement, "plain": SemSegFPNHead(cfg, input_shape)}
+        plain = SemSegFPNHead(cfg, input_shape)
+        return {**refinement, "plain": plain, "downsample": cfg.MODEL.OCR.DOWNSAMPLE}
 
     @property
     def coarse_predictor(self) -> Conv2d:
@@ -83,6 +90,10 @@ class OCRSemSegFPNHead(RefinedHead):
         return self.criterion.ignore_value
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the sum of the FPN branches twice, see :meth:`.RefinedHead.representations`."""
+        """Return the sum of the FPN branches, and the OCR head's view of it."""
         x = sum(getattr(self, name)(features[name]) for name in self.in_features)
-        return x, x
+        return x, F.avg_pool2d(x, self.downsample) if self.downsample > 1 else x
+
+    def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
+        """Return the final logits at the size of the coarse logits."""
+        return super().with_coarse(resize(refined, coarse.shape[2:], self.align_corners), coarse)

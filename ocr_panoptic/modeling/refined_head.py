@@ -35,7 +35,7 @@ class RefinedHead(nn.Module):
 
     Args:
         in_channels: channels of the features that pixel representations are made from.
-        common_stride: stride of the pixel representations.
+        common_stride: stride of the final logits.
         coarse: modules between the features and the coarse classifier; None for no modules.
         regions: the paper's ablation: predicts the soft object regions without a loss of its own,
             from the features of the coarse prediction. None uses the coarse prediction, which has a

@@ -1,4 +1,4 @@
-"""Gradient accumulation, the poly schedule, and the average of the weights."""
+"""Gradient accumulation, and the average of the weights."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,11 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, load_config, setup
+from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.hooks import Averaging
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
-from support.tiny_runs import OCR_CONFIG
 
 
 class Regression(nn.Module):
@@ -145,22 +144,6 @@ def test_loss_scale_is_resumed_if_it_was_saved():
         resumed = make(8.0)
         resumed.load_state_dict({**state, "grad_scaler": absent})
         assert resumed.grad_scaler.get_scale() == 8
-
-
-@pytest.mark.parametrize("power, ending", [(0.9, 0.0), (0.5, 0.0), (0.9, 0.3)])
-def test_poly_schedule(power, ending):
-    """It is (1 - iteration / max_iter) ** power from the first iteration on, by hand."""
-    cfg = load_config(str(OCR_CONFIG), [])
-    cfg.SOLVER.LR_SCHEDULER_NAME = "WarmupPolyLR"
-    cfg.SOLVER.POLY_LR_POWER, cfg.SOLVER.POLY_LR_CONSTANT_ENDING = power, ending
-    cfg.SOLVER.WARMUP_ITERS, cfg.SOLVER.MAX_ITER = 0, 10
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.02)
-    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
-    for iteration in range(10):
-        expected = 0.02 * max((1 - iteration / 10) ** power, ending)
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
-        optimizer.step()
-        scheduler.step()
 
 
 @pytest.mark.parametrize("benchmark", [True, False])

@@ -14,6 +14,7 @@ from ocr_panoptic.engine.run_check import check_start
 from support.interrupted_runs import AT, assert_same, run, saved
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
 from support.tiny_runs import TINY_SEMANTIC as SEMANTIC
+from train_net import main
 
 ITERATIONS = 6
 COMMON = [
@@ -163,9 +164,7 @@ def test_changed_settings_are_listed_in_a_line():
 @pytest.fixture
 def interrupted(tiny_data, short_args, tmp_path) -> Path:
     """Return the folder of a run with checkpoints of iterations 1 and 2."""
-    trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, "SOLVER.MAX_ITER", 2)))
-    trainer.resume_or_load(False)
-    trainer.train()
+    main(short_args("TEST.EVAL_PERIOD", 0, "SOLVER.MAX_ITER", 2))
     return tmp_path / "run"
 
 
@@ -248,17 +247,15 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
 
 
 @pytest.mark.slow
-def test_with_and_without_an_average(tiny_data, short_args, resume):
+def test_with_and_without_an_average(tiny_data, short_args, resume, tmp_path):
     """A new average starts at the trained weights; without average the trained weights go on."""
     average = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75)
-    trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *average, "SOLVER.MAX_ITER", 2)))
-    trainer.resume_or_load(False)
-    trainer.train()
-    trained = saved(Path(trainer.cfg.OUTPUT_DIR))["trainer"]["trained_weights"]
+    main(short_args("TEST.EVAL_PERIOD", 0, *average, "SOLVER.MAX_ITER", 2))
+    trained = saved(tmp_path / "run")["trainer"]["trained_weights"]
     without = resume("TEST.EVAL_PERIOD", 0, "SOLVER.MAX_ITER", 3)
     assert_same(dict(without.model.state_dict()), dict(trained))
     without.train()
-    trained = saved(Path(trainer.cfg.OUTPUT_DIR))["model"]
+    trained = saved(tmp_path / "run")["model"]
     again = resume(*average)
     for model in (again.model, again.evaluated_model):
         assert_same(dict(model.state_dict()), dict(trained))

@@ -39,7 +39,7 @@ def test_epochs(resolved, caplog, max_iter, eval_period, expected):
 @pytest.mark.parametrize(
     ("config", "opts", "expected"),
     [
-        ("Custom-SemanticSegmentation/ocr_Lite0", ["SOLVER.MAX_ITER", 12], (12, 0)),
+        ("Custom-SemanticSegmentation/ocr_Lite0", ["SOLVER.MAX_ITER", 12], (12, 25)),
         ("Cityscapes-SemanticSegmentation/Base-Cityscapes-90k", ["SOLVER.EPOCHS", 3], (0, 3)),
         ("", ["SOLVER.EPOCHS", 3, "SOLVER.MAX_ITER", 12], (12, 3)),
     ],

@@ -18,11 +18,9 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
-from ocr_panoptic.engine.trainer import log_period
+from ocr_panoptic.engine.training import log_period
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from support.interrupted_runs import assert_same, run, saved
-from support.published_networks import Weights, mmseg_hrnet
-from support.scripts import load_script
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import argument_parser, main
 
@@ -244,36 +242,20 @@ def test_a_run_of_segfix(data, tiny_data, tmp_path):
     assert (tmp_path / "model_best.pth").exists()
 
 
-RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
-NETWORK = [  # differences from TINY_SEMANTIC
-    *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
-    *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
-]
-CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
-
-
-def test_converted_weights_are_trained_and_evaluated(tiny_data, make_args, tmp_path):
-    """The tiny data have nine classes."""
-    weights, converted = Weights(), tmp_path / "converted.pth"
-    with torch.no_grad():
-        mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 9)
-    torch.save({"meta": {}, "state_dict": weights.tensors}, tmp_path / "published.pth")
-    words = ["--from", "mmseg", str(tmp_path / "published.pth"), str(converted)]
-    words += ["--config-file", str(RECIPE), "--opts", *CLASSES]
-    load_script("tools/convert_checkpoint.py").main(words)
-    config = converted.with_suffix(".yaml")
-    opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
-    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, "DATASETS.TEST", "()", config=config))
-    trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
-    started = torch.load(converted, weights_only=True)["model"]
-    name = "sem_seg_head.context.g.weight"
-    assert torch.equal(trained[name], started[name])  # a rate of 0 leaves the first weights
-    # The record of the conversion stays with the weights trained from it.
-    opts[-1] = tmp_path / "run/model_final.pth"
-    main(make_args(*opts, config=config, flags=("--eval-only",)))
-    assert evaluation(tmp_path / "run")["sem_seg"]["mIoU"] is not None
+def test_the_record_of_a_conversion_stays_with_the_weights(trained, make_args, tmp_path):
+    """Training from converted weights keeps it, and an evaluation reads it."""
+    trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG)
+    weights = saved(tmp_path / "run")["model"]
+    record = {"source": "mmseg", "file": "a.pth", "settings": {"INPUT.FORMAT": "RGB"}}
+    torch.save({"model": weights, "conversion": record}, tmp_path / "converted.pth")
+    opts = (*TINY_SEMANTIC, "MODEL.WEIGHTS", tmp_path / "converted.pth", "INPUT.FORMAT", "RGB")
+    more = ("SOLVER.BASE_LR", 0.0, "DATASETS.TEST", "()", "OUTPUT_DIR", tmp_path / "on")
+    main(make_args(*opts, *more, config=SEMANTIC_CONFIG))
+    found, name = saved(tmp_path / "on"), "sem_seg_head.context.g.weight"
+    assert found["conversion"] == record
+    assert torch.equal(found["model"][name], weights[name])  # a rate of 0 leaves the first weights
     with pytest.raises(ValueError, match="INPUT.FORMAT is BGR"):
-        main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
+        main(make_args(*opts[:-1], "BGR", config=SEMANTIC_CONFIG, flags=("--eval-only",)))
 
 
 def test_equal_metrics_and_weights(tiny_data, semantic_args, tmp_path):

@@ -41,18 +41,16 @@ def test_equals_cityscapesscripts(tmp_path):
         True: metadata.thing_dataset_id_to_contiguous_id,
         False: metadata.stuff_dataset_id_to_contiguous_id,
     }
-    categories = [{"id": number} for kind in contiguous.values() for number in kind if number]
+    numbers = {(kind, k): n for kind, ids in contiguous.items() for n, k in ids.items()}
+    categories = [{"id": number} for number in numbers.values() if number]
     rng = np.random.default_rng(0)
     evaluator = PanopticEvaluator(NAME)
     dump = PanopticDump(NAME, tmp_path / "results")
     for record in DatasetCatalog.get(NAME):
-        own = {
-            s["id"]: next(
-                number for number, k in contiguous[s["isthing"]].items() if k == s["category_id"]
-            )
+        segments = [
+            {"id": s["id"], "category_id": numbers[s["isthing"], s["category_id"]]}
             for s in record["segments_info"]
-        }
-        segments = [{"id": number, "category_id": own[number]} for number in own]
+        ]
         truth = read_segment_ids(record)
         ids, predicted = faulty_copy(rng, truth, segments, categories)
         for segment in predicted:

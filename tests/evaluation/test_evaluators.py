@@ -212,8 +212,8 @@ def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
 
 
 class TestPanopticEvaluator:
-    def test_metrics_of_a_class_on_some_images(self, data, caplog):
-        metrics = run(PanopticEvaluator(NAME), *(given[:11] for given in data))["panoptic_seg"]
+    def test_metrics_of_a_class(self, data):
+        metrics = run(PanopticEvaluator(NAME), *data)["panoptic_seg"]
         for category in CATEGORIES:
             tp, fp, fn, pq, sq, isthing = (
                 metrics[f"{metric}-{category['name']}"]
@@ -221,7 +221,6 @@ class TestPanopticEvaluator:
             )
             assert isthing == category["isthing"]
             assert pq == pytest.approx(sq * tp / (tp + fp / 2 + fn / 2))
-        assert "11 of the 12 images" in caplog.text
 
     def test_predictions_that_panopticapi_reads(self, data, tmp_path):
         inputs, outputs = data

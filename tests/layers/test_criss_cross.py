@@ -1,9 +1,11 @@
 """Criss-cross attention, compared with a loop over pixels."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from ocr_panoptic.layers import CrissCross
+from ocr_panoptic.layers.criss_cross import attend_criss_cross
 from support import equations
 from support.battery import SchemeBattery
 
@@ -44,3 +46,11 @@ class TestCrissCross(SchemeBattery):
             y = y + attention.gamma * loop(*(equations.linear(conv, y) for conv in convolutions))
         y = equations.conv_norm_relu(layer.smoothing, y)
         return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+
+def test_mean_of_the_cross_hand_worked():
+    """Equal energies give the mean of row and column, the pixel once, for the numbers 0 to 5."""
+    zeros, values = torch.zeros(1, 2, 2, 3), torch.arange(6.0).view(1, 1, 2, 3)
+    y = attend_criss_cross(zeros, zeros, values)
+    sums = [3 + 3, 3 + 4, 3 + 5, 12 + 0, 12 + 1, 12 + 2]  # 0 + 1 + 2 = 3 and 3 + 4 + 5 = 12
+    assert y.flatten().tolist() == pytest.approx([s / 4 for s in sums])

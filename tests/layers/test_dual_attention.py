@@ -1,5 +1,7 @@
 """The attentions of DANet and its head, compared with their equations."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -61,3 +63,17 @@ def test_attentions_start_as_identity(module):
 def test_queries_have_an_eighth_of_the_channels(channels):
     with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
         PositionAttention(channels)
+
+
+def test_channel_attention_hand_worked():
+    """
+    Channels (1, 0) and (0, 2) have the products 1, 0, 4.
+
+    The first channel has weight 1 / (1 + e) for itself, the second e^-4 / (1 + e^-4). The other
+    channel has the rest.
+    """
+    module = ChannelAttention()
+    nn.init.ones_(module.gamma)
+    y = module(torch.tensor([[1.0, 0.0], [0.0, 2.0]]).view(1, 2, 1, 2)).flatten()
+    a, b = 1 / (1 + math.e), 1 / (1 + math.exp(4))
+    assert y.tolist() == pytest.approx([1 + a, 2 * (1 - a), 1 - b, 2 + 2 * b], abs=1e-6)

@@ -17,7 +17,7 @@ from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import nn
 
-from ocr_panoptic.layers import OCR, NoContext, one_hot_labels, resize
+from ocr_panoptic.layers import OCR, NoContext, gather_regions, one_hot_labels, resize
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from support.heads import (
@@ -29,7 +29,9 @@ from support.heads import (
     make_plain_head,
     make_targets,
 )
-from support.segmentors import make_cfg, take_criterion
+from support.segmentors import make_batch, make_cfg, take_criterion
+
+BILINEAR = {"mode": "bilinear", "align_corners": False}
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -63,6 +65,13 @@ def parts_of_panoptic(head: nn.Module, features: dict) -> tuple:
     return linear(head.predictor, x), x, head.regions and linear(head.regions, x)
 
 
+def parts_of_downsampled(head: nn.Module, features: dict) -> tuple:
+    """Return the parts of the panoptic head whose pixels are means of 2x2 cells of the sum."""
+    coarse, x, regions = parts_of_panoptic(head, features)
+    n, c, h, w = x.shape
+    return coarse, x.view(n, c, h // 2, 2, w // 2, 2).mean(dim=(3, 5)), regions
+
+
 HEADS = {
     "semantic": (make_head, SHAPES, parts_of_semantic),
     "shared": (
@@ -71,6 +80,7 @@ HEADS = {
         parts_of_shared,
     ),
     "panoptic": (make_fpn_head, FPN_SHAPES, parts_of_panoptic),
+    "downsampled": (partial(make_fpn_head, downsample=2), FPN_SHAPES, parts_of_downsampled),
 }
 
 
@@ -97,9 +107,10 @@ class TestEveryHead:
         with torch.no_grad():
             coarse, pixels, regions = HEADS[kind][2](head, features)
             assert (regions is None) == supervision
-            m = coarse if regions is None else regions
+            m = F.interpolate(coarse if regions is None else regions, pixels.shape[2:], **BILINEAR)
             z = head.context(conv(head.bottleneck, pixels), m)
             refined = linear(head.refined_predictor, z)
+            refined = F.interpolate(refined, coarse.shape[2:], **BILINEAR)
             found = head.layers(features)
             torch.testing.assert_close(found, (coarse, refined), rtol=0, atol=1e-5)
             assert not torch.allclose(*found)
@@ -109,7 +120,7 @@ class TestEveryHead:
             )
             logits, losses = head(features)
         assert losses == {} and sizes.count([64, 96]) == 1 and logits.shape == (2, 5, 64, 96)
-        expected = F.interpolate(refined, size=(64, 96), mode="bilinear", align_corners=False)
+        expected = F.interpolate(refined, size=(64, 96), **BILINEAR)
         torch.testing.assert_close(logits, expected)
 
     def test_reach_of_the_losses_without_region_supervision(self, make, features):
@@ -398,3 +409,35 @@ def test_region_supervision_needs_regions(scheme):
         build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
         make_fpn_head(region_supervision=False, context=NoContext(32))
+
+
+def test_regions_start_as_means_over_the_image():
+    """
+    Each region starts with nearly the image's mean.
+
+    With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
+    representation of a few random pixels.
+    """
+    torch.manual_seed(0)
+    opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 11, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 128)
+    head = build_model(make_cfg(*opts)).sem_seg_head
+    regions = head.coarse_predictor(torch.randn(1, 128, 18, 24).relu_())
+    x = torch.randn(1, 4, 18, 24)
+    mean = x.mean(dim=(2, 3))[:, :, None, None]
+    assert (gather_regions(x, regions) - mean).abs().max() < 0.15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
+def test_every_residual_scheme_begins_as_the_coarse_prediction(scheme):
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
+    with torch.no_grad():
+        coarse, refined = model.layers(make_batch(64, 96))
+    assert coarse.std() > 0
+    torch.testing.assert_close(refined, coarse, rtol=0, atol=0)
+
+
+def test_linear_coarse_head_of_the_paper():
+    head, features = make_head(coarse_kernel=0).eval(), make_features()
+    expected = linear(head.coarse_predictor, features["res4"])
+    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)

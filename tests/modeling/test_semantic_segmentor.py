@@ -8,7 +8,7 @@ from detectron2.modeling import build_model
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from support.segmentors import make_batch, make_cfg
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 
 @pytest.mark.slow
@@ -113,3 +113,41 @@ def test_unused_parameters_of_an_hrnet_are_frozen(features, count):
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
     assert frozen == {n for n, p in model.named_parameters() if p.grad is None}
     assert len(frozen) == count
+
+
+@pytest.mark.slow
+def test_odd_sizes_are_padded_to_the_stride():
+    """61 x 83 pixels have 8 x 11 features at stride 8, which cover 64 x 88 pixels."""
+    torch.manual_seed(0)
+    model = build_model(make_resnet_cfg(50)).eval()
+    assert model.backbone.size_divisibility == 0  # Detectron2 would not pad
+    batch = make_batch()[:1]
+    with torch.no_grad():
+        labels = model(batch)[0]["labels"]
+        image = (batch[0]["image"] - model.pixel_mean) / model.pixel_std
+        features = model.backbone(F.pad(image, (0, 5, 0, 3))[None])
+        logits = model.sem_seg_head.layers(features)[1]
+        full = F.interpolate(logits, size=(64, 88), mode="bilinear", align_corners=False)
+    assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
+
+
+@pytest.mark.slow
+def test_parameters_of_resnet_101_ocr():
+    """
+    The number of parameters is worked out by hand.
+
+    torchvision's ResNet-101 without classifier has 42,500,160. The deep stem replaces its 7x7
+    convolution (64 channels) by three 3x3 (64, 64, 128), and widens the input of the first block's
+    two 1x1 convolutions. The head follows from its layers.
+    """
+    resnet_101 = 42500160 - (3 * 64 * 49 + 2 * 64)
+    stem = 9 * (3 * 64 + 64 * 64 + 64 * 128) + 2 * (64 + 64 + 128)
+    widened = 64 * 64 + 64 * 256
+    coarse = 9 * 1024 * 512 + 2 * 512 + 512 * 19 + 19
+    bottleneck = 9 * 2048 * 512 + 2 * 512
+    ocr = 2 * (512 + 256) * 256 + 2 * 512 * 256 + 1024 * 512 + 2 * (5 * 256 + 2 * 512)
+    predictor = 512 * 19 + 19
+    head = coarse + bottleneck + ocr + predictor
+    cfg = make_resnet_cfg(101)
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
+    assert count(cfg) == resnet_101 + stem + widened + head

@@ -4,8 +4,6 @@ Tiles under unknown light: a seed gives the same bytes.
 A pixel shows its class as often as the difficulty says, and not more often.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,29 +14,20 @@ from studies.tiles import draw_tiles, generate_tiles
 SIZE = 48
 
 
-def files(folder: Path) -> dict:
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-
 @pytest.mark.slow
 def test_the_same_bytes_for_equal_arguments(tmp_path):
-    for name, arguments in {
-        "first": (3, 1, SIZE, 0, 8, 0.5),
-        "again": (3, 1, SIZE, 0, 8, 0.5),
-        "seed": (3, 1, SIZE, 1, 8, 0.5),
-        "fewer": (2, 1, SIZE, 0, 8, 0.5),
-        "harder": (3, 1, SIZE, 0, 8, 1.0),
-    }.items():
-        generate_tiles(tmp_path / name, *arguments)
-    of = {folder.name: files(folder / "raw") for folder in tmp_path.iterdir()}
-    assert of["again"] == of["first"]
-    assert len(of["first"]) == 2 * 4
-    assert of["fewer"].items() <= of["first"].items()
-    first = of["first"]
-    for name, number in (("seed", 2 * 4), ("harder", 4)):
-        changed = [file for file in first if of[name][file] != first[file]]
-        assert len(changed) == number
-    assert {file.suffix for file in changed} == {".jpg"}  # the same tiles under other light
+    def files(name: str, num_train: int = 3, seed: int = 0, difficulty: float = 0.5) -> dict:
+        generate_tiles(tmp_path / name, num_train, 1, SIZE, seed, 8, difficulty)
+        found = [path for path in (tmp_path / name / "raw").rglob("*") if path.is_file()]
+        return {path.relative_to(tmp_path / name): path.read_bytes() for path in found}
+
+    first = files("first")
+    assert len(first) == 2 * 4 and files("again") == first
+    assert files("fewer", num_train=2).items() <= first.items()
+    assert not files("seed", seed=1).items() & first.items()
+    harder = files("harder", difficulty=1.0)
+    changed = [file.suffix for file in first if harder[file] != first[file]]
+    assert changed == [".jpg"] * 4  # the same tiles under other light
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """A headless Chromium that shows a page, driven by the DevTools protocol over a pipe."""
 
-import fcntl
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +36,14 @@ class Browser:
     def __init__(
         self, page: Path, profile: Path, size: tuple[int, int] = (1280, 900), before: str = ""
     ):
-        theirs_in, self._out = os.pipe()
-        in_, theirs_out = os.pipe()
-        # Chromium reads from 3 and writes to 4; no file of this process may have these numbers.
-        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
-        os.close(theirs_in)
-        os.close(theirs_out)
+        options = (f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}")
+        # Chromium reads from file 3 and writes to file 4.
+        as_3_and_4 = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
         self._process = subprocess.Popen(
-            [
-                *(find_chromium(), *FLAGS, f"--user-data-dir={profile}"),
-                *(f"--window-size={size[0]},{size[1]}", "about:blank"),
-            ],
-            pass_fds=(3, 4),
-            preexec_fn=lambda: [os.dup2(end, number) for number, end in enumerate(ends, start=3)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            ["sh", "-c", as_3_and_4, "sh", find_chromium(), *FLAGS, *options, "about:blank"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
-        for end in ends:
-            os.close(end)
-        self._in = os.fdopen(in_, "rb")
         self._numbers = itertools.count(1)
         self._session: dict[str, str] = {}
         self._call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(profile))
@@ -73,9 +61,7 @@ class Browser:
 
     def __exit__(self, *_) -> None:
         self._process.kill()
-        self._process.wait()
-        self._in.close()
-        os.close(self._out)
+        self._process.communicate()
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the page."""
@@ -85,18 +71,11 @@ class Browser:
 
     def wait_for(self, expression: str, seconds: float = 120) -> Any:
         """Return the value of a JavaScript expression once it is true."""
-        end = time.monotonic() + seconds
-        while not (value := self.evaluate(expression)):
-            assert time.monotonic() < end, f"{expression} has not come true"
-            time.sleep(0.05)
-        return value
+        return _once_true(lambda: self.evaluate(expression), expression, seconds)
 
     def wait_for_file(self, file: Path, seconds: float = 120) -> Path:
         """Wait until a saved file is complete: Chromium first creates an empty file."""
-        end = time.monotonic() + seconds
-        while not file.exists() or not file.stat().st_size:
-            assert time.monotonic() < end, f"{file} has not been saved"
-            time.sleep(0.05)
+        _once_true(lambda: file.exists() and file.stat().st_size, str(file), seconds)
         return file
 
     def choose(self, element: str, *files: Path) -> None:
@@ -130,7 +109,8 @@ class Browser:
     def _call(self, method: str, **params: Any) -> dict:
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params, **self._session}
-        os.write(self._out, json.dumps(message).encode() + b"\0")
+        self._process.stdin.write(json.dumps(message).encode() + b"\0")
+        self._process.stdin.flush()
         while (answer := self._read()).get("id") != number:
             pass
         assert "error" not in answer, (method, answer["error"])
@@ -138,7 +118,15 @@ class Browser:
 
     def _read(self) -> dict:
         message = bytearray()
-        while (byte := self._in.read(1)) != b"\0":
+        while (byte := self._process.stdout.read(1)) != b"\0":
             assert byte, "Chromium has ended"
             message += byte
         return json.loads(message)
+
+
+def _once_true(value_of: Callable[[], Any], what: str, seconds: float) -> Any:
+    end = time.monotonic() + seconds
+    while not (value := value_of()):
+        assert time.monotonic() < end, f"{what}: nothing has come"
+        time.sleep(0.05)
+    return value

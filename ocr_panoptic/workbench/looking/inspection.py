@@ -87,7 +87,7 @@ class Inspector:
         pixels = read_picture(record["file_name"], self._image_format, self._channels)
         head = self._network.sem_seg_head
         align_corners = isinstance(head, RefinedHead) and head.align_corners
-        size, padded, cells = inputs["image"].shape[1:], seen["size"], refined.shape[2:]
+        size, padded = inputs["image"].shape[1:], seen["size"]
 
         def labels(logits: Tensor) -> np.ndarray:
             """Return labels [H,W], computed as the model computes its labels."""
@@ -107,6 +107,7 @@ class Inspector:
         with self._watching():
             _, x, m = head.prepare(seen["features"])
             relation = self._relation(context, x, m)
+        cells = m.shape[2:]
         # Rows and columns of the features without padding; the last may hold some padding.
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))

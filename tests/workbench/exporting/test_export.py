@@ -81,7 +81,8 @@ def assert_json_close(found: object, expected: object) -> None:
 def test_panoptic_model(tiny_data, tmp_path, capsys):
     shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
     image = sorted((tmp_path / "images").iterdir())[0]
-    options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True"]  # test_semantic_model is not residual
+    # test_semantic_model is not residual
+    options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True", "MODEL.OCR.DOWNSAMPLE", "2"]
     model, _ = build(OCR_CONFIG, options, image)
     path = export(OCR_CONFIG, options, tmp_path, model)
     assert "| 97x259  | 64x171" in capsys.readouterr().out

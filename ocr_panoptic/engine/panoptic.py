@@ -1,0 +1,44 @@
+"""The task of Panoptic-FPN: its data and its inference."""
+
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
+from detectron2.data import transforms as T
+
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
+from ocr_panoptic.data.register import class_counts
+from ocr_panoptic.errors import UserError
+
+from .task import TASKS, Task, complete_count
+
+
+def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
+    metadata = MetadataCatalog.get(dataset)
+    is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
+    # A test split without truth can only be predicted.
+    if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")):
+        raise UserError(
+            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs panoptic "
+            'PNGs and their JSON, which a data file names under "panoptic" (datasets/README.md). '
+            "COCO's are coco_2017_{train,val}_panoptic_separated."
+        )
+    things, semantic = class_counts(dataset)
+    complete_count(cfg, "ROI_HEADS", things, f"{dataset} has {things} (thing classes)")
+    found = f"{dataset} has {semantic} (stuff classes + 1)"
+    complete_count(cfg, "SEM_SEG_HEAD", semantic, found)
+
+
+TASKS["PanopticFPN"] = Task(
+    title="Panoptic-FPN",
+    mapper=PanopticDatasetMapper,
+    complete_classes=_complete_panoptic_classes,
+    classes=lambda cfg: (
+        f"{cfg.MODEL.ROI_HEADS.NUM_CLASSES} thing and "
+        f"{cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES - 1} stuff classes"
+    ),
+    test_augmentation=lambda cfg: T.ResizeShortestEdge(
+        cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
+    ),
+    semantic_logits=lambda model, inputs: model.sem_seg_head.layers(
+        model.backbone(model.preprocess_image(inputs).tensor)
+    ),
+)
