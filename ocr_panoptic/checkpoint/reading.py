@@ -7,6 +7,7 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -113,7 +114,17 @@ def read_checkpoint(
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
             record = (file.metadata() or {}).get(RECORD)
-        checkpoint |= {RECORD: json.loads(record)} if record else {}
+        with suppress(ValueError):
+            record = json.loads(record or "null")
+        checkpoint |= {} if record is None else {RECORD: record}
+    record, settings = checkpoint.get(RECORD), None
+    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
+        settings = record.get("settings")
+    if record is not None and not isinstance(settings, Mapping):
+        raise UserError(
+            f"{filename}: its record of where the weights come from cannot be read; convert the "
+            "original file again (ocr-panoptic convert)."
+        )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
@@ -158,6 +169,9 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
 
 
 def _damaged(file: str, found: str) -> UserError:
+    with open(file, "rb") as f:
+        if f.read(200).lstrip().startswith(b"<"):
+            found = "a web page, not weights"
     if "weights only load failed" in found.lower():  # torch tells how to trust the file
         found = "no tensors of torch.save"
     return UserError(
