@@ -33,7 +33,7 @@ from .panoptic.source import PanopticSource
 from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
-VERSION = 5  # version of the cache files
+VERSION = 6  # version of the cache files
 # Largest number of images at which the start of training checks every file; above, use ``check``.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default of TEST.DETECTIONS_PER_IMAGE
