@@ -146,9 +146,9 @@ def read_sources(
             found[split] = annotations.found(skip_missing=plan.skip_missing)
             if len(found[split]) < len(annotations.entries):
                 missing[split] = len(annotations.entries) - len(found[split])
-            for _, (image, entry) in found[split]:
+            for _, (draft, entry) in found[split]:
                 if annotations.drafts:
-                    add_classes(drafted, replace(image, segments=annotations.drafts(entry)))
+                    add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
