@@ -80,6 +80,11 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         ],
         find,
         partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
+        lambda entry: [
+            Segment(name, {}, instance=True)
+            for annotation in entry[1]
+            if (name := names.get(_id(annotation["category_id"])))
+        ],
     )
 
 
@@ -114,6 +119,10 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
             'is not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
+    # Roboflow adds a category without annotations whose name repeats another.
+    used = {_id(annotation["category_id"]) for annotation in annotations}
+    for name, times in repeated(name for number, name in names.items() if number in used):
+        logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
     return content, names, own
 
 

@@ -20,7 +20,7 @@ from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds
+from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds, resolve_kinds
 from .masks import masks_of_map
 from .reading import read_each
 
@@ -123,7 +123,7 @@ def read_sources(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
 ) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount], dict[str, int]]:
     """
-    Find the images of all sources, then read their segments.
+    Find the images of all sources, check the kinds of the classes, then read the segments.
 
     DataFaults lists faults of single images, splits without images, images with equal names, and
     images in two splits.
@@ -135,6 +135,7 @@ def read_sources(
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
     missing, readers = {}, {}
+    drafted: dict[str, ClassCount] = {}
     for split, source in sources.items():
         options = {"polygons": plan.polygons, "part": source.part}
         options = {key: value for key, value in options.items() if value is not None}
@@ -145,8 +146,14 @@ def read_sources(
             found[split] = annotations.found(skip_missing=plan.skip_missing)
             if len(found[split]) < len(annotations.entries):
                 missing[split] = len(annotations.entries) - len(found[split])
+            for _, (image, entry) in found[split]:
+                if annotations.drafts:
+                    add_classes(drafted, replace(image, segments=annotations.drafts(entry)))
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
+    has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
+    if not (has_faults or plan.label_space):  # label PNGs have more classes
+        resolve_kinds(dict(sorted(drafted.items())), plan.kinds, None, plan.rest, plan.semantic)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():

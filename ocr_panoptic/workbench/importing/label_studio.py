@@ -67,10 +67,11 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f'{source}: is not a list of tasks with their data and annotations. Export as "JSON", '
             'not as "JSON-MIN" or another format.'
         )
-    chosen = []
+    chosen, several = [], 0
     for task in tasks:
         annotations = [a for a in task["annotations"] if not a.get("was_cancelled")]
         if annotations:
+            several += len(annotations) > 1
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
     if not chosen:
         raise UserError(f"{source}: no task has an annotation that was not cancelled.")
@@ -78,6 +79,11 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
         logger.warning(
             f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks are left out: they have "
             "no annotation that was not cancelled"
+        )
+    if several:
+        logger.warning(
+            f"{source}: {several} tasks have several annotations; the ground truth is read or, "
+            "without one, the last changed"
         )
     return Annotations(chosen, partial(_find_image, folder), _read_task)
 

@@ -22,9 +22,9 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, raise_error, read_json, refuse_pipe
-from ocr_panoptic.formats.pictures import header_size
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, header_size, unread_fault
 
-from .annotated_image import AnnotatedImage
+from .annotated_image import AnnotatedImage, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +49,14 @@ class Annotations:
             file.
         find: function: entry -> image without segments.
         read: function: (image without segments, entry) -> image with segments. It can be pickled.
+        drafts: function: entry -> its segments without masks, so without reading pixels; None if
+            the format does not allow it.
     """
 
     entries: Sequence[tuple[str, Any]]
     find: Callable[[Any], AnnotatedImage]
     read: Callable[[AnnotatedImage, Any], AnnotatedImage]
+    drafts: Callable[[Any], list[Segment]] | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
@@ -203,7 +206,8 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
     """Raise UserError if the annotations' size is not the image's; no size, or 0, passes."""
-    if height and width and (float(height), float(width)) != (image.height, image.width):
+    rows, columns = float(height or 0), float(width or 0)
+    if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(
             f"has {printable(width)}x{printable(height)} pixels, the image "
             f"{printable(image.file)} {image.width}x{image.height} (width x height)"
@@ -216,12 +220,20 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    found = [
+    files = [
         Path(root, name)
         for root, _, names in os.walk(folder, onerror=raise_error)
         for name in names
-        if not name.startswith(".") and name.lower().endswith(ends)
+        if not name.startswith(".")
     ]
+    found = [file for file in files if file.name.lower().endswith(ends)]
+    if suffixes == IMAGE_SUFFIXES:
+        stems = {file.with_suffix("") for file in found}  # a raw photo may lie beside its JPEG
+        unread = [file for file in files if file.suffix.lower() in UNREAD_SUFFIXES]
+        if unread := sorted(file for file in unread if file.with_suffix("") not in stems):
+            if not found:
+                raise UserError(f"{folder}: {unread_fault(unread)}")
+            logger.warning(f"{folder}: {unread_fault(unread)}. They are left out.")
     if not found:
         raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)

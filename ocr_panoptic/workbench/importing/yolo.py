@@ -92,12 +92,17 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
     Return the folders and lists of images of each split in ``data.yaml``.
 
-    They must lie below its folder. A test split that is missing, which is common, is left out.
+    They must lie below its folder. A test split that is missing, which is common, is left out. If
+    the file names no split (as from the supervision package), the usual folders are taken.
     Roboflow writes ``../train/images`` for ``train/images``; other exports have paths of another
     machine.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
+    keys = [key for listed in SPLITS.values() for key in listed]
+    if not content.keys() & {*keys}:
+        usual = {key: (f"images/{key}", f"{key}/images") for key in keys}
+        content = {key: [f for f in usual[key] if (base / f).is_dir()] for key in keys}
     places: dict[str, list[Path]] = {}
     for split, keys in SPLITS.items():
         for key in keys:

@@ -253,8 +253,9 @@ def test_a_list_of_files_outside_its_folder(tmp_path, images, name):
 
 
 def test_cvats_xml_with_another_name(tmp_path, images):
+    """A width of 0 means that the file does not say it."""
     shape = '<polygon label="dog" points="0,0;8,0;8,8"/>'
-    text = f'<annotations><image id="0" name="a.png" width="{W}" height="{H}">{shape}</image>'
+    text = f'<annotations><image id="0" name="a.png" width="0" height="{H}">{shape}</image>'
     save(tmp_path / "task_7.xml", f"{text}</annotations>")
     found = run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))
     assert [region.label for region in found["a"]] == ["dog"]

@@ -19,6 +19,7 @@ from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.workbench.importing.import_plan import above_labels, split_images
 from ocr_panoptic.workbench.importing.masks import mask_of_pixels
+from support import annotation_files as files
 from support.annotation_files import coco, save
 from support.imported import FIXTURES, SCENES, stuff_labels
 
@@ -176,6 +177,21 @@ def test_label_pngs_lie_below(tmp_path):
     assert np.array_equal(found.segments[0].pixels(), labels == 0)
 
 
+@pytest.mark.parametrize("format", ["coco", "cvat"])
+def test_kinds_are_asked_for_before_pixels_are_read(root, tmp_path, things, monkeypatch, format):
+    def fail(*_: object) -> None:
+        pytest.fail("a segment is read")
+
+    write = {"coco": files.coco_polygons, "cvat": files.cvat_polygons}[format]
+    source, images = write(tmp_path, {"a.png": files.SCENES["a.png"]})
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", files.SIZE[::-1]).save(tmp_path / "images/a.png")
+    monkeypatch.setattr(f"ocr_panoptic.workbench.importing.{format}.mask_of_polygons", fail)
+    given = ("--things", things) if format == "coco" else ()
+    with pytest.raises(ValueError, match=r"car\W+1 segments in 1 images(.|\n)*--things"):
+        run(*("--from", format, "--name", "x", "--train", source, tmp_path / "images"), *given)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -197,9 +213,13 @@ def test_options_that_contradict(root, voc, city, things, arguments, message):
     assert not root.exists()
 
 
-def test_a_rest_class_need_not_be_annotated(root, caplog):
-    run_coco(POLYGONS, SCENES / "images", "--rest", "ground")
+@pytest.mark.parametrize("rest", ["ground", "ball"])
+def test_a_rest_class_need_not_be_annotated(root, caplog, rest):
+    run_coco(POLYGONS, SCENES / "images", "--rest", rest)
     assert "No annotation has" not in caplog.text
+    assert ("--rest ball: segments of things named ball become stuff" in caplog.text) == (
+        rest == "ball"
+    )
 
 
 def test_the_same_image_in_both_splits(root, voc, tmp_path):

@@ -42,11 +42,12 @@ def columns(image) -> list[tuple[str, list[int]]]:
 # COCO
 
 
-def test_categories_with_the_same_name(folder):
+def test_categories_with_the_same_name(folder, caplog):
     box = {"segmentation": [[1, 1, 9, 1, 9, 9]]}
     content = coco(box, box | {"category_id": 2}, size=SIZE, classes=("car", "car"))
     (image,) = read("coco", save(folder / "coco.json", content), folder / "images")
     assert [segment.label for segment in image.segments] == ["car", "car"]
+    assert "2 categories are named 'car'" in caplog.text
 
 
 # YOLO
@@ -75,6 +76,8 @@ def test_yolo_layouts(tmp_path, caplog):
     found = read("yolo-seg", yolo / "data.yaml")
     expected = [f"{split}/images/train_00000.jpg" for split in ("train", "valid")]
     assert [image.name for image in found[::3]] == expected
+    save(yolo / "data.yaml", names)  # as from the supervision package
+    assert read("yolo-seg", yolo / "data.yaml") == found
 
 
 # Pascal VOC
@@ -405,7 +408,7 @@ def test_label_studio_joins_the_results_of_several_controls(folder):
     assert label == "cat" and pixels.all()
 
 
-def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder):
+def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder, caplog):
     def annotation(number: int, updated: str, **others) -> dict:
         dates = {"created_at": "2024-01-01T00:00:00Z", "updated_at": updated}
         return {"id": number, **dates, "result": [square(f"of {number}")], **others}
@@ -416,6 +419,7 @@ def test_label_studio_uses_the_ground_truth_or_the_last_annotation(folder):
 
     first, second = annotation(1, "2024-05-01T00:00:00Z"), annotation(2, "2024-02-01T00:00:00Z")
     assert label_of(first, second) == "of 1"
+    assert "1 tasks have several annotations; the ground truth" in caplog.text
     cancelled = annotation(3, "2024-09-01T00:00:00Z", was_cancelled=True)
     assert label_of(first, {**second, "ground_truth": True}, cancelled) == "of 2"
     assert label_of(annotation(10, "2024-05-01T00:00:00Z"), first) == "of 10"
