@@ -90,9 +90,9 @@ def read_checkpoint(
     Return the content of a checkpoint: named tensors as "model", and the file's other entries.
 
     Args:
-        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or a file of ``torch.save``.
+        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or from ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
-        mmap: leave the tensors of a file of ``torch.save`` in it until they are used.
+        mmap: leave tensors in the file until they are used (``torch.save`` files only).
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):

@@ -125,10 +125,10 @@ def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
-    Check the sources of this package; sources of other code are not read.
+    Check each PanopticSource and SemanticSource, and skip all other sources.
 
     Args:
-        thorough: whether to check sources of more than MANY images, too.
+        thorough: whether to check sources with more than MANY images, too.
     """
     faults: list[str] = []
     found = []

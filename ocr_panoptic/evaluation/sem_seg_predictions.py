@@ -44,8 +44,8 @@ class SemSegDump(DatasetEvaluator):
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
     The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
-    Cityscapes these are label ids, with the names that its server and cityscapesscripts expect. The
-    truth is not read, so a test split works, too.
+    Cityscapes these are label ids, and the files have the names that its server and
+    cityscapesscripts expect. The truth is not read, so a test split works, too.
 
     Args:
         dataset_name: a registered data set.

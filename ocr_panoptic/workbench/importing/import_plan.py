@@ -205,7 +205,7 @@ def _read(
     plan: ImportPlan,
     found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    """Return an image with its segments, or its faults."""
+    """Return an image with its segments, or messages if it is unusable."""
     try:
         (image,) = read_each([found], lambda found: read(*found))
         if source.labels and plan.label_space:
