@@ -153,8 +153,7 @@ class PanopticDatasetMapper(DatasetMapper):
         """
         Return the things that are not crowds, in the form that Detectron2's mapper returns.
 
-        Boxes are transformed from the segments' boxes; masks come from the transformed map
-        ``places``, which holds the index of each pixel's segment.
+        ``places`` is the transformed map of segment indices, from which the masks are cut.
         """
         objects = [
             annotation
