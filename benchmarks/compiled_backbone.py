@@ -3,8 +3,8 @@ Compare a backbone's forward and backward pass with and without torch.compile, o
 
     python benchmarks/compiled_backbone.py [--config-file CONFIG] [--size 128 256] [--repeats 5]
 
-It uses two images of equal size, and compares both gradients with float64. torch.compile needs a
-C++ compiler.
+The batch has two images. The gradients of both variants are compared with a float64 reference.
+torch.compile needs a C++ compiler.
 """
 
 import argparse

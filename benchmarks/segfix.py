@@ -2,13 +2,13 @@
 """
 Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement.
 
-Offsets come from the truth and from trained SegFixes, at several scales. The model runs once, and
-each variant has all evaluators of ``train_net.py --eval-only``. A table is printed.
+Offsets come from the truth and from trained SegFix models, at several scales. The model runs once,
+and each variant has all evaluators of ``train_net.py --eval-only``. A table is printed.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
 
-The config.yaml of a SegFix's run lies beside its weights.
+Each SegFix model's config.yaml lies beside its weights.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
-    """Return sources of offsets by the names of their rows."""
+    """Return the offsets to compare: name in the printed table -> offsets of each image."""
     name = cfg.DATASETS.TEST[0]
     found: dict[str, Offsets] = {"oracle": true_offsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))

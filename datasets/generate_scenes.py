@@ -78,12 +78,12 @@ def generate_scenes(
     classes: Sequence[str] = CLASSES,
 ) -> None:
     """
-    Write scenes and a data file with the folder's name.
+    Write scenes into a folder, and a data file named after the folder.
 
     The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
 
-    For semantic segmentation, ``semantic/*.png`` beside them hold the category's position among the
-    drawn categories, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
+    For semantic segmentation, ``semantic/*.png`` beside them hold each pixel's label, 255 for void.
+    The data file ``<name>_sem.yaml`` lists the classes in the order of their labels.
 
     Args:
         classes: names of the categories to draw: at least "sky", a ground and an object.
@@ -193,7 +193,7 @@ class Canvas:
         return part
 
     def paint(self, distance: np.ndarray, colour: np.ndarray, segment_id: int) -> None:
-        """Paint where ``distance`` [S, S] (pixels, negative inside) is negative, edges smooth."""
+        """Paint a shape with smooth edges; ``distance`` [S, S] is in pixels, negative inside it."""
         alpha = np.clip(0.5 - distance, 0, 1)[..., None]
         self.colour += alpha * (colour - self.colour)
         self.ids[distance < 0] = segment_id

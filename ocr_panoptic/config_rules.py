@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Condition(NamedTuple):
-    """A setting of the config that a key needs to be read."""
+    """A config setting without which a key is not read."""
 
     text: str  # such as "MODEL.EMA.ENABLED True"
     holds: Callable[["CfgNode"], bool]

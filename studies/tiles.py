@@ -57,8 +57,8 @@ def generate_tiles(
     """
     Write images, labels and a data file for semantic segmentation into a folder.
 
-    The files are ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}``, and the data file has
-    the folder's name.
+    The files are ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}``, and the data file is
+    named after the folder.
 
     Args:
         materials: number K of classes.

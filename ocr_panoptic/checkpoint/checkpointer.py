@@ -125,7 +125,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Make the next ``--resume`` take a file of the folder."""
+        """Make the next ``--resume`` continue from the checkpoint with this file name."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
@@ -258,5 +258,5 @@ def newest_whole(folder: str | os.PathLike) -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a file of ``torch.save`` has its end, which holds its table of contents."""
-    return path.is_file() and zipfile.is_zipfile(path)
+    """Return whether a checkpoint exists and was written to its end."""
+    return path.is_file() and zipfile.is_zipfile(path)  # a zip file's directory is written last

@@ -50,7 +50,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return the config keys that shapes do not show, with the weights' values."""
+        """Return the settings that the weights need but their shapes do not imply: key -> value."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn

@@ -224,5 +224,5 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Scale statistics of images with values up to 1 to values up to 255."""
+    """Convert the statistics of images in 0..1 to images in 0..255."""
     return tuple(round(255 * value, 3) for value in values)

@@ -58,7 +58,11 @@ def _resnet(name: str) -> str:
 
 
 def _mmseg_resnet(name: str) -> str:
-    """Return the name of a ResNet's tensor; the stem is a Sequential of (conv, norm, ReLU) x 3."""
+    """
+    Return this project's name of a tensor in mmsegmentation's ResNet; "" for an unknown name.
+
+    The published stem is a Sequential of (conv, norm, ReLU) x 3.
+    """
     found = re.match(r"stem\.([013467])\.", name)
     if found:
         conv, is_norm = divmod(int(found[1]), 3)

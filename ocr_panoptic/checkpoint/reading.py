@@ -7,6 +7,7 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -89,9 +90,9 @@ def read_checkpoint(
     Return the content of a checkpoint: named tensors as "model", and the file's other entries.
 
     Args:
-        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or a file of ``torch.save``.
+        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or from ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
-        mmap: leave the tensors of a file of ``torch.save`` in it until they are used.
+        mmap: leave tensors in the file until they are used (``torch.save`` files only).
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):
@@ -113,7 +114,17 @@ def read_checkpoint(
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
             record = (file.metadata() or {}).get(RECORD)
-        checkpoint |= {RECORD: json.loads(record)} if record else {}
+        with suppress(ValueError):
+            record = json.loads(record or "null")
+        checkpoint |= {} if record is None else {RECORD: record}
+    record, settings = checkpoint.get(RECORD), None
+    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
+        settings = record.get("settings")
+    if record is not None and not isinstance(settings, Mapping):
+        raise UserError(
+            f"{filename}: its record of where the weights come from cannot be read; convert the "
+            "original file again (ocr-panoptic convert)."
+        )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
@@ -158,6 +169,9 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
 
 
 def _damaged(file: str, found: str) -> UserError:
+    with open(file, "rb") as f:
+        if f.read(200).lstrip().startswith(b"<"):
+            found = "a web page, not weights"
     if "weights only load failed" in found.lower():  # torch tells how to trust the file
         found = "no tensors of torch.save"
     return UserError(

@@ -1,4 +1,4 @@
-"""Settings that weights expect and shapes do not show, as recorded in converted files."""
+"""Settings that weights need but their shapes do not imply, as recorded in converted files."""
 
 import logging
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Describe each difference found by :func:`differing_values` in a line."""
+    """Describe each difference found by :func:`differing_values` on one line."""
     values = values_by_key(cfg)
     return [
         f"{key} is {values.get(key, UNKNOWN)}, expected {' or '.join(map(str, allowed))}"

@@ -1,10 +1,10 @@
 """
-Refine label PNGs of any program by the offsets of a SegFix (docs/segfix.md).
+Refine any program's label PNGs with SegFix offsets (docs/segfix.md).
 
     ocr-panoptic refine --predictions FOLDER --output FOLDER \\
         --config-file CONFIG --weights FILE --images FOLDER [KEY VALUE ...]
     ocr-panoptic refine ... --offsets FOLDER       offset files of openseg.pytorch
-    ocr-panoptic refine ... --oracle DATA_SET      offsets of the truth, an upper bound
+    ocr-panoptic refine ... --oracle DATA_SET      true offsets, an upper bound
 """
 
 import argparse

@@ -33,7 +33,7 @@ from .panoptic.source import PanopticSource
 from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
-VERSION = 5  # version of the cache files
+VERSION = 6  # version of the cache files
 # Largest number of images at which the start of training checks every file; above, use ``check``.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default of TEST.DETECTIONS_PER_IMAGE
@@ -125,10 +125,10 @@ def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
-    Check the sources of this package; sources of other code are not read.
+    Check each PanopticSource and SemanticSource, and skip all other sources.
 
     Args:
-        thorough: whether to check sources of more than MANY images, too.
+        thorough: whether to check sources with more than MANY images, too.
     """
     faults: list[str] = []
     found = []

@@ -42,6 +42,7 @@ from .faults import DataFaults, raise_if_any
 
 TRAIN, VAL = "train", "val"
 STEM = "{stem}"  # placeholder in a path for the name that an image and its labels share
+QUOTES = f'Patterns stand in quotes: labels: "masks/{STEM}_mask.png".'
 DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
 
 
@@ -98,7 +99,12 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or not a regular file.")
     readers = {".json": read_json, ".xml": lambda path: None}
-    content = readers.get(path.suffix.lower(), read_yaml)(path)
+    try:
+        content = readers.get(path.suffix.lower(), read_yaml)(path)
+    except UserError as error:
+        if STEM.encode() not in path.read_bytes():
+            raise
+        raise UserError(f"{error} {QUOTES}") from error
     _check_is_no_annotation(path, content)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
@@ -118,6 +124,8 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
 def _check_is_no_annotation(path: Path, content: object) -> None:
     """Refuse a file with annotations, and name the import to type."""
     keys = {*content} if isinstance(content, dict) else set()
+    if keys & _KINDS.keys():  # the splits may have any names
+        return
     if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
         if "segments_info" in _keys_of_first(content["annotations"]):
             raise UserError(
@@ -285,7 +293,8 @@ def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
     for key in keys:
         if not isinstance(paths.get(key), str) or not paths[key]:
             found = f"found {paths[key]!r:.100}" if key in paths else "it is missing"
-            yield f"{where}: {key} must be a path; {found}."
+            hint = f" {QUOTES}" if isinstance(paths.get(key), dict) else ""
+            yield f"{where}: {key} must be a path; {found}.{hint}"
 
 
 def _unknown_keys(content: dict, known: Sequence[str], where: str) -> Iterator[str]:

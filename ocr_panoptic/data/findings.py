@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from ocr_panoptic.formats.pictures import PictureSize
@@ -11,6 +12,7 @@ from .faults import first_few
 
 # Largest share of white in a 12-bit photo that is stored in 16 bits, or read as 8 bits from there.
 DARK = 1 / 16
+THIN = 1000  # largest ratio of the long side to the short side of an image
 
 
 class Look(NamedTuple):
@@ -24,6 +26,15 @@ class Look(NamedTuple):
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
     is_near: bool = False  # whether the values are not labels, so that the nearest labels are taken
     crowds: Mapping[int, int] = {}  # category of things -> number of crowds
+
+
+def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
+    """Yield the fault of an image whose short side resizing may scale to less than a pixel."""
+    if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
+        yield (
+            f"{file}: the image has {photo.width}x{photo.height} pixels, a side more than {THIN:,} "
+            "times the other, which resizing may scale to nothing. Leave it out, or crop it."
+        )
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:

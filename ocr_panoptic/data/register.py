@@ -33,13 +33,13 @@ def register(
     replaces: bool = False,
 ) -> None:
     """
-    Register a data set; it replaces a data set that this function has registered under its name.
+    Register a data set, replacing one that an earlier call registered under this name.
 
     Args:
         origin: the data file or folder, for messages.
         load: function that returns the records.
         files: files and folders that :func:`check_files` looks for.
-        replaces: whether it also replaces a data set that Detectron2 has registered.
+        replaces: whether to replace a data set that other code, such as Detectron2, has registered.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:

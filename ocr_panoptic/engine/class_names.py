@@ -57,7 +57,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         if kind == "train":
             labels = np.arange(len(names), dtype=np.uint8)
         else:
-            labels = raw_labels(len(names), metadata.get("label_map"))
+            labels = raw_labels(names, metadata.get("label_map"))
         return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
     labels = np.array(range(len(names)) if kind == "train" else stuff)
     if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:

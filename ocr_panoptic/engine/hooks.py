@@ -47,7 +47,7 @@ class Averaging(HookBase):
         self.module = self._average.module.train().requires_grad_(False)
 
     def begin(self) -> None:
-        """Start the average at the model's present weights: the first update copies them."""
+        """Start the average at the model's current weights: the first update copies them."""
         self._average.update_parameters(self._model)
 
     def after_step(self) -> None:

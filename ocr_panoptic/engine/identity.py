@@ -73,7 +73,7 @@ def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
 
 
 def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | None:
-    """Return the identity of a checkpoint; None for an address, and for weights of other code."""
+    """Return the identity of a checkpoint; None for a URL, or for another project's weights."""
     file = Path(weights)
     if file.suffix != ".pth" or not file.is_file():
         return None

@@ -54,7 +54,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
     Return the next iteration of a run, and the number of images that all processes trained on.
 
     Args:
-        cfg: present config, scaled to the number of processes.
+        cfg: current config, scaled to the number of processes.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
@@ -82,7 +82,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return the keys that differ from the saved run, in a line; "" if all are equal."""
+    """Return the keys that differ from the saved run, on one line; "" if all are equal."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(
@@ -105,12 +105,12 @@ def continued_optimizer(
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Any]:
     """
-    Return the state for the optimizer to load: saved momenta, present hyperparameters.
+    Return the state for the optimizer to load: saved momenta, current hyperparameters.
 
     Args:
         saved: state of the saved optimizer.
-        saved_names, names: :func:`parameter_names` of the saved and the present run. Changed
-            settings change their order, because equal settings form a group.
+        saved_names, names: :func:`parameter_names` of the saved and the current run. Their order
+            may differ, because parameters with equal settings are grouped.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}

@@ -28,9 +28,9 @@ from .trained_model import build_trained_model, check_trained_weights
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
     """
-    Return the completed config of the SegFix that TEST.SEGFIX of a model's config names, or None.
+    Return the completed config of the SegFix model in TEST.SEGFIX; None if it is not set.
 
-    It has the device of the model's config.
+    It has the same device as ``cfg``.
     """
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:

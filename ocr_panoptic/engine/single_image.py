@@ -38,7 +38,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Return the model's input for an image, resized as at test time.
 
-    If TEST.SEGFIX.WEIGHTS names a SegFix, "segfix" is the SegFix's input.
+    If TEST.SEGFIX.WEIGHTS is set, the entry "segfix" is the input of that SegFix model.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
@@ -66,7 +66,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def with_segfix_input(mapper: Callable[[dict], dict], segfix_cfg: CfgNode, record: dict) -> dict:
-    """Map a record of a data set, and add the SegFix's input for its image as "segfix"."""
+    """Map a record of a data set, and add the SegFix model's input for its image as "segfix"."""
     inputs = segfix_cfg.INPUT
     image = read_picture(record["file_name"], inputs.FORMAT, inputs.CHANNELS)
     return {**mapper(record), "segfix": model_input(segfix_cfg, image)}

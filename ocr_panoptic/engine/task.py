@@ -1,7 +1,7 @@
 """
-The differences between the architectures outside the model.
+What each architecture needs besides its model, such as a mapper and an evaluator.
 
-:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a record.
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a :class:`Task` to ``TASKS``.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 @dataclass(frozen=True)
 class Task:
     """
-    The parts of an architecture outside the model.
+    What an architecture needs besides its model.
 
     Attributes:
         title: display name.

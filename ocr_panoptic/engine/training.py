@@ -208,7 +208,7 @@ class ResumableTrainer(DefaultTrainer):
         Load the state of a file whose weights are already loaded.
 
         Only momenta, loss scale, seed and weights come from the file; everything else follows the
-        present config.
+        current config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
         if fit and (fit.faults or fit.unused):

@@ -48,7 +48,7 @@ def bootstrap_interval(
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
     """
-    Return mIoU in 0..1 over the classes that the truth holds; NaN if it holds only one class.
+    Return mIoU in 0..1 over the classes that occur in the truth; NaN if only one does.
 
     Args:
         counts: [..., K, 3], for each class the numbers of correct, true and predicted pixels.

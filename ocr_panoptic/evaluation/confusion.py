@@ -71,12 +71,12 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
 
-    - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN if the truth does not hold the class.
-    - "ACC" of a class: n_ii / t_i; NaN if the truth does not hold the class.
-    - "mIoU", "mACC": their means over the classes that the truth holds.
+    - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN if the class does not occur in the truth.
+    - "ACC" of a class: n_ii / t_i; NaN if the class does not occur in the truth.
+    - "mIoU", "mACC": their means over the classes that occur in the truth.
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
       prediction holds, so that a class which is predicted but never true counts as 0. Other
-      toolboxes report this metric. It equals "mIoU" if the truth holds every class.
+      toolboxes report this metric. It equals "mIoU" if every class occurs in the truth.
       A mean over a single class is NaN, since it does not measure how classes are distinguished.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 

@@ -1,5 +1,5 @@
 """
-The scores of single images, and their losses by kinds of errors.
+The score of each image, and the points that it loses to each kind of error.
 
 The score of an image is its own PQ or mIoU, in percent. Its losses add up to 100 - score.
 
@@ -13,18 +13,18 @@ n = TP + FP / 2 + FN / 2,
   and different categories (right mask, wrong class);
 - "false positives", "misses": the other FP, the other FN.
 
-**mIoU.** For a class that the truth of the image holds, with the union U of its true and predicted
-pixels,
+**mIoU.** For a class that occurs in the truth of the image, with the union U of its true and
+predicted pixels,
 
     1 - IoU = (its pixels with another prediction + other pixels predicted as this class) / U.
 
-So a pixel of class a that is predicted as b costs 1 / U_a, and 1 / U_b if the truth holds b. The
-kind of its error is the first that applies:
+So a pixel of class a that is predicted as b costs 1 / U_a, and also 1 / U_b if b occurs in the
+truth of the image. The kind of its error is the first that applies:
 
 - "boundaries": it is at most 5 pixels from a true and from a predicted boundary, as if a boundary
   were displaced;
-- "false positives": the truth of the image has no b, and some pixel of a is correct;
-- "misses": no pixel of a is correct, and the truth has b;
+- "false positives": b does not occur in the truth, and some pixel of a is correct;
+- "misses": no pixel of a is correct, and b occurs in the truth;
 - "confusions": all other errors.
 
 PQ and mIoU are means over categories or classes, so each loss is divided by their number.
@@ -118,7 +118,11 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Return the counts of images [N, K, S], sorted by file name, for any number of processes."""
+    """
+    Stack the counts of all images, in the order of their file names: [N, K, S].
+
+    The order does not depend on the number of processes.
+    """
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,11 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
     if "labels" in output:
         labels = output["labels"].to(torch.int16).cpu().numpy()  # a quarter of the bytes to copy
     else:
+        if (found := len(output["sem_seg"])) < num_classes:
+            raise UserError(
+                f"The model predicts scores of {found} classes, and the data set has {num_classes} "
+                f"semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
+            )
         labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the first if equal
     # Narrow integers are several times faster to compare.
     return labels.astype(np.min_scalar_type(num_classes - 1), copy=False)
@@ -39,8 +44,8 @@ class SemSegDump(DatasetEvaluator):
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
     The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
-    Cityscapes these are label ids, with the names that its server and cityscapesscripts expect. The
-    truth is not read, so a test split works, too.
+    Cityscapes these are label ids, and the files have the names that its server and
+    cityscapesscripts expect. The truth is not read, so a test split works, too.
 
     Args:
         dataset_name: a registered data set.
@@ -50,7 +55,7 @@ class SemSegDump(DatasetEvaluator):
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
         metadata = MetadataCatalog.get(dataset_name)
         self._folder = Path(folder) / NAME
-        self._raw_labels = raw_labels(len(metadata.stuff_classes), metadata.get("label_map"))
+        self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
         self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
@@ -78,18 +83,25 @@ def png_names(dataset_name: str) -> dict[str, str]:
     return {file_name: png for png, file_name in images.items()}
 
 
-def raw_labels(num_classes: int, label_map: Mapping[int, int] | None) -> np.ndarray:
+def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
     """
     Return each class's number in the files, the lowest if it has several: unsigned [K].
 
-    If a class has no number, such as in files with colours, these are the training labels.
+    If the files have only colours, these are the training labels.
 
     Args:
-        num_classes: K.
+        class_names: K names.
         label_map: raw label -> class or the ignored label; None = identity.
     """
     numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}
     lowest = {numbers[raw]: raw for raw in sorted(numbers, reverse=True)}
-    classes = range(num_classes)
-    labels = [lowest[k] for k in classes] if lowest.keys() >= set(classes) else [*classes]
+    classes = range(len(class_names))
+    if not lowest.keys() & {*classes}:
+        lowest = {k: k for k in classes}
+    if missing := [name for k, name in enumerate(class_names) if k not in lowest]:
+        raise UserError(
+            f"The label files have no number for {', '.join(missing)}, but for other classes: give "
+            "every class a number (labels) in the data file, or only colours."
+        )
+    labels = [lowest[k] for k in classes]
     return np.array(labels, dtype=np.min_scalar_type(max(labels)))

@@ -39,7 +39,7 @@ class _ConfigFile(CfgNode):
 
 
 def default_config() -> CfgNode:
-    """Return the default config from Detectron2's file, without waiting for Detectron2 itself."""
+    """Read the default config from Detectron2's file, without the slow import of Detectron2."""
     spec = importlib.util.find_spec("detectron2")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")

@@ -1,4 +1,4 @@
-"""A model whose predictions a SegFix refines. Shape letters: K classes, H, W size of the image."""
+"""A model whose predictions SegFix refines. Shape letters: K classes, H, W size of the image."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,5 +1,6 @@
 """Safe and checked loading of weights, and the share of a model that they fill."""
 
+import json
 import pickle
 import re
 from urllib.error import URLError
@@ -152,7 +153,8 @@ def test_a_damaged_file_asks_for_another_download(tmp_path, suffix, damage):
         load(path)
     message, size = str(error.value), path.stat().st_size
     assert f"m.{suffix} is not a checkpoint or is incomplete ({size} bytes" in message
-    assert damage != "no tensors" or "without named tensors" in message
+    found = {"page": "a web page", "no tensors": "without named tensors"}
+    assert found.get(damage, "") in message
     assert "download it again" in message
     assert not re.search("TRUST_PICKLE|weights_only|\n", message)
 
@@ -165,6 +167,19 @@ def test_changed_bytes_are_refused(tmp_path):
     whole[whole.index(values.numpy().tobytes())] ^= 1
     path.write_bytes(whole)
     with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        load(path)
+
+
+@pytest.mark.parametrize("record", ["7", "{}", '{"source": "a", "file": "b"}', "no JSON"])
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_broken_record_of_a_conversion(tmp_path, suffix, record):
+    path, state = tmp_path / f"m.{suffix}", randomised().state_dict()
+    if suffix == "safetensors":
+        save_file(state, path, {"conversion": record})
+    else:
+        record = json.loads(record) if record[:2] != "no" else record
+        torch.save({"model": state, "conversion": record}, path)
+    with pytest.raises(ValueError, match=f"m.{suffix}: its record of where the weights come from"):
         load(path)
 
 

@@ -15,7 +15,7 @@ from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
-from support.raw_pets import CAT, FIRST, RawData
+from support.raw_pets import CAT, FIRST, SKY, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -133,6 +133,17 @@ def test_summary(raw):
         ("grass", "stuff", 1, 1, 18),
     ]
     assert "sky" in str(split) and "44.12" in str(split)
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_an_image_that_would_be_scaled_to_nothing(raw, kind):
+    for length, name in ((1000, "wide.png"), (2667, "thin.png")):
+        segments = [{"id": 9, "category_id": SKY}]
+        raw.add(length, name, name, np.full((1, length), 9), segments)
+    file = raw.described() if kind == "panoptic" else semantic(raw)
+    (fault,) = faults_of(check_data, [file], 1)
+    assert fault.startswith(f"{raw.image('thin.png')}: the image has 2667x1 pixels")
+    assert "crop it" in fault
 
 
 def test_labels_that_are_all_ignored(raw):

@@ -50,6 +50,12 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     assert file.data_set("val") == "city_val"
 
 
+def test_splits_may_have_the_names_of_label_studios_keys(tmp_path):
+    splits = dict.fromkeys(("data", "annotations"), SEMANTIC["semantic"]["train"])
+    text = yaml.safe_dump({"semantic": splits, "name": "town", "classes": ["a"]}, sort_keys=False)
+    assert read_data_file(written(tmp_path / "a.yaml", text)).splits.keys() == splits.keys()
+
+
 def test_options_of_several_files(tmp_path):
     """--data gives absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
@@ -78,6 +84,8 @@ CHANGES = [
     ("{images: [], annotations: 1, categories: []}", "import --from coco"),
     ("[1]", "describes no data set; it needs the keys name, panoptic or semantic"),
     ("a: [", "is not valid YAML"),
+    ("semantic: {train: {images: a, labels: b/{stem}_L.png}}", 'quotes: labels: "masks/{stem}_'),
+    ("semantic: {train: {images: a, labels: {stem}}}", 'quotes: labels: "masks/{stem}_'),
     ("!!python/object/apply:os.mkdir [harm]", "is not valid YAML"),
 ]
 

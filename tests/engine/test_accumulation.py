@@ -1,4 +1,4 @@
-"""Gradient accumulation, and the average of the weights."""
+"""Gradient accumulation, the poly schedule, and the average of the weights."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,12 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.hooks import Averaging
 from ocr_panoptic.evaluation.stored import evaluation_folder
 from support.interrupted_runs import assert_same, saved
+from support.tiny_runs import OCR_CONFIG
 
 
 class Regression(nn.Module):
@@ -225,3 +226,19 @@ def test_the_average_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
     trained = tmp_path / "trained.pth"
     torch.save({"model": final["trainer"]["trained_weights"]}, trained)
     assert evaluate(trained)[1] != sha256
+
+
+@pytest.mark.parametrize("power, ending", [(0.9, 0.0), (0.5, 0.0), (0.9, 0.3)])
+def test_poly_schedule(power, ending):
+    """It is (1 - iteration / max_iter) ** power from the first iteration on, by hand."""
+    cfg = load_config(str(OCR_CONFIG), [])
+    cfg.SOLVER.LR_SCHEDULER_NAME = "WarmupPolyLR"
+    cfg.SOLVER.POLY_LR_POWER, cfg.SOLVER.POLY_LR_CONSTANT_ENDING = power, ending
+    cfg.SOLVER.WARMUP_ITERS, cfg.SOLVER.MAX_ITER = 0, 10
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.02)
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    for iteration in range(10):
+        expected = 0.02 * max((1 - iteration / 10) ** power, ending)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+        optimizer.step()
+        scheduler.step()

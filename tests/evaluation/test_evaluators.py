@@ -248,6 +248,8 @@ class TestSemSegEvaluator:
         rows = scores.permute(1, 2, 0).tolist()
         expected = [[pixel.index(max(pixel)) for pixel in row] for row in rows]
         assert labels_of_output({"sem_seg": scores}, 9).tolist() == expected
+        with pytest.raises(ValueError, match="scores of 9 classes, and the data set has 19"):
+            labels_of_output({"sem_seg": scores}, 19)
 
     def test_class_that_the_truth_lacks(self):
         """The truth has 6 pixels of class 0 and 2 of class 1; two are predicted as class 2."""

@@ -140,14 +140,19 @@ def test_the_picture_shows_shares_of_the_true_class():
 @pytest.mark.parametrize(
     "classes, label_map, expected",
     [
-        (3, None, [0, 1, 2]),
-        (3, LABEL_MAP, [7, 26, 11]),
-        (2, {COLOURED | 5: 0, COLOURED | 9: 1, 0: 255}, [0, 1]),  # the files have colours
+        ("abc", None, [0, 1, 2]),
+        ("abc", LABEL_MAP, [7, 26, 11]),
+        ("ab", {COLOURED | 5: 0, COLOURED | 9: 1, 0: 255}, [0, 1]),  # the files have colours
     ],
 )
 def test_labels_in_the_files(classes, label_map, expected):
     assert raw_labels(classes, label_map).tolist() == expected
-    assert raw_labels(300, None).dtype == np.uint16
+    assert raw_labels("x" * 300, None).dtype == np.uint16
+
+
+def test_a_class_with_only_a_colour():
+    with pytest.raises(ValueError, match="no number for sky"):
+        raw_labels(["road", "sky"], {7: 0, COLOURED | 9: 1})
 
 
 def test_two_images_with_the_same_stem(tmp_path):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.findings import Look
+from ocr_panoptic.data.findings import Look, thin_faults
 from ocr_panoptic.formats.coco_panoptic import MAX_ID
 from ocr_panoptic.formats.pictures import PictureSize, read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
@@ -109,6 +109,7 @@ def _photo(
     except ValueError as error:
         faults.append(f"{path}: image {image.id!r} {error}.")
         return None
+    faults += thin_faults(path, photo)
     if (photo.width, photo.height) != (image.width, image.height):
         faults.append(
             f"{path}: image {image.id!r} has {photo.width}x{photo.height} pixels{photo.note}, "

@@ -211,7 +211,7 @@ class ReleaseSource(PanopticSource):
         return self.release.categories
 
     def _image(self, names: tuple[str, str]) -> PanopticImage | str:
-        """Return the segments of a PNG, or its fault."""
+        """Return an image with its segments, or a message if its PNG is unusable."""
         image, png = names
         try:
             runs = SegmentRuns(self.read_segments(self.split.segments / png))

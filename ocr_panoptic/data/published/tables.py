@@ -109,7 +109,7 @@ MAPILLARY_UNLABELLED = 65
 
 
 def cityscapes() -> LabelSpace:
-    """Return the 19 classes of ``*_labelIds.png``."""
+    """Return the 19 evaluated classes and their ids in ``*_labelIds.png``; other ids are void."""
     ids, names, categories, colors = zip(*CITYSCAPES_CLASSES, strict=True)
     label_map = {raw: label for label, raw in enumerate(ids)}
     label_map |= dict.fromkeys(CITYSCAPES_IGNORED, VOID_LABEL)

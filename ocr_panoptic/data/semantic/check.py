@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.findings import Look
+from ocr_panoptic.data.findings import Look, thin_faults
 from ocr_panoptic.formats.labels import (
     COLOURED,
     check_known,
@@ -86,9 +86,11 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
 def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
     """Check an image and its labels, both fully decoded."""
     (image, label_file), known = pair, source.space.label_map
-    faults, photo = [], None
+    faults: list[str] = []
+    photo = None
     try:
         photo = read_size(image, source.channels)
+        faults += thin_faults(image, photo)
     except ValueError as error:
         faults.append(f"{image}: the image {error}.")
     try:

@@ -103,7 +103,7 @@ class MergeFit(NamedTuple):
         rules: rules fitted to all images.
         fitted: PQ of these rules on all images.
         held_out: PQ on all images, each merged with rules fitted to the other folds.
-        gain: held_out - PQ of the present rules.
+        gain: held_out - PQ of the current rules.
         interval: 95 % bootstrap interval of the gain over the images.
     """
 
@@ -124,7 +124,7 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Return the PQ of the present rules in percent, and two fits.
+    Return the PQ of the current rules in percent, and two fits.
 
     The first has the same constants for all classes, the second has constants for each class.
     """
@@ -194,7 +194,7 @@ class _Search:
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
     def uniform_rules(self) -> Rules:
-        """Return the present rules, then all settings with the same constants for all classes."""
+        """Return the current rules, then all settings with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
         all_classes = (

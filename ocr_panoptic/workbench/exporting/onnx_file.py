@@ -18,7 +18,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import UserError, lacks_memory
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
@@ -134,6 +134,8 @@ def write_onnx(
                 verbose=False,
             )
         except Exception as error:
+            if lacks_memory(error):
+                raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UserError(f"PyTorch cannot export this network: {reason}") from error
     # `export` returns None only without dynamo.
@@ -147,7 +149,15 @@ def write_onnx(
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
-    ir.save(whole, path)
+    save(whole, path)
+
+
+def save(model: ir.Model, path: Path) -> None:
+    """Write an ONNX model; raise MemoryError if there is too little memory for it."""
+    weights = [value.const_value for value in model.graph.initializers.values()]
+    # protobuf ends the process without a word (SIGSEGV) if it gets no memory for the copies.
+    bytearray(3 * sum(weight.nbytes for weight in weights if weight is not None))
+    ir.save(model, path)
 
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:

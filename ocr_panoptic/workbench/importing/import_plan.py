@@ -146,9 +146,9 @@ def read_sources(
             found[split] = annotations.found(skip_missing=plan.skip_missing)
             if len(found[split]) < len(annotations.entries):
                 missing[split] = len(annotations.entries) - len(found[split])
-            for _, (image, entry) in found[split]:
+            for _, (draft, entry) in found[split]:
                 if annotations.drafts:
-                    add_classes(drafted, replace(image, segments=annotations.drafts(entry)))
+                    add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
@@ -205,7 +205,7 @@ def _read(
     plan: ImportPlan,
     found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    """Return an image with its segments, or its faults."""
+    """Return an image with its segments, or messages if it is unusable."""
     try:
         (image,) = read_each([found], lambda found: read(*found))
         if source.labels and plan.label_space:

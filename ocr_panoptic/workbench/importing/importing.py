@@ -207,7 +207,8 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
     """Log the kinds of the classes."""
     for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
-    if plan.rest in found and found[plan.rest].kind == "thing" and not plan.semantic:
+    rest = found.get(plan.rest or "")
+    if rest and rest.kind == "thing" and not (plan.kinds or plan.semantic):
         logger.warning(f"--rest {plan.rest}: segments of things named {plan.rest} become stuff.")
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:

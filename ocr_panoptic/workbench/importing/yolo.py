@@ -99,10 +99,10 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
-    keys = [key for listed in SPLITS.values() for key in listed]
-    if not content.keys() & {*keys}:
-        usual = {key: (f"images/{key}", f"{key}/images") for key in keys}
-        content = {key: [f for f in usual[key] if (base / f).is_dir()] for key in keys}
+    known = [key for keys in SPLITS.values() for key in keys]
+    if not content.keys() & {*known}:
+        usual = {key: (f"images/{key}", f"{key}/images") for key in known}
+        content = {key: [f for f in usual[key] if (base / f).is_dir()] for key in known}
     places: dict[str, list[Path]] = {}
     for split, keys in SPLITS.items():
         for key in keys:

@@ -1,5 +1,5 @@
 """
-Refines label PNGs by offsets of the truth, of stored files, or of a trained SegFix.
+Refines label PNGs with true offsets, stored offsets, or those that a SegFix model predicts.
 
 An image's *name* is the path of its file below its folder, without suffix; the last part of the
 path is enough if it is unique.
@@ -77,7 +77,7 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
     Return the offsets predicted by a trained SegFix.
 
     Args:
-        cfg: config of the SegFix with trained MODEL.WEIGHTS, see :func:`.load_segfix_config`.
+        cfg: config of a SegFix model with trained MODEL.WEIGHTS, see :func:`.load_segfix_config`.
         images: image files by name.
     """
     model = build_trained_model(cfg)

@@ -2,11 +2,16 @@
 
 import importlib
 import json
+import multiprocessing
+import resource
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -22,7 +27,7 @@ from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
-from ocr_panoptic.workbench.exporting import run_onnx
+from ocr_panoptic.workbench.exporting import onnx_file, run_onnx
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
 from ocr_panoptic.workbench.exporting.parity import check_parity, match_segments, parity_faults
@@ -222,6 +227,39 @@ def test_another_architecture_cannot_be_exported():
 def test_refused_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         cli_export.export("run", **arguments)
+
+
+@pytest.mark.parametrize("copies", [1.2, 2.2, 6])
+def test_too_little_memory_for_the_file_is_an_error(tmp_path, copies):
+    # Without the check, protobuf ends the process by SIGSEGV with room for 1 to 2 copies of the
+    # weights, and says that it cannot serialize with room for 2.2.
+    weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(2**25, np.float32), name="w"))
+    graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 18}, name="g")
+    model, size = ir.Model(graph, ir_version=10), weight.const_value.nbytes
+
+    def save_with_little_memory() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + int(copies * size),) * 2)
+        with pytest.raises(MemoryError) if copies < 3 else nullcontext():
+            onnx_file.save(model, tmp_path / "model.onnx")
+
+    process = multiprocessing.get_context("fork").Process(target=save_with_little_memory)
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+@pytest.mark.parametrize(
+    "reason, error", [("can't allocate memory", RuntimeError), ("no such operator", ValueError)]
+)
+def test_too_little_memory_is_not_the_networks_fault(tmp_path, monkeypatch, reason, error):
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError(reason)
+
+    monkeypatch.setattr(torch.export, "export", fail)
+    resize = T.ResizeShortestEdge(64, 128)
+    with pytest.raises(error, match=reason):
+        onnx_file.write_onnx(SimpleNamespace(stride=32), resize, {}, tmp_path / "model.onnx")
 
 
 def test_missing_packages_of_the_extra(monkeypatch):
