@@ -2,8 +2,8 @@
 CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
 
 The masks of shapes equal CVAT's own mask exports: polygons, boxes and ellipses are filled, brush
-masks are copied. A shape covers those of lower ``z_order``, and earlier shapes of equal order.
-Shapes of a group with the same label are parts of an object. Tags have no pixels and are skipped.
+masks are copied. A shape covers shapes of lower ``z_order``, and earlier shapes of equal order.
+Shapes of a group with the same label are parts of one object. Tags have no pixels and are skipped.
 """
 
 from dataclasses import replace

@@ -83,10 +83,10 @@ class ClassCount:
 
     Attributes:
         images: number of images that show the class.
-        segments: value of ``instance`` -> number of segments; crowds count as objects.
+        segments: number of segments for each value of ``instance``, which is True for crowds.
         crowds: number of segments marked as crowds.
-        is_doubtful: whether its crowds may be objects, because an image has several of them or
-            because of :attr:`.Segment.is_doubtful`.
+        is_doubtful: whether its crowds may be single objects: an image has several of them, or the
+            tool may mark an object as a crowd (:attr:`.Segment.is_doubtful`).
     """
 
     images: int = 0

@@ -55,8 +55,8 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     """
     Find the images in a Label Studio JSON.
 
-    The folder of images is for local files their root or a folder below it; for uploads it is the
-    project's upload folder, or a folder with the original files.
+    For local files, ``images`` is their root or a folder below it. For uploads, it is the project's
+    upload folder or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)

@@ -81,7 +81,7 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
 
 
 def is_box(corners: np.ndarray) -> bool:
-    """Return whether a polygon, float [N, 2], is a rectangle along the image's sides."""
+    """Return whether a polygon, float [N, 2], is an axis-aligned rectangle."""
     if len(corners) == 5 and (corners[0] == corners[4]).all():  # closed
         corners = corners[:4]
     flat = np.roll(corners, -1, axis=0) == corners
@@ -175,7 +175,7 @@ def ellipse(
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Return a file's COCO RLE in compressed form; the RLE may be compressed or not."""
+    """Check a file's COCO RLE, compressed or not, and return it compressed."""
     if rle.get("size") != [height, width]:
         raise UserError(
             f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
