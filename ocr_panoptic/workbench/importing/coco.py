@@ -90,9 +90,9 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     """
-    Return the content of a COCO JSON, category id -> name, and image id -> annotations.
+    Return the content of a JSON, its class names by category id, and its annotations by image id.
 
-    In both mappings, :func:`_id` turns the ids into text.
+    The ids are text, such as "1".
     """
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):

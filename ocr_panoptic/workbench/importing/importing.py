@@ -180,7 +180,12 @@ def _png_name(image: AnnotatedImage) -> str:
 def _draw(
     image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
 ) -> tuple[list[dict], Counts]:
-    """Write an image's panoptic or label PNG; return its ``segments_info`` and its counts."""
+    """
+    Write the label or panoptic PNG of an image; return its ``segments_info`` and its counts.
+
+    The list is empty for a label PNG. The counts are numbers of drawn and lost segments and of
+    pixels.
+    """
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:
         write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))

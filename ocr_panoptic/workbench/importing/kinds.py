@@ -83,10 +83,10 @@ class ClassCount:
 
     Attributes:
         images: number of images that show the class.
-        segments: True, False or None (see :attr:`.Segment.instance`) -> number of segments; crowds
-            count as True.
+        segments: number of segments for each value of ``instance``, which is True for crowds.
         crowds: number of segments marked as crowds.
-        is_doubtful: whether segments marked as crowds may be single objects.
+        is_doubtful: whether segments marked as crowds may be single objects: an image has several,
+            or the tool may mark an object as a crowd (:attr:`.Segment.is_doubtful`).
     """
 
     images: int = 0

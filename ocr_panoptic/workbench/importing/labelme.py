@@ -76,10 +76,14 @@ def _head(path: Path) -> tuple[Path, dict]:
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
     """
-    Return the paths to try below the folder of images, in the order to try them.
+    Return the paths at which to look for an image, relative to the folder of images.
 
-    They are the path in the JSON, the image's name in a folder that mirrors the JSON's folder, and
-    only the image's name. ``text`` is the path in the JSON, in Windows or POSIX notation.
+    In order: ``text`` itself, if it leads into this folder; the image's file name in the same
+    subfolder as the JSON; and the file name only.
+
+    Args:
+        path: path of the JSON, below ``source``.
+        text: path of the image in the JSON, in Windows or POSIX notation.
     """
     written = PureWindowsPath(text)
     folder = os.path.abspath(images or source)

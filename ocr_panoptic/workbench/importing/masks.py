@@ -177,7 +177,7 @@ def ellipse(
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Check a COCO RLE of a file, compressed or not, and return it in compressed form."""
+    """Check a file's COCO RLE, compressed or not, and return it compressed."""
     if rle.get("size") != [height, width]:
         raise UserError(
             f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
