@@ -47,11 +47,11 @@ def draw_segments(
     image: np.ndarray, ids: np.ndarray, colors: Mapping[int, Color], opacity: float = 0.72
 ) -> np.ndarray:
     """
-    Draw segments in colours over the image in grey, with outlines; uint8 [H,W,3] RGB.
+    Draw outlined, coloured segments over a grey copy of the image; return uint8 [H,W,3] RGB.
 
     Args:
         image: uint8 [H,W,3] RGB.
-        ids: int [H,W].
+        ids: segment ids, int [H,W].
         colors: the colour of each id; other ids are void and grey.
     """
     found, inverse = np.unique(ids, return_inverse=True)
