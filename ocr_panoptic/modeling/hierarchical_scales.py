@@ -29,16 +29,18 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 class HierarchicalScales:
     """
-    Several scales of an image, blended from the largest to the smallest (:func:`.blend_scales`).
+    Hierarchical multi-scale attention: predict several scales of an image and blend the logits.
 
-    Training has two scales; inference has any number, including 1.0. The attention of the largest
-    scale is not used. As in the published code, logits are blended at the sizes of the images, and
-    the coarse logits with the same attention.
+    :func:`.blend_scales` blends from the largest scale to the smallest. The largest scale's
+    attention is not used. Training has two scales; inference has any number, including 1.0.
+
+    As in the published code, the logits of each scale are upsampled to the size of its scaled image
+    before they are blended. The same attention blends the coarse logits and the refined logits.
 
     Args:
         scales: scales at test time.
         scale_loss_weight: weight of the losses of each training scale's own prediction.
-        align_corners: option of resizing logits and attention, see :func:`.resize`.
+        align_corners: how to resize logits and attention, see :func:`.resize`.
     """
 
     @configurable

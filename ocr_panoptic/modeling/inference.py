@@ -47,7 +47,7 @@ class SemanticInference:
             A window larger than the image is cut to it.
         window_stride: steps between windows, down and right, at most their size.
         accumulator_device: device of the running sum; "" for the logits' device.
-        align_corners: option of resizing logits, see :func:`ocr_panoptic.layers.resize`.
+        align_corners: how to resize logits, see :func:`ocr_panoptic.layers.resize`.
     """
 
     @configurable
@@ -139,7 +139,11 @@ class SemanticInference:
     def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, ClassMaps]:
-        """Return the logits of the image at a scale, and the function that yields its scores."""
+        """
+        Return the logits of the image resized by ``scale``, and a function for their scores.
+
+        The function resizes the logits to ``size``, and yields these scores in groups of classes.
+        """
         image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
         if self.window_size:
@@ -155,7 +159,7 @@ class SemanticInference:
     def window_rows(
         self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
-        """Yield the scores of an image at its own scale, see :func:`sliding_window_rows`."""
+        """Yield the scores of the image's rows at its own scale, one row of windows at a time."""
         return sliding_window_rows(
             self._averaged(logits_fn),
             image,

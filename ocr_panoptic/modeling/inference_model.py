@@ -80,10 +80,11 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image [C, H, W], one row of windows at a time, with bit-identical results.
+        Label a large image [C, H, W], one row of windows at a time.
 
-        The network has TEST.SLIDING_WINDOW and one scale in TEST.SCALES. The labels, int64 [H, W],
-        and their probabilities, float32 [H, W], are on the CPU.
+        The labels are int64 [H, W], their probabilities float32 [H, W], both on the CPU and equal
+        to the results of :meth:`forward`, bit by bit. The config must set TEST.SLIDING_WINDOW, and
+        TEST.SCALES to [1.0].
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network

@@ -177,13 +177,15 @@ class TimmBackbone(Backbone):
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """
-        Return how timm trains each parameter, by ``param_groups_layer_decay``.
+        Return the :class:`Training` of each parameter, by the parameter's name.
 
-        Register tokens, which timm forgets, are trained in the same way as the class token.
+        timm's ``param_groups_layer_decay`` defines the values, except for register tokens, which
+        it forgets. They get the same values as the class token.
 
         Args:
-            layer_decay: lr_factor is layer_decay ** (number of later layers, including the
-                classifier). timm's ``group_matcher`` defines the layers, which are mostly blocks.
+            layer_decay: ratio of a layer's learning rate to the next layer's. A parameter's
+                lr_factor is layer_decay ** (number of later layers, including the classifier).
+                timm's ``group_matcher`` defines the layers, which are mostly blocks.
         """
         with torch.device("meta"):  # with a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)

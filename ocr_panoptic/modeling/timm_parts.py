@@ -35,8 +35,9 @@ class BilinearFusion(nn.Module):
         module: timm's module, whose parts are used.
         align_corners: see :func:`.resize`.
         enlarge_twice: enlarge by the ratio of the strides, then resize to the size of the finer
-            map, as in mmsegmentation. False resizes at once, as in the authors' and NVIDIA's code.
-            They differ if the finer map is not a multiple of the ratio: two steps blur it more.
+            map, as in mmsegmentation. False resizes in a single step, as in the authors' and
+            NVIDIA's code. They differ if the finer map is not a multiple of the ratio: two steps
+            blur it more.
     """
 
     def __init__(

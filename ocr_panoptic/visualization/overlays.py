@@ -47,7 +47,7 @@ def draw_segments(
     image: np.ndarray, ids: np.ndarray, colors: Mapping[int, Color], opacity: float = 0.72
 ) -> np.ndarray:
     """
-    Return a picture of coloured, outlined segments over the grey image, uint8 [H,W,3] RGB.
+    Draw outlined, coloured segments over a grey copy of the image; return uint8 [H,W,3] RGB.
 
     Args:
         image: uint8 [H,W,3] RGB.

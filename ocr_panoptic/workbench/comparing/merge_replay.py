@@ -190,12 +190,13 @@ def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -
 
 def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: np.ndarray) -> None:
     """
-    Match an image's true and predicted segments, and add the PQ counts to ``totals``.
+    Match an image's predicted and true segments, and add the counts to ``totals``.
 
     Args:
-        joint: pixels shared by each true segment (numbered as in :class:`KeptImage`) and predicted
-            segment (numbered from 1; 0 for no segment), float64 [S, G + 2, P + 1].
+        joint: number of pixels that a true segment (numbered as in ``KeptImage.truth``) shares with
+            a predicted segment (numbered from 1; 0 for no segment), float64 [S, G + 2, P + 1].
         predicted: categories of the predicted segments, int64 [P].
+        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4].
     """
     iou = ious(joint)
     matching, same, wrong, missed = match(

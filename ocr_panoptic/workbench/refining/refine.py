@@ -93,7 +93,7 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
     """
-    Refine every label PNG in or below a folder, each pixel taking the label that its offset points to.
+    Refine every label PNG in or below a folder: each pixel gets the label its offset points to.
 
     Args:
         output: folder of the refined PNGs.
