@@ -1,7 +1,7 @@
 """
 Import annotations of another format as a panoptic or a semantic data set.
 
-Its splits are registered as NAME_train and NAME_val. docs/imports.md describes the formats:
+The data set's splits are called NAME_train and NAME_val. docs/imports.md describes the formats:
 
     coco                 SOURCE: JSON of instances, or the folder of a Roboflow export;
                          IMAGES: folder of the images

@@ -29,16 +29,16 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 class HierarchicalScales:
     """
-    Losses and inference of a network that sees each image at several scales.
+    Hierarchical multi-scale attention: predict several scales of an image and blend the logits.
 
-    The logits are blended from the largest scale to the smallest, see :func:`.blend_scales`; the
-    attention of the largest scale is not used. As in the published code, all maps are first resized
-    to the size of the scaled image, and coarse and refined logits use the same attention.
+    :func:`.blend_scales` blends from the largest scale to the smallest. The attention of the
+    largest scale is not used. As in the published code, all maps are first resized to the size of
+    the scaled image, and the same attention blends the coarse logits and the refined logits.
 
     Args:
         scales: scales at test time: any number of factors, with 1.0 among them.
         scale_loss_weight: weight of the loss on each training scale's own refined logits.
-        align_corners: option of resizing logits and attention, see :func:`.resize`.
+        align_corners: how to resize logits and attention, see :func:`.resize`.
     """
 
     @configurable

@@ -1,4 +1,4 @@
-"""HRNet2x, an HRNet with one more branch, which is added to timm's networks."""
+"""HRNet2x, an HRNet with a fifth branch (stride 2), registered as a timm network."""
 
 from timm.models import register_model
 from timm.models._features import FeatureInfo

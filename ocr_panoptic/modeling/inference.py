@@ -47,7 +47,7 @@ class SemanticInference:
             A window larger than the image is cut to it.
         window_stride: steps (down, right) between windows, at most ``window_size``.
         accumulator_device: device of the running sum; "" for the logits' device.
-        align_corners: option of resizing logits, see :func:`ocr_panoptic.layers.resize`.
+        align_corners: how to resize logits, see :func:`ocr_panoptic.layers.resize`.
     """
 
     @configurable
@@ -155,7 +155,7 @@ class SemanticInference:
     def window_rows(
         self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
-        """Yield the logits of an image in bands of rows; see :func:`sliding_window_rows`."""
+        """Yield the scores of the image's rows at its own scale, one row of windows at a time."""
         return sliding_window_rows(
             self._averaged(logits_fn),
             image,

@@ -80,11 +80,11 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Return labels and confidence of a large image, computed one row of windows at a time.
+        Label a large image [C, H, W], one row of windows at a time.
 
-        They are bit-identical to the result of :meth:`forward`. ``image`` is [C, H, W]. The network
-        needs a sliding window, and TEST.SCALES [1.0]. The labels, int64 [H, W], and their
-        probabilities, float32 [H, W], are on the CPU.
+        The labels are int64 [H, W], their probabilities float32 [H, W], both on the CPU and equal
+        to the results of :meth:`forward`, bit by bit. The config must set TEST.SLIDING_WINDOW, and
+        TEST.SCALES to [1.0].
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network

@@ -34,7 +34,7 @@ class View(NamedTuple):
     found: Instances
 
     def classes(self, size: Size) -> Iterator[Tensor]:
-        """Yield the semantic scores, resized to ``size``; see :func:`.resized_classes`."""
+        """Yield the scores of the image, resized to ``size``, in groups of classes."""
         return resized_classes(self.logits, size, self.image_size, self.covered)
 
 

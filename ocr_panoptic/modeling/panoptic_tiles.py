@@ -242,7 +242,7 @@ class _Joiner:
 def _placed(
     instances: Instances, row: Span, column: Span, size: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Return instances whose box centre the tile contributes, in COCO's format for the image."""
+    """Return the instances centred in a tile's own area, as COCO results for the whole image."""
     boxes = instances.pred_boxes.tensor.cpu()
     boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)
     x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres
