@@ -22,6 +22,10 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # data sets that this module has registered, by name
 
+# Functions that register public data sets, given the names that are wanted. Each module of public
+# data sets adds its function (data/published/register.py).
+KNOWN: list[Callable[[Collection[str]], None]] = []
+
 
 def register(
     name: str,
@@ -76,9 +80,8 @@ def register_in_use(
     Unknown names ``<name>_<split>`` are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``. The
     result has the names of all splits of the data files.
     """
-    from .published.register import register_published  # it imports this module
-
-    register_published(wanted)
+    for register_known in KNOWN:
+        register_known(wanted)
     names = register_data_files(files, wanted, classes)
     foreign = DatasetCatalog.keys() - _registered.keys()  # registered by other code
     rest = [name for name in wanted if name not in names and name not in foreign]

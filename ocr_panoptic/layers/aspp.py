@@ -52,7 +52,7 @@ class ASPP(ContextScheme):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
         weight, bias = self.g.linear_part()
         *weights, weight_pooled = weight.flatten(1).split(self.channels, dim=1)
         pooled = self.pooled(F.adaptive_avg_pool2d(x, 1))
@@ -77,7 +77,7 @@ class ASPOCR(OCR):
     This is ``asp_ocrnet`` of openseg.pytorch. Five branches see the features: a 1x1 convolution,
     three dilated 3x3 convolutions, and OCR's object contextual representations y after a 3x3
     convolution. g fuses all five. phi, psi and delta have half of the ``channels``. The arguments
-    are the same as in :class:`ASPP`, and those of :class:`OCR`.
+    are the same as in :class:`ASPP`; ``options`` are those of :class:`OCR`.
     """
 
     takes_features = True
@@ -100,7 +100,7 @@ class ASPOCR(OCR):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], with m; see :meth:`.ContextScheme.forward`."""
+        """Augment the backbone's features x [N, I, h, w] by the regions m [N, K, h, w]."""
         pixels = self.bottleneck(x)
         f = gather_regions(pixels, m)
         y = self.context(self.relation(pixels, m, f), f, x.shape[2:])

@@ -90,7 +90,7 @@ class NoContext(ContextScheme):
         super().__init__(channels, dropout=dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Return x with dropout; see :meth:`.ContextScheme.forward`."""
+        """Return x with dropout; m is ignored."""
         return self.dropout(x)
 
 

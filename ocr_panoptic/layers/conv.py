@@ -196,8 +196,9 @@ class ConvNormReLU(Conv2d):
         """
         Apply the norm (unless folded) and the ReLU to y [N, O, h, w], which may be overwritten.
 
-        y is a result of :meth:`linear_part`. Dropout is applied before the ReLU, which gives the
-        same result, since its factor is never negative, and saves a map in the backward pass.
+        y was computed with the weight and bias of :meth:`linear_part`. Dropout is applied before
+        the ReLU, which gives the same result, since its factor is never negative, and saves a map
+        in the backward pass.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)

@@ -87,7 +87,7 @@ class CrissCross(ContextScheme):
         self.g = conv(in_channels + channels, channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
         y = self.reduction(x)
         for _ in range(self.recurrences):
             y = self.attention(y)

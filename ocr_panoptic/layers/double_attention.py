@@ -45,5 +45,5 @@ class DoubleAttention(DoubleAttentionOCR):
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
         return super().forward(x, self.region_predictor(x))

@@ -106,5 +106,5 @@ class DualAttention(ContextScheme):
         )
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
         return self.dropout(self.position(x) + self.channel(x))

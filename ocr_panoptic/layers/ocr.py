@@ -141,17 +141,17 @@ class RegionContext(ContextScheme):
         return None
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return the augmented representations g([x; y]) [N, O, n, w] of n rows of all maps."""
+        """Return g([x; y]) [N, O, n, w], the augmented representations of n rows of pixels."""
         return self.g(x, y, dropout=self.dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Return z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
+        """Return the augmented representations z_i = g([x_i; y_i]) [N, O, h, w]."""
         f = run_part(self, gather_regions, x, m)
         return self._augment(x, m, f, self.extra_term(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
         """
-        Yield z of :meth:`forward` in bands of rows; see :meth:`.ContextScheme.in_bands`.
+        Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
         If the norms are affine, a pixel's z depends only on this pixel and f. A band is finished
         before the next, so that phi(x), w, y and z never exist for all pixels at once.
@@ -209,7 +209,7 @@ class OCR(RegionContext):
         )
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the paper's relation, from x and f; see :meth:`RegionContext.relation`."""
+        """Return the paper's pixel-region relation w [N, K, P], computed from x and f."""
         return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
 
 
@@ -236,7 +236,7 @@ class ACFOCR(RegionContext):
     """
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the softmax of m over the regions; see :meth:`RegionContext.relation`."""
+        """Return the pixel-region relation w [N, K, P], the softmax of m over the K regions."""
         return softmax_over_regions(m.flatten(2), x.dtype)
 
 
@@ -261,6 +261,6 @@ class DoubleAttentionOCR(RegionContext):
         self.relation_predictor = nn.Conv2d(in_channels, num_classes, kernel_size=1)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the relation predicted from x; see :meth:`RegionContext.relation`."""
+        """Return the pixel-region relation w [N, K, P], predicted from x only."""
         logits = self.relation_predictor(x).flatten(2)
         return softmax_over_regions(logits, logits.dtype)

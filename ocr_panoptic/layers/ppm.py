@@ -4,9 +4,9 @@ PSPNet's pyramid pooling module, and OCR with pyramid pooling.
 PPM is one of the multi-scale schemes that :paper:`OCR` compares with.
 
 Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
-features, O channels of the output (in PPM also of each pooled branch), s cells of a pooled map
-along each side. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch,
-S cells of all maps.
+features, O channels of the output (and, in PPM, of each pooled branch), s cells along each side of
+a pooled map. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch, S
+cells in all pooled maps together.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,17 @@ class PPM(ContextScheme):
     """
     The pyramid pooling module, z = g([x; up(t_1(pool_1(x))); ...]).
 
-    The features are pooled to a few sizes, transformed by a 1x1 convolution each, upsampled, and
-    fused with x by a 3x3 convolution g. An upsampled map of s * s cells has rank s * s over the
-    pixels, and so has its convolution. g's part for it is therefore a product of the weights with
-    the s * s cells, and then of the result with 9 * s * s patterns: each cell's upsampled weight as
-    seen by one of the 9 taps. This computes the same function, in training too, with half of the
-    operations.
+    The features are pooled to a few sizes. Each pooled map is transformed by a 1x1 convolution,
+    upsampled, and fused with x by a 3x3 convolution g.
+
+    The code never upsamples the maps. It multiplies g's weights with the s * s cells of each map,
+    and spreads the products over the pixels with 9 * s * s fixed patterns: a cell's bilinear
+    weight at each pixel, as seen by one of the 9 taps. The result is the same, in training too,
+    with half of the operations.
 
     Args:
         in_channels, out_channels: I and O. The published code has 2048 and 512.
-        sizes: s of each pooled map.
+        sizes: side s of each pooled map, in cells.
         dropout, options: see :class:`.ContextScheme`.
     """
 
@@ -62,7 +63,7 @@ class PPM(ContextScheme):
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
         weight, bias = self.g.linear_part()
         weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
@@ -93,15 +94,17 @@ class PPMOCR(OCR):
     """
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    The pixel representations are pooled to a few sizes, transformed by a 1x1 convolution each, and
-    upsampled. Pyramid pooling brings the surroundings of a pixel, OCR its class. The paper has no
-    such scheme. g is linear before its norm, so its part for the upsampled maps is a product of its
-    weights with the S cells, and then of the result with the cells' bilinear weights at each pixel.
+    The pixel representations are pooled to a few sizes. Each pooled map is transformed by a 1x1
+    convolution and upsampled. Pyramid pooling describes a pixel's surroundings, OCR its class. The
+    paper has no such scheme.
+
+    The code never upsamples the maps. g is linear before its norm, so the code multiplies g's
+    weights with the S cells, and upsamples the products.
 
     Args:
         in_channels: C; each pooled branch has a quarter as many channels, B.
         key_channels, out_channels, options: see :class:`OCR`.
-        sizes: s of each pooled map.
+        sizes: side s of each pooled map, in cells.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class PPMOCR(OCR):
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
-        """Return g's part for the pooled maps, as two factors."""
+        """Return the pooled maps' contribution to g: values [N, O, S] and weights [S, h, w]."""
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -132,7 +135,7 @@ class PPMOCR(OCR):
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return g([x; y; pooled maps]); see :meth:`.RegionContext.fuse`."""
+        """Return g([x; y; pooled maps]) [N, O, n, w], the augmented representations of n rows."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
         assert extra is not None  # of extra_term

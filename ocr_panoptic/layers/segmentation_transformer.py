@@ -87,7 +87,7 @@ class SegmentationTransformer(ContextScheme):
         return f.transpose(1, 2).unsqueeze(3)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
         size = x.shape[2:]
         x = as_map(self.encoder_self_attention(pixel_tokens(x)).transpose(1, 2), size)
         f = self.decode(x)
@@ -129,7 +129,7 @@ class JointTransformer(ContextScheme):
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])

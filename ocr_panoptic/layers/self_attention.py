@@ -51,7 +51,7 @@ class SelfAttention(ContextScheme):
         self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
+        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
         weight, bias = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)

@@ -55,7 +55,16 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """The pictures of an image; ``legend`` has the name and CSS colour of each class shown."""
+    """
+    What a report shows of an image.
+
+    Attributes:
+        name: the image's name.
+        views: pictures of the input, the truth and the predictions.
+        regions: picture of each true class's soft object region.
+        legend: name and CSS colour of each class in the views.
+        relation: the relation of one pixel to the regions; None if it is not shown.
+    """
 
     name: str
     views: list[Picture]
