@@ -1,12 +1,12 @@
 """
 PSPNet's pyramid pooling module, and OCR with pyramid pooling.
 
-PPM is one of the multi-scale schemes that :paper:`OCR` compares with.
+PPM is one of the multi-scale schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
-features, O channels of the output (in PPM also of each pooled branch), s cells of a pooled map
-along each side. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch,
-S cells of all maps.
+Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I feature channels,
+O channels of the output (in PPM also of each pooled branch), s cells along each side of a pooled
+map. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch, S total
+number of cells of the pooled maps.
 """
 
 from collections.abc import Sequence
@@ -25,17 +25,17 @@ class PPM(ContextScheme):
     """
     The pyramid pooling module, z = g([x; up(t_1(pool_1(x))); ...]).
 
-    The features are pooled to a few sizes, transformed by a 1x1 convolution each, upsampled, and
-    fused with x by a 3x3 convolution g. An upsampled map of s * s cells has rank s * s over the
-    pixels, and so has its convolution. g's part for it is therefore a product of the weights with
-    the s * s cells, and then of the result with 9 * s * s patterns: each cell's upsampled weight as
-    seen by one of the 9 taps. This computes the same function, in training too, with half of the
-    operations.
+    The features x are pooled to several sizes. Each pooled map is transformed by a 1x1 convolution
+    t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
+
+    The upsampled maps are never built. Upsampling is linear, so g's weights are multiplied with the
+    s * s transformed cells, and the products are summed with the cells' bilinear weights at the 9
+    taps around each pixel. This gives the same z, in training too, with half of the operations.
 
     Args:
-        in_channels, out_channels: I and O. The published code has 2048 and 512.
-        sizes: s of each pooled map.
-        dropout, options: see :class:`.ContextScheme`.
+        in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
+        sizes: side s of each pooled map.
+        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -54,15 +54,15 @@ class PPM(ContextScheme):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, out_channels) for _ in self.sizes
         )
-        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # of g's inputs
+        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # channels of g's inputs
         self.g = self.conv_norm_relu(sum(self.channels), out_channels, kernel_size=3)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """Return the transformed pooled maps of the features, [N, O, s, s] for each size."""
+        """Return the pooled and transformed features, [N, O, s, s] for each size s."""
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
+        """Return the augmented map z [N, O, h, w] of the features x [N, I, h, w]; m is ignored."""
         weight, bias = self.g.linear_part()
         weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
@@ -81,10 +81,10 @@ class PPM(ContextScheme):
 
 def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
-    Return the bilinear weight of each cell of an s x s map in the 3x3 neighbourhood of each pixel.
+    Return the bilinear weights of the cells of an s x s map at the 3x3 neighbours of each pixel.
 
-    The result is [s * s * 9, P], in the order cell, tap; weights of taps outside of ``like`` are
-    zero.
+    The result is [s * s * 9, P], ordered by cell, then neighbour. ``like`` [N, I, h, w] gives the
+    size; weights at neighbours outside it are zero.
     """
     return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
 
@@ -93,15 +93,15 @@ class PPMOCR(OCR):
     """
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    The pixel representations are pooled to a few sizes, transformed by a 1x1 convolution each, and
-    upsampled. Pyramid pooling brings the surroundings of a pixel, OCR its class. The paper has no
-    such scheme. g is linear before its norm, so its part for the upsampled maps is a product of its
-    weights with the S cells, and then of the result with the cells' bilinear weights at each pixel.
+    The pixel representations x are pooled to several sizes, transformed by 1x1 convolutions t_j,
+    and upsampled. The paper has no such scheme. The upsampled maps are never built: g's weights are
+    multiplied with the S transformed cells, and the products are summed with the cells' bilinear
+    weights at each pixel.
 
     Args:
-        in_channels: C; each pooled branch has a quarter as many channels, B.
+        in_channels: number C of input channels; each pooled branch has B = C // 4 channels.
         key_channels, out_channels, options: see :class:`OCR`.
-        sizes: s of each pooled map.
+        sizes: side s of each pooled map.
     """
 
     def __init__(
@@ -119,11 +119,12 @@ class PPMOCR(OCR):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, branch) for _ in self.sizes
         )
-        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)  # of g's inputs
+        # Channels of g's inputs.
+        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
-        """Return g's part for the pooled maps, as two factors."""
+        """Return the factors of g's term for the pooled maps: [N, O, S] and [S, h, w]."""
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -132,10 +133,10 @@ class PPMOCR(OCR):
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return g([x; y; pooled maps]); see :meth:`.RegionContext.fuse`."""
+        """Return g([x; y; upsampled maps]) [N, O, n, w] for n rows of x, y and ``extra``."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
-        assert extra is not None  # of extra_term
+        assert extra is not None  # extra_term returns no None
         values, cells = extra
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, y.flatten(2), add_to=z)
@@ -144,6 +145,6 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """Return the bilinear weights [s * s, h, w] of the cells of an s x s map at all pixels."""
+    """Return the bilinear weights [s * s, h, w] of an s x s map's cells at ``like``'s pixels."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]
