@@ -51,7 +51,7 @@ def export_onnx(
     If the results differ by more than the limits, UserError is raised and no file is left behind.
 
     Args:
-        model: inference model on the CPU, without optimisation of the network.
+        model: inference model on the CPU, built with TEST.OPTIMIZED False.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
