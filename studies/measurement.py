@@ -80,11 +80,12 @@ def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) ->
 
 class StepMemory(NamedTuple):
     """
-    The bytes of a step.
+    The memory of a training step, in bytes.
 
     Attributes:
         saved: bytes kept for the backward pass, without parameters and buffers.
-        peak: bytes at the highest point, above parameters and features, with all gradients.
+        peak: peak of the bytes in use, including gradients, but without parameters, buffers,
+            features and labels.
     """
 
     saved: int
@@ -95,7 +96,7 @@ def count_head_step(
     build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
 ) -> StepMemory:
     """
-    Count a step of a semantic head on the features of an FPN, in float32.
+    Return the memory of a semantic head's training step on an FPN's features, in float32.
 
     Args:
         build: function that makes the head.

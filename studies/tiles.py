@@ -4,10 +4,10 @@ Generated tiles under unknown light: a single pixel does not show its class.
 Tiles cover the image. Each tile has one of K materials, which differ only in hue, evenly spaced on
 the circle. It bears a bright stamp, whose hue is the same on all materials. The light turns all
 hues of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is
-then equally likely for d K materials (if this is 1 or more). Apart from stamps, a classifier of
-single pixels is right on all pixels at d = 0, on 1 / (d K) above, and on 1 / K, which is chance,
-at d = 1. The angle from a stamp to a tile always shows the material, but few pixels of a tile are
-near a stamp.
+then equally likely for d K materials (at least one). Outside the stamps, a classifier of single
+pixels is right on a share of 1 / max(1, d K) of the pixels: on all at d = 0, and on 1 / K, which is
+chance, at d = 1. The angle from a stamp to a tile always shows the material, but few pixels of a
+tile are near a stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 

@@ -31,7 +31,7 @@ class AllocatedBytes(TorchDispatchMode):
     A mode that counts the storages made inside it, until they are freed.
 
     Attributes:
-        current, peak: bytes now and at the highest point.
+        current, peak: bytes in use now, and their maximum since :meth:`reset`.
         largest: bytes of the largest storage.
         operations: additions and multiplications of convolutions and matrix products.
     """
@@ -81,11 +81,11 @@ def counting() -> Iterator[AllocatedBytes]:
 
 class TrainingMemory(NamedTuple):
     """
-    The bytes of a training run.
+    The memory of a training run, in bytes.
 
     Attributes:
         states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.
-        step: all other bytes at the highest point of a step, including gradients.
+        step: peak of all other bytes during a step, including gradients.
         operations: number (not bytes) of additions and multiplications in convolutions and matrix
             products of a step.
     """

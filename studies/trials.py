@@ -128,7 +128,11 @@ def _biased_relation(bias) -> None:
 
 
 def gather_by_masks() -> None:
-    """Gather with a softmax over the classes, divided by the sum over the pixels."""
+    """
+    Weight the pixels of a region by their class probabilities, not by a spatial softmax.
+
+    The probabilities of a class are divided by their sum over the pixels.
+    """
 
     def by_masks(x: Tensor, m: Tensor) -> Tensor:
         weights = m.flatten(2).float().softmax(dim=1)

@@ -22,6 +22,10 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # names that this module has registered
 
+# Functions that register public data sets, given the names that are wanted. Each module of public
+# data sets adds its function (data/published/register.py).
+KNOWN: list[Callable[[Collection[str]], None]] = []
+
 
 def register(
     name: str,
@@ -75,9 +79,8 @@ def register_in_use(
 
     Other names are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
     """
-    from .published.register import register_published  # which needs this module
-
-    register_published(wanted)
+    for register_known in KNOWN:
+        register_known(wanted)
     names = register_data_files(files, wanted, classes)
     foreign = DatasetCatalog.keys() - _registered.keys()  # names of Detectron2 or other code
     rest = [name for name in wanted if name not in names and name not in foreign]

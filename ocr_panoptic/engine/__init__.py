@@ -1,3 +1,4 @@
+import ocr_panoptic.data.published.register  # noqa: F401 - registers published data sets
 import ocr_panoptic.modeling  # noqa: F401 - registers networks, heads and backbones
 from ocr_panoptic.program import run_program
 

@@ -28,9 +28,9 @@ class PPM(ContextScheme):
     The features x are pooled to several sizes. Each pooled map is transformed by a 1x1 convolution
     t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
 
-    The upsampled maps are never built. Upsampling is linear, so g's weights are multiplied with the
-    s * s transformed cells, and the products are summed with the cells' bilinear weights at the 9
-    taps around each pixel. This gives the same z, in training too, with half of the operations.
+    The upsampled maps are never built. g's weights are multiplied with the s * s transformed cells,
+    and the products are spread over the pixels by the cells' bilinear weights at the 9 taps of each
+    pixel. This gives the same z, in training too, with half of the operations.
 
     Args:
         in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
@@ -95,8 +95,7 @@ class PPMOCR(OCR):
 
     The pixel representations x are pooled to several sizes, transformed by 1x1 convolutions t_j,
     and upsampled. The paper has no such scheme. The upsampled maps are never built: g's weights are
-    multiplied with the S transformed cells, and the products are summed with the cells' bilinear
-    weights at each pixel.
+    multiplied with the S transformed cells, and the products are upsampled.
 
     Args:
         in_channels: number C of input channels; each pooled branch has B = C // 4 channels.

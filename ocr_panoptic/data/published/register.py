@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.register import register
+from ocr_panoptic.data.register import KNOWN, register
 
 from .coco import COCO_PANOPTIC, coco_source
 from .panoptic import PANOPTIC_RELEASES, release_source
@@ -34,3 +34,6 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
     for name in PANOPTIC_RELEASES:
         release = release_source(name, root)
         register(name, root, release, release.metadata(), vars(release.split).values())
+
+
+KNOWN.append(register_published)

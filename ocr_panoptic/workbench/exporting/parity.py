@@ -56,11 +56,11 @@ def check_parity(
     Returns:
         a row for each size. "image" and "network" are the sizes (height x width) of the image and
         of the network's input; "labels equal" is the share of pixels with equal labels; "logits"
-        (relative) and "confidences" are the largest differences; "largest logit" is the model's. If
-        "logits" is above the limit, "rounding" is the largest difference between the model's
-        float32 and float64 logits. A panoptic model also has "segments", the number of segments in
-        each result; "segments equal", the share of pixels in matching segments; and "boxes"
-        (pixels) and "scores", the largest differences over matching segments
+        (relative) and "confidences" are the largest differences; "largest logit" is the model's
+        largest absolute logit. If "logits" is above the limit, "rounding" is the largest difference
+        between the model's float32 and float64 logits. A panoptic model also has "segments", the
+        number of segments in each result; "segments equal", the share of pixels in matching
+        segments; and "boxes" (pixels) and "scores", the largest differences of matching things
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):

@@ -16,14 +16,14 @@ class Segment:
     A region of an image with one class.
 
     Attributes:
-        label: the tool's name of the class.
-        mask: COCO's compressed RLE of the image's size, {"size": [height, width], "counts": bytes}.
+        label: class name in the annotations.
+        mask: COCO's compressed RLE of the whole image, {"size": [height, width], "counts": bytes}.
         instance: True for a single object, False for a region with any number of objects (a
-            semantic label), None if the format does not say it and the class's kind decides.
-        is_crowd: whether this is a group of things without separate outlines.
-        is_doubtful: whether the tool may have marked the mask as a crowd only because it is not a
+            semantic label), None if the format does not say, so that the kind of the class decides.
+        is_crowd: whether the segment is a group of things without separate outlines.
+        is_doubtful: whether the tool may have set ``is_crowd`` only because the mask is not one
             polygon.
-        is_box: whether the mask is a filled box instead of an object's outline.
+        is_box: whether the mask is a filled box instead of the object's outline.
     """
 
     label: str
@@ -45,11 +45,11 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path below the folder of images; results are named after it.
+        name: path below the folder of images, after which the written files are named.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
-        left_out: kind of each shape without area.
-        written: image's path in the annotations, if the image was found under another path.
+        left_out: kind of each shape that is left out because it has no area.
+        written: path in the annotations, if the image was found at another path.
     """
 
     file: Path
@@ -63,14 +63,14 @@ class AnnotatedImage:
 
 def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
     """
-    Return segments in painting order, with the parts of each object joined into a segment.
+    Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment is painted at the place of its last part. Pixels of an earlier part that a
-    segment in between covers are removed, so that the painted result does not change.
+    A joined segment takes the place of its last part. Where another segment covers an earlier part,
+    that part's pixels are removed, so that the painted result does not change.
 
     Args:
-        parts: key and segment of each part; parts with equal keys and labels form an object, and a
-            part with key None is an object by itself.
+        parts: key and segment of each part, in painting order. Parts with equal keys and labels
+            form one object; a part with the key None is an object by itself.
     """
     parts = list(parts)
     members: dict[Hashable, list[int]] = {}

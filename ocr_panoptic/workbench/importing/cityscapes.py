@@ -1,9 +1,10 @@
 """
-Cityscapes: ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
+Read Cityscapes: a file ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
 
-A file is named ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png``, its image
-``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``, or both without the last parts. Polygons are
-drawn by Pillow in the order of the file, as in cityscapesscripts, which gives identical PNGs.
+``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png`` belongs to the image
+``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``; ``_gtFine`` and ``_leftImg8bit`` may be
+missing. Pillow draws polygons in the order of the file, as in cityscapesscripts, so the label maps
+are identical.
 """
 
 import re
@@ -36,8 +37,8 @@ from .reading import (
 )
 
 FIRST_THING = 24  # this and higher label ids have instances
-GROUP = "group"  # suffix for objects without separate outlines: "cargroup"
-NOT_DRAWN = "license plate"  # cityscapesscripts keeps the pixels below it
+GROUP = "group"  # suffix of a label for objects without separate outlines: "cargroup"
+NOT_DRAWN = "license plate"  # cityscapesscripts keeps the labels below it
 
 NAMES = CITYSCAPES_IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
 CITYSCAPES_KINDS = Kinds(
@@ -62,10 +63,10 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
     """
-    Find the images that have JSON files of polygons. Any classes are allowed.
+    Find the images that have JSON files of polygons. Other classes than Cityscapes' are allowed.
 
-    A label that ends in "group" is a region of its class. Covered parts of polygons are dropped, as
-    in Cityscapes' own PNGs.
+    A label such as "cargroup" is a region of the class "car". Later polygons cover earlier
+    polygons, as in Cityscapes' own PNGs.
     """
     return _annotations(source, images, "_polygons.json", _read_polygons)
 
@@ -106,7 +107,7 @@ def _read_polygons(image: AnnotatedImage, path: Path) -> AnnotatedImage:
             return
         corners = check_points(entry["polygon"], image.height, image.width)
         if len(corners) >= 2:
-            # Pillow rounds floats in its own way, so whole numbers become int.
+            # Pillow rounds floats differently, so whole numbers become int.
             points = [
                 tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
             ]

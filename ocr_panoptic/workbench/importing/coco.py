@@ -1,4 +1,4 @@
-"""COCO instances: a single JSON for all images."""
+"""Read COCO instance annotations: a single JSON file for all images."""
 
 import logging
 from collections import defaultdict
@@ -32,11 +32,11 @@ DARWIN = "Exported from Darwin"
 # Word in "info" -> tool, for tools whose polygons go through the centres of pixels.
 TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
-Entry = tuple[dict, Sequence[dict]]  # an image and its annotations
+Entry = tuple[dict, Sequence[dict]]  # an image in the JSON, and its annotations
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return split -> folder, for the ``train``, ``valid`` and ``test`` of a Roboflow export."""
+    """Return the splits of a Roboflow export, as "train", "val" or "test" -> (folder, None)."""
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
@@ -45,8 +45,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     """
     Find the images in a COCO JSON.
 
-    An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has neither polygon nor RLE,
-    it has no pixels. ``polygons`` is a value of :data:`.masks.POLYGONS`, by default edges.
+    An annotation is an object, or a crowd if ``iscrowd`` is 1. Without a polygon or an RLE, its
+    segment is empty. ``polygons`` is a value of :data:`.masks.POLYGONS`, by default "edges".
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -90,9 +90,9 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
     """
-    Return the JSON's content, category id -> name, and image id -> annotations.
+    Return the content of a JSON, its class names by category id, and its annotations by image id.
 
-    The ids are results of :func:`_id`.
+    The ids are text, such as "1".
     """
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):
@@ -119,7 +119,7 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
             'is not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
-    # Roboflow adds a category without annotations whose name repeats another.
+    # Roboflow adds a category without annotations that has the name of another category.
     used = {_id(annotation["category_id"]) for annotation in annotations}
     for name, times in repeated(name for number, name in names.items() if number in used):
         logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
@@ -127,12 +127,12 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
 
 
 def _id(number: object) -> str:
-    """Return an id as text; VIA writes some ids as "1" and some as 1, and pandas writes 1.0."""
+    """Return an id as text, so that 1, "1" (written by VIA) and 1.0 (by pandas) are equal."""
     return str(number).removesuffix(".0")
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Return whether crowds may be objects with holes or parts, as V7 and supervision mark them."""
+    """Return whether ``iscrowd`` may mark objects with holes or parts, as in V7's exports."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])

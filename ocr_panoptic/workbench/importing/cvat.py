@@ -1,9 +1,9 @@
 """
-CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
+Read CVAT's XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
 
-The masks of shapes equal CVAT's own mask exports: polygons, boxes and ellipses are filled, brush
-masks are copied. A shape covers those of lower ``z_order``, and earlier shapes of equal order.
-Shapes of a group with the same label are parts of an object. Tags have no pixels and are skipped.
+The masks equal CVAT's own mask exports: polygons, boxes and ellipses are filled, and brush masks
+are copied. A shape covers shapes of lower ``z_order``, and earlier shapes of equal ``z_order``.
+Shapes with equal group and label are parts of one object. Tags have no pixels and are skipped.
 """
 
 from dataclasses import replace
@@ -22,12 +22,12 @@ from .masks import ellipse, mask_of_polygons, placed, rectangle
 from .reading import Annotations, check_size, image_file, read_each, require_images
 
 XML, IMAGES = "annotations.xml", "images"  # names in an export with images
-FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT writes .PNG; other tools extract .png and .jpg
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # of video frames: CVAT writes .PNG
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Annotations:
-    """Find the images in a CVAT XML, or in the unpacked export that holds it."""
+    """Find the images in a CVAT XML; ``source`` is the file, or the unpacked export's folder."""
     path = source
     if source.is_dir():
         listed = sorted(source.glob("*.xml"))
@@ -40,7 +40,7 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
 
     def find(element: Element) -> AnnotatedImage:
         name, subset = element.get("name", ""), element.get("subset")
-        # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
+        # In a project an image may lie in its subset's folder; a video frame's name has no suffix.
         stems = [name, f"{subset}/{name}"] if subset and name else [name]
         names = stems + [stem + suffix for stem in stems for suffix in FRAME_SUFFIXES if name]
         image = image_file(folder, names)
@@ -89,7 +89,7 @@ def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
 
 
 def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
-    """Return a shape's z_order, group and segment."""
+    """Return a shape's ``z_order``, its group (None if it is in no group) and its segment."""
     kind, label, size = shape.tag, shape.get("label"), (image.height, image.width)
     if not label:
         raise UserError("has no label")
@@ -117,11 +117,11 @@ def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None,
 
 def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     """
-    Return a mask as bool [height, width].
+    Decode CVAT's run lengths into a mask, bool [height, width].
 
     Args:
-        text: lengths of runs of pixels, row by row, alternately outside and inside the mask; the
-            first run lies outside.
+        text: lengths of runs of pixels, row by row and separated by commas. Runs lie alternately
+            outside and inside the mask, the first outside.
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0 or sum(lengths) != height * width:

@@ -23,16 +23,16 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: (source, folder of images or None) -> annotations. cli/import_.py describes the source
-            and the images of each format. It also takes ``polygons`` if ``has_polygons``, and
-            ``part`` if ``splits`` gives a part.
-        smaller_on_top: see :func:`.painting.paint`.
-        kinds: the format's own list of classes.
-        splits: function: source -> its splits, as name -> (source, part); {} if it has no splits.
-        void_class: name of a class that is always void.
-        rest_class: name for all other pixels, which get ``--rest``'s class, or else are void.
-        has_polygons: whether polygons follow pixel edges in some tools and centres in others (see
-            :data:`.masks.POLYGONS`).
+        read: function: (source, folder of images or None) -> annotations. cli/import_.py describes
+            the source and the images. The function also takes ``polygons`` if ``has_polygons`` is
+            True, and ``part`` if ``splits`` returns a part.
+        smaller_on_top: whether smaller segments cover larger segments; see :func:`.painting.paint`.
+        kinds: kinds of the format's fixed classes; None if its classes are not fixed.
+        splits: function: source -> {split: (source, part)}; {} if the source has no splits.
+        void_class: class name that means void.
+        rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
+        has_polygons: whether some tools draw polygons along pixel edges and others through pixel
+            centres (see :data:`.masks.POLYGONS`).
     """
 
     read: Callable[..., Annotations]

@@ -1,4 +1,4 @@
-"""The plan of an import, and the images and segments of its sources."""
+"""Define the options of an import, and read the images and segments of its sources."""
 
 import hashlib
 import json
@@ -30,13 +30,13 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class AnnotationSource:
     """
-    The files that a user names for a split.
+    The files that a user names for one split.
 
     Attributes:
         annotations: file or folder, depending on the format.
-        images: folder of images; None if the format knows their place.
-        labels: folder of semantic label PNGs, over which the annotations are painted.
-        part: the format's name for the part of the annotations to read; None for all.
+        images: folder of images; None if the format defines it.
+        labels: folder of semantic label PNGs; annotations are painted over their labels.
+        part: part of the annotations to read, as the format names it; None for all.
     """
 
     annotations: Path
@@ -52,14 +52,14 @@ class ImportPlan:
 
     Attributes:
         format: key of :data:`.formats.ANNOTATION_FORMATS`.
-        kinds: kinds of the classes, if the user gives a list.
+        kinds: things, stuff and ignored classes, if the user lists them.
         label_space: classes of the label PNGs, if the user gives label PNGs.
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
             refuses unclear cases (see :func:`.kinds.check_crowds`).
         polygons: value of :data:`.masks.POLYGONS`; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
-        split: share of the images for training (the others are for validation); None if the user
-            names both parts.
+        split: share of the images for training, if the images are divided at random; the others
+            are for validation.
         semantic: whether to make a semantic data set instead of a panoptic data set.
         skip_missing: whether to leave out missing images.
     """
@@ -76,7 +76,7 @@ class ImportPlan:
 
 
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
-    """Raise UserError for options that do not fit together."""
+    """Raise an error if options contradict one another or a folder of label PNGs is missing."""
     if plan.split is not None and "val" in sources:
         raise UserError(
             "Give --split or --val, not both: each of them chooses the validation part."
@@ -99,10 +99,10 @@ def with_own_splits(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan
 ) -> Mapping[str, AnnotationSource]:
     """
-    Return the source's own splits if the user names only "train" without images.
+    Return a source for each split in the annotations, if the user names only "train" and no images.
 
-    Otherwise return the sources unchanged. With --split, several own splits are merged before the
-    division.
+    Otherwise return the sources unchanged. If the user gives --split, several splits also stay one
+    source, which is divided anew.
     """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
@@ -125,12 +125,12 @@ def read_sources(
     """
     Find the images of all sources, check the kinds of the classes, then read the segments.
 
-    DataFaults lists faults of single images, splits without images, images with equal names, and
+    DataFaults is raised for faulty images, splits without images, images with equal names, and
     images in two splits.
 
     Returns:
-        split -> images, sorted by name; class name -> its counts over all splits; split -> number
-        of images that are missing and left out.
+        split -> images, sorted by name; class name -> counts over all splits; split -> number of
+        missing images that are left out.
     """
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
@@ -152,7 +152,7 @@ def read_sources(
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
     has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
-    if not (has_faults or plan.label_space):  # label PNGs have more classes
+    if not (has_faults or plan.label_space):  # label PNGs add classes
         resolve_kinds(dict(sorted(drafted.items())), plan.kinds, None, plan.rest, plan.semantic)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
@@ -205,7 +205,7 @@ def _read(
     plan: ImportPlan,
     found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    """Return an image with its segments, or messages if it is unusable."""
+    """Return an image with its segments, or error messages if it cannot be used."""
     try:
         (image,) = read_each([found], lambda found: read(*found))
         if source.labels and plan.label_space:
@@ -214,7 +214,7 @@ def _read(
         return error.faults
     except (UserError, OSError) as error:
         return [str(error)]
-    # The format's own classes of void and of the rest are renamed unless the user lists them.
+    # The format's void class and rest class are renamed unless the user lists them.
     own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
     names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
     for listed in (None, *kinds.classes, *kinds.ignore):
@@ -243,8 +243,8 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
         raise UserError(f"--split {share}: there is only {len(images)} image to divide.")
 
     def shuffled(image: AnnotatedImage) -> str:
-        # A hash is as good as random, and no library can change it. The 0 keeps the parts of old
-        # imports.
+        # No new version of a library changes this hash, unlike random numbers. The 0 keeps the
+        # split of earlier imports.
         return hashlib.blake2b(json.dumps([0, image.name]).encode(), digest_size=16).hexdigest()
 
     order = sorted(images, key=shuffled)
@@ -255,10 +255,10 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
     """
-    Return an image with the classes of its label PNG added as regions below its segments.
+    Return an image with the regions of its label PNG added below its segments.
 
     Args:
-        folder: folder of the label PNGs, named like the images except for the suffix.
+        folder: folder of label PNGs, which are named like the images except for the suffix.
     """
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)

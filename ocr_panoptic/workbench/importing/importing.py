@@ -1,10 +1,10 @@
 """
-Import of annotations, in any format, as a panoptic or a semantic data set.
+Import annotations of any format as a panoptic or semantic data set.
 
-An import writes below the folder of the data set:
+An import writes these files into the folder of the data set:
 
     <name>.yaml                 the data file, written last
-    raw/import.json             options, classes and losses; it marks raw/ as written by an import
+    raw/import.json             options, classes and counts; it marks raw/ as written by an import
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 IMPORT_RECORD, RECORD_FORMAT = "import.json", "ocr_panoptic.import"
 
-# Key of Counts -> what it means, for messages.
+# Key of Counts -> its meaning in log messages.
 LOSSES = {
     "crowds": "things are crowds, which are not trained on",
     "cut": "segments are partly under others",
@@ -66,13 +66,14 @@ def import_annotations(
     workers: int | None = None,
 ) -> Path:
     """
-    Import annotations as the files listed in this module's docstring; return the data file.
+    Write the files listed in this module's docstring; return the path of the data file.
 
-    Equal annotations give equal files. After an error nothing is changed.
+    Equal annotations give equal files. If the import fails, earlier files stay as they are.
 
     Args:
         name: name of the data set; its splits are registered as ``<name>_<split>``.
-        sources: "train" and perhaps "val"; if there is only "train", its own splits are used.
+        sources: "train" and perhaps "val" -> source. If only "train" is given and its annotations
+            have splits, these splits are used.
         output: folder of the data set.
         workers: number of processes, see :func:`.imap_with_progress`.
     """
@@ -131,7 +132,7 @@ def import_annotations(
 
 @contextmanager
 def _new_folder(output: Path) -> Iterator[Path]:
-    """Yield a new folder below the output; remove it at the end unless it was moved."""
+    """Yield the path of a new folder below ``output``; delete it at the end unless it was moved."""
     output.mkdir(parents=True, exist_ok=True)
     try:
         with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
@@ -148,7 +149,7 @@ def draw_split(
     plan: ImportPlan,
     workers: int | None = None,
 ) -> Counts:
-    """Write a split's files into a folder; return the sum of its images' counts."""
+    """Write the files of a split into a folder; return the counts summed over its images."""
     total: Counts = defaultdict(Counter)
     entries = []
     draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
@@ -179,7 +180,12 @@ def _png_name(image: AnnotatedImage) -> str:
 def _draw(
     image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
 ) -> tuple[list[dict], Counts]:
-    """Write the PNG of an image; return its ``segments_info`` and counts."""
+    """
+    Write the label or panoptic PNG of an image; return its ``segments_info`` and its counts.
+
+    The list is empty for a label PNG. The counts are numbers of drawn and lost segments and of
+    pixels.
+    """
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:
         write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))
@@ -199,7 +205,7 @@ def _draw(
 
 
 def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
-    """Log the kinds of the classes."""
+    """Log which classes are things, stuff and void; warn of absent classes and missing stuff."""
     for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
     rest = found.get(plan.rest or "")
@@ -217,7 +223,7 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log the annotations that the maps do not show; import.json has the full counts."""
+    """Log how many annotations the written maps do not show; import.json has all counts."""
     pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "

@@ -1,4 +1,4 @@
-"""Kinds of classes: things, stuff, and void."""
+"""Decide which classes are things, stuff or void."""
 
 import textwrap
 from collections import Counter
@@ -23,12 +23,12 @@ VOID = "(void)"  # label of segments that belong to no class
 @dataclass(frozen=True)
 class Kinds:
     """
-    The kinds of the classes.
+    The classes of a data set, divided into things, stuff and void.
 
     Attributes:
-        things, stuff: names of classes, in the order of the data set.
-        ignore: names of classes that are void.
-        colors: class name -> colour, for some classes.
+        things, stuff: names of thing and stuff classes, in the order of the data set.
+        ignore: names of classes whose segments become void.
+        colors: class name -> colour; other classes get a default colour.
     """
 
     things: tuple[str, ...] = ()
@@ -83,10 +83,10 @@ class ClassCount:
 
     Attributes:
         images: number of images that show the class.
-        segments: value of ``instance`` -> number of segments; crowds count as objects.
+        segments: number of segments for each value of ``instance``, which is True for crowds.
         crowds: number of segments marked as crowds.
-        is_doubtful: whether its crowds may be objects, because an image has several of them or
-            because of :attr:`.Segment.is_doubtful`.
+        is_doubtful: whether segments marked as crowds may be single objects: an image has several,
+            or the tool may mark an object as a crowd (:attr:`.Segment.is_doubtful`).
     """
 
     images: int = 0
@@ -99,7 +99,7 @@ class ClassCount:
         """
         Return "thing" if any segment is an object, "stuff" if all are regions.
 
-        None means that the format does not say it.
+        None means that the format does not say what the segments are.
         """
         if None in self.segments:
             return None
@@ -111,7 +111,7 @@ class ClassCount:
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
-    """Add the classes in an image to the counts."""
+    """Add the segments of an image to the counts of their classes."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
         if segment.label == VOID:
@@ -128,9 +128,9 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
     """
-    Raise UserError if crowds may be objects.
+    Raise UserError if segments marked as crowds may be single objects.
 
-    They may be if an image has two crowds of a class, if a class has only crowds, or if the tool is
+    This is so if an image has two crowds of a class, if a class has only crowds, or if the tool is
     known to mark objects as crowds. COCO's own annotations pass.
     """
     crowds = {name: count.crowds for name, count in found.items() if count.crowds}
@@ -154,14 +154,14 @@ def resolve_kinds(
     semantic: bool = False,
 ) -> Kinds:
     """
-    Return the kinds of the classes from the user, else from the format, else from the segments.
+    Return the kinds of the classes: from the user, else from the format, else from the segments.
 
     Args:
         found: counts of the annotations' classes.
         given: the user's kinds, which must name all classes.
         default: the format's own kinds, which are used if they name all classes.
-        rest: stuff class for pixels without a segment.
-        semantic: whether all classes of unknown kind may be stuff.
+        rest: stuff class for pixels without a segment; None for void.
+        semantic: whether the data set is semantic, so that every class may be stuff.
     """
     if given is not None:
         listed = (*given.classes, *given.ignore)
@@ -195,7 +195,7 @@ def resolve_kinds(
 
 
 def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
-    """Return the message that asks for a file of things and stuff."""
+    """Return the error message that asks the user for a file of things and stuff."""
     rows = [
         f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
         + (f", the annotations say {count.kind}" if count.kind else "")
@@ -216,7 +216,7 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
 
 
 def check_classes(kinds: Kinds, semantic: bool) -> None:
-    """Raise UserError for too few or too many classes."""
+    """Raise UserError if a data set has too few or too many classes."""
     if not kinds.classes:
         raise UserError("There is no class: all are ignored, or no image has a segment.")
     if semantic and len(kinds.classes) == 1:

@@ -1,12 +1,13 @@
 """
-Label Studio's JSON export: https://labelstud.io/guide/export
+Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths or PNGs. Both refer to the image turned by its EXIF data, without the view's rotation. Later
-regions cover earlier regions.
+lengths or PNGs. Both refer to the image after the rotation in its EXIF data, not to a rotated view.
+Later regions cover earlier regions.
 
-If a task has several annotations, the "ground truth" is read or, without one, the last changed.
-Cancelled (skipped) annotations, predictions, and tasks with nothing else are left out.
+If a task has several annotations, the annotation marked "ground truth" is read, or else the last
+changed annotation. Cancelled (skipped) annotations and predictions are left out, and so are tasks
+without other annotations.
 """
 
 import logging
@@ -40,7 +41,8 @@ LOCAL_FILES = "/data/local-files/"
 UPLOADS = "/data/upload/"
 PNG_URL = "data:image/png;base64,"
 
-# Results about a whole image, about a region beyond its label, or about two regions.
+# Types of results without pixels: about the image, about a region beyond its label, or about two
+# regions.
 WITHOUT_PLACE = {
     *("choices", "taxonomy", "textarea", "rating", "number", "datetime", "ranker", "pairwise"),
     *("relation", "chatmessage"),
@@ -55,8 +57,8 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     """
     Find the images in a Label Studio JSON.
 
-    The folder of images is for local files their root or a folder below it; for uploads it is the
-    project's upload folder, or a folder with the original files.
+    For local files, ``images`` is the root of Label Studio's local files or a folder below it. For
+    uploads, it is the project's upload folder or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)
@@ -106,7 +108,7 @@ def _find_image(folder: Path, chosen: Chosen) -> AnnotatedImage:
 
 def image_path(reference: str) -> str | None:
     """
-    Return the path that a reference to an image holds, or None for another kind of reference.
+    Return the path in a reference to an image, or None if a text is not such a reference.
 
     The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
     """
@@ -136,7 +138,7 @@ def _read_task(image: AnnotatedImage, chosen: Chosen) -> AnnotatedImage:
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
-    """Return the segment of a region from all results about it."""
+    """Return the segment of a region, given all results about the region."""
     region: dict[str, Any] = {}
     value: dict[str, Any] = {}
     for result in results:
@@ -190,11 +192,12 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     """
     Return a brush mask, bool [height, width], from the run lengths of @thi.ng/rle-pack.
 
-    The code is a stream of bits, with the highest bit of each byte first. Its head is the number of
-    values (32 bits), the bits per value - 1 (5 bits), and four sizes - 1 (4 bits each). Pieces
-    follow: a flag (1 for a repeated value, 0 for listed values); the index of a size (2 bits); the
-    number of values - 1 in a field of this size; and the value or values (8 bits each). The values
-    are an RGBA image, row by row; the mask is the pixels with alpha above 0.
+    The code is a stream of bits, with the highest bit of each byte first. It begins with the number
+    of values (32 bits), the number of bits per value minus 1 (5 bits), and four field sizes minus 1
+    (4 bits each). Pieces follow: a flag (1 for a repeated value, 0 for listed values), the index of
+    a field size (2 bits), the number of values minus 1 in a field of this size, and the value or
+    values (8 bits each). The values are the channels of an RGBA image, row by row; the mask has the
+    pixels with alpha above 0.
 
     Args:
         code: bytes as a list of integers.

@@ -1,9 +1,9 @@
 """
-LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
+Read LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
 
-Polygons, rectangles and circles are drawn as LabelMe draws them, by Pillow with the pixels on their
-borders; masks are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and
-label are parts of an object.
+Pillow draws polygons, rectangles and circles with the pixels on their borders, as in LabelMe; masks
+are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and label are parts of
+one object.
 """
 
 import logging
@@ -32,15 +32,15 @@ from .reading import (
 
 logger = logging.getLogger(__name__)
 
-# Kind of each shape with an area -> number of its points, at least.
+# Kind of each shape that has an area -> smallest number of points.
 _FEWEST = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2, "mask": 0}
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
-FileEntry = tuple[Path, dict]  # a JSON file, and the image that it names
+FileEntry = tuple[Path, dict]  # a JSON file, and its imagePath, imageHeight and imageWidth
 
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
-    """Find the images that have LabelMe files; warn of JSON files of other programs."""
+    """Find the images that have LabelMe files; warn of other JSON files."""
     if images is not None:
         require_images(images, str(source))
     places = ((str(path), path) for path in files_below(source, (".json",)))
@@ -67,7 +67,7 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
 
 
 def _head(path: Path) -> tuple[Path, dict]:
-    """Return a file and its facts about the image, which are empty for a file of another kind."""
+    """Return a file and its ``imagePath``, height and width; {} if it is not a LabelMe file."""
     content = read_json(path)
     if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
         return path, {}
@@ -76,10 +76,14 @@ def _head(path: Path) -> tuple[Path, dict]:
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
     """
-    Return the names to try below the folder of images.
+    Return the paths at which to look for an image, relative to the folder of images.
 
-    They are the path in the JSON, the path that corresponds to the JSON's own, and the file name.
-    ``text`` is the path in the JSON, in Windows or POSIX notation.
+    In order: ``text`` itself, if it leads into this folder; the image's file name in the same
+    subfolder as the JSON; and the file name only.
+
+    Args:
+        path: path of the JSON, below ``source``.
+        text: path of the image in the JSON, in Windows or POSIX notation.
     """
     written = PureWindowsPath(text)
     folder = os.path.abspath(images or source)
@@ -104,13 +108,13 @@ def _read_file(image: AnnotatedImage, entry: FileEntry) -> AnnotatedImage:
 
 
 def _kind(shape: dict) -> str:
-    """Return the kind of a shape; "points" for a shape with too few points for an area."""
+    """Return the kind of a shape, or "points" if it has too few points for an area."""
     kind = shape.get("shape_type") or "polygon"  # very old files have no shape_type
     return "points" if len(shape["points"]) < _FEWEST.get(kind, 0) else kind
 
 
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
-    """Return a shape's group and segment."""
+    """Return a shape's ``group_id`` and its segment."""
     kind, label, size = _kind(shape), shape.get("label"), (image.height, image.width)
     if label in (None, ""):
         raise UserError("has no label")

@@ -1,14 +1,14 @@
 """
-Several mask images for each image: one for each object or class, or one of numbered objects.
+Read masks, which are one image for each object or class, or one image of numbered objects.
 
-A mask belongs to the image whose name (without suffix) is a folder above it, its own name, or the
-beginning or the end of its own name:
+A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
+mask's own name, or the beginning or the end of the mask's name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
-The rest of the mask's path is the class, without an object's number after a separator; if it has
-only numbers, the class is "object". Masks may lie beside the images: a file whose name begins with
-the name of another is a mask.
+The rest of the mask's path gives the class; a separator and a number at its end are dropped. If
+only numbers are left, the class is "object". Masks may lie beside the images: a file whose name
+begins or ends with the name of another file is then a mask.
 """
 
 import logging
@@ -33,7 +33,7 @@ from .reading import Annotations, check_size, files_below, image_file, read_each
 logger = logging.getLogger(__name__)
 
 UNNAMED = "object"
-# Parts of a path that are not classes.
+# Names of folders and files that are not classes.
 _COMMON = {
     *("mask", "masks", "cp_masks", "label", "labels", "annotation", "annotations", "gt", "seg"),
     *("instances", "image", "images", "train", "val", "test", UNNAMED),
@@ -44,7 +44,7 @@ _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 def read_masks(source: Path, images: Path | None = None) -> Annotations:
-    """Find the images that have masks. Each value of a mask except 0 is a segment."""
+    """Find the images that have masks. Each value of a mask except 0 becomes a segment."""
     folder = images or source
     photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
@@ -59,7 +59,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
         if stem is None:
             lost.append(str(path))
             continue
-        # The image is meant whose folders are most like the mask's.
+        # Several images may have this name: the mask belongs to the image that shares most folders.
         shared = {photo: len({*mask.parts} & {*photo.parts[:-1]}) for photo in by_stem[stem]}
         found = [photo for photo, number in shared.items() if number == max(shared.values())]
         if len(found) > 1:
@@ -87,7 +87,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
 
 
 def _photos(folder: Path, source: Path) -> list[Path]:
-    """Return the images in a folder: its files except the masks, which lie in ``source``."""
+    """Return the images below ``folder``, without the masks below ``source``."""
     files = [
         file
         for file in files_below(folder)
@@ -102,10 +102,10 @@ def _photos(folder: Path, source: Path) -> list[Path]:
 
 def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
     """
-    Return the masks among files: their path has the name of another file.
+    Return the files that are masks because their path has the name of another file.
 
-    The mask of ``a.jpg`` may be ``a.png``. A file that only adds a number to the other name, and
-    has masks of its own, is an image, such as ``a_2.png`` with ``a_2_mask.png`` beside ``a.png``.
+    The mask of ``a.jpg`` may be ``a.png``. A file that has masks itself is an image if it only adds
+    a number to another name, such as ``a_2.png`` with ``a_2_mask.png`` beside ``a.png``.
     """
     lossless = {file for file in files if file.name.lower().endswith(LABEL_SUFFIXES)}
     stems, others = {file.stem for file in files}, {f.stem for f in files if f not in lossless}
@@ -123,7 +123,7 @@ def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
 
 
 def _owner(mask: Path, stems: Collection[str]) -> str | None:
-    """Return the name of the image that a mask belongs to, without suffix."""
+    """Return the name, without suffix, of the image that a mask belongs to, or None."""
     for part in (*mask.parts[-2::-1], mask.stem):
         if part in stems:
             return part
@@ -134,7 +134,7 @@ def _owner(mask: Path, stems: Collection[str]) -> str | None:
 
 
 def _label(mask: Path, stem: str) -> str:
-    """Return the class in the path of an image's mask."""
+    """Return the class in the path of a mask; ``stem`` is its image's name without suffix."""
     rest = mask.stem.removeprefix(stem)
     rest = mask.stem.removesuffix(stem) if rest == mask.stem else rest
     rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
@@ -148,7 +148,7 @@ def _label(mask: Path, stem: str) -> str:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return each pixel's object id [H, W], or 0 and 255 for a JPEG or a mask with grey borders."""
+    """Return object numbers [H, W]; a JPEG or a mask with grey borders has only 0 and 255."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(
@@ -163,7 +163,7 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 
 def _are_numbers(values: np.ndarray) -> bool:
-    """Return whether the values between 0 and 255 number objects, rather than smooth a border."""
+    """Return whether values between 0 and 255 are object numbers, not greys of a smooth border."""
     import cv2
 
     others = (values > 0) & (values != 255)

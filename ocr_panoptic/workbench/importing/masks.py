@@ -1,8 +1,8 @@
 """
-Masks of maps, polygons and other shapes, as COCO's compressed RLE.
+Make masks from maps, polygons and other shapes, as COCO's compressed RLE.
 
 Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
-(0, 0) to (1, 1). ``height`` and ``width`` are the image's size, which is the mask's size.
+(0, 0) to (1, 1). ``height`` and ``width`` are the size of the image and of the mask.
 """
 
 import base64
@@ -42,7 +42,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return the mask of an image in which ``part``, bool [h, w], begins at (left, top)."""
+    """Return an image's mask that has ``part``, bool [h, w], at (left, top), and else is empty."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -56,10 +56,12 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
-    Return points as float64 [N, 2]; refuse points further outside the image than its longer side.
+    Return points as float64 [N, 2].
+
+    UserError is raised if they are malformed or far (the image's longer side) outside the image.
 
     Args:
-        points: x and y of each point, unchecked.
+        points: unchecked x and y of each point.
     """
     try:
         found = np.array(points, np.float64)
@@ -81,7 +83,7 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
 
 
 def is_box(corners: np.ndarray) -> bool:
-    """Return whether a polygon, float [N, 2], is a rectangle along the image's sides."""
+    """Return whether a polygon, float [N, 2], is an axis-aligned rectangle."""
     if len(corners) == 5 and (corners[0] == corners[4]).all():  # closed
         corners = corners[:4]
     flat = np.roll(corners, -1, axis=0) == corners
@@ -95,9 +97,9 @@ def mask_of_polygons(
     Return the mask of the union of polygons. Polygons with fewer than three corners are left out.
 
     Args:
-        polygons: corners (x, y) of each polygon, unchecked.
-        through: value of :data:`POLYGONS`. Polygons along edges are drawn by pycocotools; polygons
-            through centres, which are whole numbers, include the pixels on their border.
+        polygons: unchecked corners (x, y) of each polygon.
+        through: value of :data:`POLYGONS`. With ``EDGES``, pycocotools draws the polygons. With
+            ``CENTRES``, whole numbers are centres of pixels, and pixels on the border are included.
     """
     checked = [check_points(points, height, width) for points in polygons]
     checked = [points for points in checked if len(points) >= 3]
@@ -115,8 +117,8 @@ def drawn(shape: str, points: np.ndarray, height: int, width: int) -> dict:
 
     Args:
         shape: ``polygon``, ``rectangle`` or ``ellipse``.
-        points: float [N, 2], the corners; of a rectangle or an ellipse, two opposite corners of its
-            box.
+        points: float [N, 2], corners of a polygon, or two opposite corners of the box of a
+            rectangle or an ellipse.
     """
     picture = Image.new("L", (width, height))
     draw = getattr(ImageDraw.Draw(picture), shape)
@@ -137,7 +139,7 @@ def rectangle(
     Args:
         corners: x, y of a corner and x, y of the opposite corner.
         rotation: angle in degrees, clockwise.
-        pivot: point of the rotation, by default the centre.
+        pivot: point to rotate about; the default is the rectangle's centre.
     """
     x0, y0, x1, y1 = corners
     points = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], np.float64)
@@ -158,7 +160,7 @@ def ellipse(
     Return the mask of the pixels whose centres lie in an ellipse.
 
     Args:
-        center: x and y.
+        center: x and y of the centre.
         radii: radii along x and y, before the rotation.
         rotation: angle in degrees, clockwise, about the centre.
     """
@@ -175,7 +177,7 @@ def ellipse(
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Return a file's COCO RLE in compressed form; the RLE may be compressed or not."""
+    """Check a file's COCO RLE, compressed or not, and return it compressed."""
     if rle.get("size") != [height, width]:
         raise UserError(
             f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
@@ -195,8 +197,8 @@ def _decompressed(text: str) -> list[int]:
     """
     Return the counts of a compressed RLE.
 
-    A character holds 5 bits of a number, the lowest first, and a sixth bit that is set if the
-    number continues. From the fourth number on, the text has the difference from the number two
+    Each character holds 5 bits of a number, the lowest bits first, and a sixth bit that is set if
+    the number continues. From the fourth number on, the text has the difference from the number two
     places before.
     """
     counts: list[int] = []
@@ -212,13 +214,13 @@ def _decompressed(text: str) -> list[int]:
 
 
 def read_png(content: bytes) -> np.ndarray:
-    """Return the pixels of a PNG inside another file, [h, w] or [h, w, channels]."""
+    """Return the pixels [h, w] or [h, w, channels] of a PNG that is given as bytes."""
     with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
         return np.asarray(picture)
 
 
 def read_base64_png(text: str, height: int, width: int) -> np.ndarray:
-    """Return the pixels, [height, width] or [height, width, channels], of a PNG in base64."""
+    """Return the pixels [height, width] or [height, width, channels] of a PNG in base64."""
     pixels = read_png(base64.b64decode(text))
     if pixels.shape[:2] != (height, width):
         raise UserError(

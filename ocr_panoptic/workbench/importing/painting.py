@@ -1,5 +1,5 @@
 """
-Paints segments that may overlap into a panoptic map, which has one segment at each pixel.
+Paint overlapping segments into a panoptic map, which has at most one segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -15,22 +15,23 @@ from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# "segments", "cut" (partly under others), "hidden" (completely), "empty" (without pixel), "boxes",
-# "things", "crowds" -> class -> number; "left out" (no area) -> kind of shape -> number; "void" ->
-# "segments" -> number; "pixels" -> "all", "unlabelled" -> number.
+# Numbers of segments by class: "segments" in the map, "cut" (partly under other segments), "hidden"
+# (completely under other segments), "empty" (without pixels), "boxes", "things" and "crowds".
+# Other numbers: "left out" by kind of shape (without area), "void" by "segments", and "pixels" by
+# "all" and "unlabelled".
 Counts = dict[str, Counter]
 
 
 @dataclass(frozen=True)
 class Painted:
     """
-    The map of an image.
+    The panoptic map of an image.
 
     Attributes:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
         labels: segment id -> index of its class in ``kinds.classes``.
-        crowds: ids of the crowds.
-        counts: numbers of segments in the map and of lost segments.
+        crowds: ids of the segments that are crowds.
+        counts: numbers of painted and lost segments and of pixels.
     """
 
     ids: np.ndarray
@@ -39,7 +40,7 @@ class Painted:
     counts: Counts
 
     def semantic(self, void: int) -> np.ndarray:
-        """Return the index of each pixel's class in ``kinds.classes``, uint8 [H, W]."""
+        """Return each pixel's index in ``kinds.classes``, or ``void``: uint8 [H, W]."""
         table = np.full(max(self.labels, default=0) + 1, void, np.uint8)
         for number, label in self.labels.items():
             table[number] = label
@@ -50,10 +51,10 @@ def paint(
     image: AnnotatedImage, kinds: Kinds, smaller_on_top: bool = False, rest: str | None = None
 ) -> Painted:
     """
-    Paint the map of an image's segments.
+    Paint the segments of an image into a panoptic map.
 
-    Each class of stuff becomes a single segment. All crowds and regions of a class of things become
-    a single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
+    Each stuff class becomes a single segment. All crowds and regions of a thing class become a
+    single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
 
     Args:
         smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,

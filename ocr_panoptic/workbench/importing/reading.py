@@ -1,8 +1,8 @@
 """
-Shared parts of the readers.
+Provide what the readers of all annotation formats share.
 
-Images are found before their segments are read, faults of images are collected, and image files
-are found by the names in annotations.
+Image files are found by the names in the annotations, before any segments are read. Faults of
+images are collected and raised together.
 """
 
 import functools
@@ -36,21 +36,21 @@ _Result = TypeVar("_Result")
 
 
 class MissingImage(UserError):
-    """An image named by the annotations is missing."""
+    """Error for an image that the annotations name but that does not exist."""
 
 
 @dataclass(frozen=True)
 class Annotations:
     """
-    The annotations of images.
+    The annotations of a source's images.
 
     Attributes:
-        entries: (place, entry) of each image. Messages begin with the place, a file or a part of a
-            file.
+        entries: place and entry of each image. The place is a file or a part of a file, with which
+            error messages begin; each format has its own type of entry.
         find: function: entry -> image without segments.
-        read: function: (image without segments, entry) -> image with segments. It can be pickled.
-        drafts: function: entry -> its segments without masks, so without reading pixels; None if
-            the format does not allow it.
+        read: function: (image without segments, entry) -> image with segments; can be pickled.
+        drafts: function: entry -> segments without masks, for which no pixels are read; None if the
+            format has no such function.
     """
 
     entries: Sequence[tuple[str, Any]]
@@ -60,7 +60,7 @@ class Annotations:
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
-        Return (place, (image, entry)) for all images.
+        Return (place, (image without segments, entry)) for all images.
 
         Args:
             skip_missing: whether to leave out missing images instead of raising DataFaults.
@@ -102,13 +102,13 @@ def read_each(
     Yield ``read(item)`` for each item; raise all errors together as DataFaults at the end.
 
     Args:
-        items: pairs (place, item). Messages begin with the place, a file or a part of a file.
+        items: pairs (place, item). Error messages begin with the place.
     """
     faults: list[str] = []
     for place, item in items:
         try:
             result = read(item)
-        except Exception as error:  # broken values raise anything in zlib, Pillow or pycocotools
+        except Exception as error:  # zlib, Pillow and pycocotools raise errors of any type
             faults += faults_of(place, error)
         else:
             yield result
@@ -126,13 +126,13 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
-    Return the first image that exists among names, without segments.
+    Return the image at the first of some paths that exists, without segments.
 
-    If none exists (the annotations were written for another folder, or on Windows), take the only
-    file below the folder whose path ends in one of the names, ignoring case.
+    If no path exists (the annotations were written for another folder, or on Windows), take the
+    only file below the folder whose path ends like one of them, ignoring case.
 
     Args:
-        names: paths relative to the folder, first the path in the annotations.
+        names: paths relative to the folder; the first is the path in the annotations.
     """
     if not isinstance(names[0], str) or has_controls(names[0]):
         raise UserError(next(file_name_faults(names[0])))
@@ -151,7 +151,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file below the folder whose path ends in a name, or raise MissingImage."""
+    """Return the only path below the folder that ends in a name, or raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -172,7 +172,7 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
 
 
 def tails(name: str) -> Iterator[str]:
-    """Yield the tails of a path, from all its parts to only its last part."""
+    """Yield the endings of a path, from the longest to the file name: a/b.png, b.png."""
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".", "..")]
     return ("/".join(parts[first:]) for first in range(len(parts)))
 
@@ -184,7 +184,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return the paths of all files below a folder, by the names that ``_folded`` returns."""
+    """Return name (see ``_folded``) -> relative paths, for all files below a folder."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):
@@ -199,13 +199,13 @@ def names_of_upload(name: str) -> list[str]:
 
 
 def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
-    """Return the first image that has one of the names, whatever its suffix."""
+    """Return the first existing image that has one of the stems, with any image suffix."""
     ends = [end for suffix in IMAGE_SUFFIXES for end in (suffix, suffix.upper())]
     return image_file(folder, [f"{stem}{end}" for stem in stems for end in ends])
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError if the annotations' size is not the image's; no size, or 0, passes."""
+    """Raise UserError if the annotations give another size than the image's; None and 0 pass."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(
@@ -247,7 +247,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_object(path: Path) -> dict:
-    """Return the JSON object of a file."""
+    """Return the JSON object in a file; raise UserError if the file has no object."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: is not a JSON object.")
@@ -255,7 +255,7 @@ def read_object(path: Path) -> dict:
 
 
 def require_images(images: Path | None, what: str) -> Path:
-    """Return the folder of images that a user named, if it exists."""
+    """Return the folder of images; raise an error if it is not given or does not exist."""
     if images is None:
         raise UserError(f"{what} does not say where the images lie: give their folder after it.")
     if not images.is_dir():

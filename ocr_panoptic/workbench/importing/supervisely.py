@@ -1,8 +1,8 @@
 """
-Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` for each data set.
+Read Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` in each data set.
 
-Polygons are drawn as Supervisely draws them, by OpenCV with their borders; rectangles are filled
-and bitmaps copied. Figures without area (points, lines) are left out.
+OpenCV draws polygons and rectangles with their borders, as in Supervisely; bitmaps are copied.
+Figures without area (points, lines) are left out.
 """
 
 import base64
@@ -58,7 +58,7 @@ def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
 
 
 def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:
-    """Return an annotated figure's instance and segment."""
+    """Return a figure's ``instance`` and its segment."""
     kind = figure["geometryType"]
     mask = _MASKS[kind](figure, image.height, image.width)
     segment = Segment(figure["classTitle"], mask, is_box=kind == "rectangle")

@@ -1,7 +1,7 @@
 """
-VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
+Read VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
 
-A region of an image has a shape in pixels, and attributes; an attribute is the class.
+A region of an image has a shape in pixels, and attributes, one of which is the class.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from .masks import EDGES, ellipse, mask_of_polygons, rectangle
 from .reading import Annotations, image_file, read_each, read_object, require_images
 
 _PROJECT = "_via_img_metadata"
-_CLASS = ("label", "class", "name", "type", "category", "object")  # usual names of the attribute
+_CLASS = ("label", "class", "name", "type", "category", "object")  # usual names
 _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
@@ -27,7 +27,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     """
     Find the images in a VIA JSON. An image without regions has no objects.
 
-    ``polygons`` is a value of :data:`.masks.POLYGONS`, by default edges.
+    ``polygons`` is a value of :data:`.masks.POLYGONS`, by default "edges".
     """
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
@@ -48,7 +48,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
 
 
 def _regions(entry: dict) -> Sequence[dict]:
-    regions = entry["regions"]  # VIA 1 has a mapping of numbers
+    regions = entry["regions"]  # VIA 1 writes number -> region
     return [*regions.values()] if isinstance(regions, dict) else regions
 
 

@@ -1,8 +1,8 @@
 """
-Pascal VOC: a PNG of classes and a PNG of objects for each image.
+Read Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
-The PNGs have a palette whose indices are the labels (VOC 2012), a single channel, or colours with a
-``labelmap.txt`` of names and colours (CVAT and Datumaro).
+The PNGs have a palette whose indices are the labels (VOC 2012), a single channel of labels, or
+colours, whose classes are listed in ``labelmap.txt`` (CVAT and Datumaro).
 """
 
 from collections import defaultdict
@@ -49,9 +49,9 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     """
     Find the images that have a PNG of classes.
 
-    The pixels of an object are a segment: a thing in VOC 2012, a thing or stuff with a
-    ``labelmap.txt``. Pixels of a class outside objects are a region. Background and void (the
-    border between objects) have no segment. ``SegmentationObject``, if it exists, must have a PNG
+    The pixels of an object become a segment: a thing in VOC 2012, or a thing or stuff if there is a
+    ``labelmap.txt``. A class's pixels outside objects become a region. Background and void (the
+    border between objects) become no segment. If ``SegmentationObject`` exists, it must have a PNG
     for each image.
     """
     if source.is_file():
@@ -108,7 +108,7 @@ def _read_image(
     for value, (label, number) in zip(runs.ids.tolist(), pairs, strict=True):
         if meaning[label]:
             masks[meaning[label], 0 if number == void else number].append(runs.run_lengths(value))
-    # Tools that write a labelmap.txt number every shape, also shapes of stuff.
+    # Tools that write a labelmap.txt number every shape, including shapes of stuff.
     numbered = None if has_map else True
     segments = [
         Segment(label, rle.merge(parts), instance=numbered if number else False)
@@ -121,7 +121,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     """
     Return a PNG's labels or colours, int64 [H, W], and whether they are colours.
 
-    If ``in_colors``, a palette's colours count, not its indices.
+    If ``in_colors`` is True, a PNG with a palette gives colours instead of indices.
     """
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
@@ -132,7 +132,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Return value -> name and colour -> name of ``labelmap.txt``, or of VOC 2012 without it."""
+    """Return label -> name and colour -> name, from ``labelmap.txt`` if it exists, or VOC 2012."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]
@@ -160,7 +160,7 @@ def _as_id(red: int, green: int, blue: int) -> int:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Return a colour of VOC's palette; bits 0, 3 and 6 of the index are red's highest bits."""
+    """Return the colour of an index in VOC's palette, as (red, green, blue)."""
     red, green, blue = (
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)

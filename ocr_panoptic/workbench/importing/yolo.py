@@ -1,5 +1,5 @@
 """
-YOLO segmentation: a text file for each image, with a line for each object.
+Read YOLO segmentation: a text file for each image, with a line for each object.
 
 A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
 ``data.yaml`` has the names of the classes and the folders of images; replacing ``images`` by
@@ -26,13 +26,13 @@ from .reading import Annotations, files_below, image_file, read_each, read_lines
 
 logger = logging.getLogger(__name__)
 
-SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # split -> keys
+SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # split -> its keys
 LIST = ".txt"
 BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no outline
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return the splits in ``data.yaml``."""
+    """Return the splits in ``data.yaml``, as name -> (path of ``data.yaml``, name)."""
     source, content = _read(source)
     return {split: (source, split) for split in _places(content, source)}
 
@@ -47,8 +47,8 @@ def read_yolo(
     Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
 
     Args:
-        part: key of :data:`SPLITS` whose images to return; None for all.
-        polygons: value of :data:`.masks.POLYGONS`; the default is edges.
+        part: split to read, a key of :data:`SPLITS`; None for all.
+        polygons: value of :data:`.masks.POLYGONS`; the default is "edges".
     """
     source, content = _read(source)
     names = content.get("names")
@@ -62,7 +62,7 @@ def read_yolo(
     places = [images] if images else []
     for split, listed in {} if images else _places(content, source).items():
         places += listed if part in (None, split) else []
-    # Often two splits have the same folder.
+    # Two splits often have the same folder.
     places = list({place.resolve(): place for place in places}.values())
     files = [file for place in places for file in _images_of(place)]
     root = Path(os.path.commonpath([file.parent for file in files]))
@@ -90,12 +90,12 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
-    Return the folders and lists of images of each split in ``data.yaml``.
+    Return split -> folders of images, or text files that list images, from ``data.yaml``.
 
-    They must lie below its folder. A test split that is missing, which is common, is left out. If
-    the file names no split (as from the supervision package), the usual folders are taken.
-    Roboflow writes ``../train/images`` for ``train/images``; other exports have paths of another
-    machine.
+    They must lie below the folder of ``data.yaml``. A missing test split, which is common, is left
+    out. If no split is named (as by the supervision package), the usual folders are taken. Endings
+    of paths are tried, too: Roboflow writes ``../train/images`` for ``train/images``, and other
+    exports have paths of another machine.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
@@ -133,10 +133,11 @@ def _is_list(path: Path) -> bool:
 
 def _images_of(place: Path) -> list[Path]:
     """
-    Return the images of a folder, or of a list with a path in each line.
+    Return the images in a folder, or in a text file with a path in each line.
 
-    Paths are relative to the list's folder. Datumaro and CVAT write "data/" before them, other
-    tools write paths of another machine. If every image lacks its text file, this is refused.
+    Paths are relative to the text file's folder. Their endings are tried, too: Datumaro and CVAT
+    write "data/" before them, other tools write paths of another machine. UserError is raised if no
+    image has a text file of objects.
     """
     if _is_list(place):
         files = []
@@ -163,7 +164,7 @@ def _images_of(place: Path) -> list[Path]:
 
 
 def _labels_path(image: Path) -> Path:
-    """Return the text file of an image: the last ``images`` in its path becomes ``labels``."""
+    """Return an image's text file, in whose path the image's last ``images`` is ``labels``."""
     parts = list(image.parts)
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"

@@ -119,7 +119,7 @@ def write_data_page(
 
 
 def data_classes(metadata: Metadata) -> list[DataClass]:
-    """Return the thing classes, then the stuff classes, except a label 0 that means any thing."""
+    """Return thing classes, then stuff classes except a label 0 that stands for all things."""
     found = []
     for kind in ("thing", "stuff"):
         names, colors = metadata.get(f"{kind}_classes") or (), metadata.get(f"{kind}_colors") or ()

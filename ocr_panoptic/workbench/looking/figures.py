@@ -30,7 +30,7 @@ SHOWN = 6  # number of regions to show for a pixel, the most related first
 
 
 class Picture(NamedTuple):
-    """A captioned picture as a data URI; ``color`` is the CSS colour of its class, if it has one."""
+    """A picture as a data URI; ``color`` is the CSS colour of the class that it shows, if any."""
 
     title: str
     caption: str
@@ -56,12 +56,13 @@ class Relation(NamedTuple):
 @dataclass(frozen=True)
 class ImageFigures:
     """
-    The report's content about one image.
+    What the report shows of one image.
 
     Attributes:
-        views: input, ground truth and predictions.
-        regions: soft object region of each true class.
+        views: pictures of the input, the ground truth and the predictions.
+        regions: picture of each true class's soft object region.
         legend: (name, CSS colour) of each class in the views.
+        relation: relation of one pixel to the regions; None if it is not shown.
     """
 
     name: str

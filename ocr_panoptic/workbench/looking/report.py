@@ -26,7 +26,7 @@ MEANINGS = {
 
 class RankedImage(NamedTuple):
     """
-    The pictures of an image, and its score in percent.
+    An image in the report, with its score in percent.
 
     ``losses`` are the percentage points lost to each kind of error; score and losses sum to 100.
     """
