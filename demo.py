@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""``ocr-panoptic predict --overlays``: the segments drawn over images or a video."""
+"""Run ``ocr-panoptic predict --overlays``, which draws the segments over images or a video."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``python -m ocr_panoptic``, for torchrun."""
+"""Run ``ocr-panoptic`` as ``python -m ocr_panoptic``, the form that torchrun needs."""
 
 from ocr_panoptic.cli import main
 

@@ -1,9 +1,9 @@
 """
-The config keys that this project adds to Detectron2's, and rules for some of Detectron2's keys.
+The config keys that this project adds to Detectron2, and rules for some of Detectron2's own keys.
 
-:data:`SECTIONS` is the only table of keys. A row defines the default (:func:`add_ocr_config`), the
-checks of a config (:mod:`ocr_panoptic.engine.config_files`), the entry in docs/keys.md
-(``tools/keys_page.py``), and the test that the key has an effect.
+:data:`SECTIONS` is the only table of keys. Each row defines a key's default
+(:func:`add_ocr_config`), the checks of its value (:mod:`ocr_panoptic.engine.config_files`), its
+entry in docs/keys.md (``tools/keys_page.py``), and the test that it has an effect.
 """
 
 from copy import copy
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
 
 
 class Key(NamedTuple):
-    """A row of the table."""
+    """A config key, which is a row of :data:`SECTIONS`."""
 
     name: str  # full name, such as "MODEL.OCR.CHANNELS"
-    default: Any  # a list is copied into each config; THEIRS keeps Detectron2's
-    read_by: list[Condition]  # all must hold for the key to be read; [] if every model reads it
+    default: Any  # a list is copied into each config; THEIRS keeps Detectron2's default
+    read_by: list[Condition]  # a model reads the key if all hold; [] if every model reads it
     allowed: Allowed
     sentence: str = ""  # Markdown; "" if Detectron2's documentation describes the key
 
 
 def add_ocr_config(cfg: "CfgNode") -> None:
     """
-    Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
+    Add the project's keys to a Detectron2 config, and set MODEL.DEVICE to "auto".
 
-    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD takes the number from the training data (see
-    :mod:`ocr_panoptic.engine.task`).
+    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD means that the number is taken from the data
+    (see :mod:`ocr_panoptic.engine.task`).
     """
     for key in KEYS:
         if key.default is not THEIRS:
@@ -60,7 +60,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             for section in sections:
                 node = node.setdefault(section, type(cfg)())
             node[name] = copy(key.default)
-    # studies/train.py keeps features without a key. Configs of old runs have the key; ignore it.
+    # Configs of old runs have this key, which nothing reads any more; ignore it.
     cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
@@ -74,11 +74,11 @@ SEMANTIC_OR_SEGFIX = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor", "Se
 NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmentor")
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
-# With Detectron2's own head these keys only warn. So changing only MODEL.SEM_SEG_HEAD.NAME turns
-# a config with OCR into its plain baseline (if its loss is that head's loss, the cross-entropy).
+# With Detectron2's own head, these keys only give a warning, so changing MODEL.SEM_SEG_HEAD.NAME
+# alone turns a config with OCR into its plain baseline (if its loss is the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
-# Stands for the schemes to which modeling/context.py gives the key (see config_files.conditions).
+# A placeholder: config_files.conditions replaces it by the context schemes that read the key.
 SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
 OHEM = Condition(
     "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
@@ -96,7 +96,7 @@ HRNET = Condition(
 )
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
-FREEZES = Condition(  # 0 freezes nothing, as in a network of timm
+FREEZES = Condition(  # a timm network ignores FREEZE_AT, so only 0 (freeze nothing) is true there
     "a ResNet of Detectron2 (in networks of timm everything is learnt with 0, nothing with "
     "MODEL.TIMM.FROZEN True)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
@@ -396,7 +396,7 @@ SECTIONS: dict[str, list[Key]] = {
         at_least(0, "loads images in the training's own process")),
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
         one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
-    # Images in other formats of Detectron2 and Pillow have more or fewer channels than the models.
+    # Detectron2's and Pillow's other image formats do not have the channels that models expect.
     Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
     Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
     Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
@@ -407,7 +407,7 @@ SECTIONS: dict[str, list[Key]] = {
       for part in ("RESNETS", "FPN", "SEM_SEG_HEAD", "ROI_BOX_HEAD", "ROI_MASK_HEAD")),
     Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers("above 0", lambda value: value > 0)),
-    # This project's data have no proposals and no key points.
+    # This project's data have no proposals and no keypoints.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
     Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS", 10**9)),
@@ -435,10 +435,10 @@ KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
 
 def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
     """
-    Refuse a value that its key, or another key, does not allow.
+    Refuse a config with a value that its key, or another key, does not allow.
 
     Args:
-        registries: whether to also check names in Detectron2's registries, which import PyTorch.
+        registries: whether to also check names in Detectron2's registries, which imports PyTorch.
     """
     for key in KEYS:
         if key.allowed.asks_registry and not registries:

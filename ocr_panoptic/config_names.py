@@ -1,4 +1,4 @@
-"""The configs of the package. A config's name is its path below ``configs/`` without suffix."""
+"""Find the package's configs. A config's name is its path below ``configs/`` without suffix."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ def config_names() -> list[str]:
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a named config, with or without suffix; the file may not exist."""
+    """Return the path of a config by its name, with or without suffix; the file may not exist."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of a config's comment at the top; "" without a comment."""
+    """Return the first sentence of the comment at the top of a config, or "" if there is none."""
     comment = []
     for line in config_path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("# "):

@@ -1,4 +1,4 @@
-"""Building blocks for the table of keys: conditions for a key, and allowed values."""
+"""Building blocks for the table of config keys: when a key is read, and what values it may have."""
 
 import math
 import re
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Condition(NamedTuple):
-    """A config setting without which a key is not read."""
+    """A setting of the config that must hold for a key to be read."""
 
     text: str  # such as "MODEL.EMA.ENABLED True"
     holds: Callable[["CfgNode"], bool]
@@ -23,7 +23,7 @@ class Allowed(NamedTuple):
 
     permits: Callable[[Any], bool]
     text: Callable[[], str]  # returns words such as "a number of at least 1"; "" for any value
-    asks_registry: bool = False  # whether both import a registry of Detectron2, which takes seconds
+    asks_registry: bool = False  # whether both functions import Detectron2, which takes seconds
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
@@ -32,19 +32,19 @@ def value_of(cfg: "CfgNode", name: str) -> Any:
 
 
 def when(name: str, *values: object) -> Condition:
-    """Return the condition that a key has one of the values."""
+    """Return the condition that the key ``name`` has one of the values."""
     *first, last = map(str, values)
     text = f"{name} {', '.join(first)}{' or ' if first else ''}{last}"
     return Condition(text, lambda cfg: value_of(cfg, name) in values)
 
 
 def one_of(*values: object) -> Allowed:
-    """Allow these values."""
+    """Allow only the given values."""
     return _listed(lambda: values)
 
 
 def registered(registry: str) -> Allowed:
-    """Allow the names in a registry of ``detectron2.modeling``, to which modeling/ also adds."""
+    """Allow the names in a registry of ``detectron2.modeling``, including this project's names."""
 
     def names() -> list[str]:
         import detectron2.modeling
@@ -63,12 +63,12 @@ def _listed(values: Callable[[], Sequence]) -> Allowed:
 
 
 def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
-    """Allow the values that a function permits."""
+    """Allow the values that a function permits; ``text`` describes them in error messages."""
     return Allowed(permits, lambda: text)
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """Allow the numbers from ``least`` to ``most``; ``meaning`` explains ``least``."""
+    """Allow the numbers from ``least`` to ``most``; ``meaning`` says what ``least`` stands for."""
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.
@@ -85,13 +85,13 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
 
 
 def some_of(*names: str) -> Allowed:
-    """Allow the lists of these names without repetition."""
+    """Allow lists of the given names in which no name occurs twice."""
     text = f"a list of {', '.join(names)}, each at most once"
     return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
 def share(ends: str) -> Allowed:
-    """Allow the numbers between 0 and 1, with the ends as in "(0, 1]"."""
+    """Allow the numbers of the interval ``ends``: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 
@@ -112,7 +112,7 @@ DEVICE = of_form(
     "a device: auto, cpu, or cuda",
     lambda name: re.fullmatch(r"auto|(cpu|cuda)(:(0|[1-9]\d?))?", name) is not None,
 )
-# timm also accepts an address or a folder, and would trust the files there.
+# timm also accepts a URL or a folder, and would trust the files there.
 PLAIN_NAME = of_form("a plain name, without address or folder", lambda name: ":" not in name)
 SIZES = of_form(
     "a tuple of at least one size in pixels, 0 for the image's own size",

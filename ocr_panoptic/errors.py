@@ -1,4 +1,4 @@
-"""User errors, whose messages are written for users. Any other exception is a bug."""
+"""Exceptions for mistakes of users, and helpers for error messages."""
 
 import difflib
 import re
@@ -19,8 +19,8 @@ class MissingPackageError(ModuleNotFoundError):
     """An optional package that the called function needs is not installed."""
 
 
-# Parts of the messages about lack of memory, from the system, PyTorch, CUDA, C++, the loader of
-# shared libraries, OpenCV, and oneDNN ("a primitive descriptor" is what it does not support).
+# Parts of the out-of-memory messages of the system, PyTorch, CUDA, C++, the loader of shared
+# libraries, OpenCV, and oneDNN (with $, because "... primitive descriptor" has another cause).
 NO_MEMORY = re.compile(
     "allocate memory|out of memory|bad_alloc|failed to map segment|Insufficient memory"
     "|could not create a primitive$",
@@ -29,7 +29,7 @@ NO_MEMORY = re.compile(
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an exception means lack of memory."""
+    """Return whether an exception means that memory ran out."""
     return isinstance(error, MemoryError) or NO_MEMORY.search(str(error)) is not None
 
 

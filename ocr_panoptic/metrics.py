@@ -1,12 +1,12 @@
 """
-The metrics of evaluations, each declared once.
+The table of the metrics that evaluations report.
 
 The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets") to
-its values under Detectron2's names: "PQ", "PQ-<class>". "PQ_low" and "PQ_high" are the ends of a
-95 % interval over the images. An undefined value is NaN, or None in a file.
+its values under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high" are the
+ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
 
-An entry of ``METRICS`` brings a metric into ``per_class.csv``, the table in the log and the page of
-a run. ``metrics.json`` has all results of the evaluators.
+Metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on the page of a run.
+``metrics.json`` has all results of the evaluators.
 """
 
 import math
@@ -19,25 +19,25 @@ Results = Mapping[str, Values]  # task -> values
 
 
 def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-    """Return a metric's values for the classes, with Detectron2's names as keys."""
+    """Return a metric's values for the classes under Detectron2's names, such as "PQ-car"."""
     return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 
 def of_classes(values: Values, metric: str) -> dict[str, float | None]:
-    """Return a metric's value for each class; the inverse of :func:`named`."""
+    """Return a metric's values by class; this is the inverse of :func:`named`."""
     prefix = f"{metric}-"
     return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric and the way to show it."""
+    """A metric, and how tables and pages show it."""
 
     task: str  # task whose results contain the metric
     name: str  # key of the value; the key for a class is <name>-<class>
     label: str  # name in tables and pages
     meaning: str
-    group: str = ""  # heading above the value over all classes, in percent; "" hides this value
+    group: str = ""  # heading above the percentage over all classes; "" hides this value
     column: str = ""  # heading of the values for each class; "" if there are none
     is_count: bool = False  # whether the values for each class are counts, not percent
     lower_is_better: bool = False
@@ -87,7 +87,7 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return group -> evaluated metrics, without metrics that have no group."""
+    """Return the evaluated metrics by group; metrics without a group are left out."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):
@@ -104,8 +104,8 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
     Return a row for each class, in the order of the tasks.
 
-    A row has "class", "isthing" (0, 1 or None) and the metrics' columns, None for a missing value.
-    If tasks have classes of the same name, their metrics share a row.
+    A row has "class", "isthing" (0, 1 or None) and a value for each metric's column, or None if it
+    is missing. If tasks have classes of the same name, their metrics share a row.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")

@@ -1,4 +1,4 @@
-"""The frame of every program: messages and exit status."""
+"""Run programs with clear error messages, an exit status and a log."""
 
 import logging
 import os
@@ -26,9 +26,9 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
     Run ``main(*args)`` as the program of this process.
 
-    An error that :func:`explained` accepts ends it with status 1 and one line, Ctrl-C with 130. Any
-    other exception is a bug and shows its traceback. The package's messages go to stderr, unless
-    a run logs them (:func:`log_run`).
+    If :func:`explained` has a message for an error, print it and exit with status 1. Ctrl-C exits
+    with status 130. Any other exception is a bug and shows its traceback. The package's log goes
+    to stderr, unless :func:`log_run` is called.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.raiseExceptions = False  # a full disk would print a traceback for each message
@@ -51,8 +51,8 @@ def explained(error: BaseException) -> str:
     """
     Return the message for an error that is not a bug, or "" for a bug.
 
-    Not bugs are user errors, lack of memory, system errors (full disk), missing packages, and
-    FloatingPointError: the training diverges.
+    User errors, lack of memory, system errors (such as a full disk) and missing packages are not
+    bugs, and neither is a FloatingPointError, which means that the training diverges.
     """
     if isinstance(error, UserError | MissingPackageError | FloatingPointError):
         return str(error)
@@ -70,10 +70,10 @@ def explained(error: BaseException) -> str:
 
 def log_run(folder: str, rank: int) -> None:
     """
-    Log this package and Detectron2 to ``log.txt`` in a folder.
+    Write the log of this package and Detectron2 to ``log.txt`` in a folder.
 
-    In the main process, messages of INFO and above also go to the terminal. Handlers of an earlier
-    run of this process are removed.
+    In the main process, messages of INFO and above also go to the terminal. Log handlers that an
+    earlier run in this process added are removed.
 
     Args:
         rank: number of this process; if above 0, the file is named after it: ``log.txt.rank1``.

@@ -1,4 +1,4 @@
-"""Long loops on several cores, with a bar in a terminal or a line each minute in a log."""
+"""Run long loops on several cores, with a progress bar in a terminal or lines in a log."""
 
 import logging
 import os
@@ -16,24 +16,24 @@ from .errors import UserError
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-MAX_WORKERS = 8  # more only wait for the disk
-SECONDS = 60.0  # between two lines in a log
+MAX_WORKERS = 8  # more workers would only wait for the disk
+SECONDS = 60.0  # minimum time between two lines in a log
 
 
 def with_progress(
     items: Iterable[_Item], description: str, total: int | None = None
 ) -> Iterator[_Item]:
     """
-    Yield the items, and show how many are done.
+    Yield the items, and show how many are done: as a bar in a terminal, else as lines in the log.
 
     Args:
         description: text before the bar.
         total: number of items, if ``items`` has no length.
     """
-    if sys.stderr and sys.stderr.isatty():  # None if the caller has closed it
+    if sys.stderr and sys.stderr.isatty():  # sys.stderr is None if the caller has closed it
         yield from tqdm(items, description, total=total, unit="image")
         return
-    # A log would keep a bar as one long line, to which the next line is glued.
+    # In a file, a bar would be one long line, and the next message would follow on the same line.
     total, said = length_hint(items) if total is None else total, time.monotonic()
     for done, item in enumerate(items, 1):
         yield item
@@ -49,12 +49,12 @@ def imap_with_progress(
     workers: int | None = None,
 ) -> Iterator[_Result]:
     """
-    Yield ``function(item)`` for the items in their order, computed by several processes.
+    Yield ``function(item)`` for each item, in order, computed by several processes.
 
     Args:
         function: a function that can be pickled.
         description: text before the bar.
-        workers: number of processes, by default the machine's cores, at most 8. With 1, this
+        workers: number of processes; by default the number of cores, at most 8. With 1, this
             process computes everything.
     """
     if workers is not None and workers < 1:
@@ -65,7 +65,7 @@ def imap_with_progress(
     if workers <= 1:
         yield from map(function, with_progress(items, description))
         return
-    # multiprocessing.Pool would wait for ever for a worker that the system has killed.
+    # multiprocessing.Pool would wait forever for a worker that the system has killed.
     with ProcessPoolExecutor(workers) as pool:
         chunk = max(1, min(32, len(items) // (4 * workers)))
         results = pool.map(function, items, chunksize=chunk)

@@ -1,4 +1,4 @@
-"""Seeds random generators by the training position only, so that interruptions do not matter."""
+"""Seed random generators from the training position, so that a resumed run is the same."""
 
 import functools
 import random
@@ -12,7 +12,7 @@ _has_cuda = functools.cache(torch.cuda.is_available)
 
 
 def seed_generators(*numbers: int) -> None:
-    """Seed the generators of Python, NumPy and PyTorch on every device with nonnegative numbers."""
+    """Seed the random generators of Python, NumPy and PyTorch (all devices) with numbers >= 0."""
     seed = _seed_cpu(numbers)
     torch.default_generator.manual_seed(seed)
     # torch.manual_seed is slow: it formats the stack for each unused kind of device.
@@ -22,7 +22,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """Seed the CPU's generators with nonnegative numbers; restore them after the block."""
+    """Seed the CPU's random generators with numbers >= 0 in the block, and then restore them."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield
@@ -30,7 +30,7 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Restore the generators of all devices after the block."""
+    """Restore the random generators of all devices after the block."""
     had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
     cuda = torch.cuda.get_rng_state_all() if had_cuda else []
     with _kept_cpu():
@@ -39,7 +39,7 @@ def kept_generators() -> Iterator[None]:
         finally:
             if had_cuda:
                 torch.cuda.set_rng_state_all(cuda)
-            elif _has_cuda():  # the block started CUDA: give it the state of a fresh start
+            elif _has_cuda():  # the block may have started CUDA: reset it to a fresh start
                 torch.cuda.manual_seed_all(seed)
             torch.default_generator.manual_seed(seed)  # restores the caller's initial_seed()
 
@@ -57,7 +57,7 @@ def _kept_cpu() -> Iterator[None]:
 
 def _seed_cpu(numbers: tuple[int, ...]) -> int:
     """Seed Python's and NumPy's generators; return a seed for PyTorch's generator."""
-    # An array gives the same words as a tuple in half the time.
+    # SeedSequence takes half the time for an array as for a tuple, with the same result.
     words = np.random.SeedSequence(np.array(numbers, np.uint32)).generate_state(4)
     random.seed(words.tobytes())
     np.random.seed(words)  # noqa: NPY002 - Detectron2's augmentations use this generator

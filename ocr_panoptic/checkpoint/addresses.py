@@ -1,4 +1,4 @@
-"""Addresses of weights that Detectron2 does not know: timm's networks and Python packages."""
+"""Finds weights by addresses that Detectron2 does not know: timm:// and package://."""
 
 import importlib.util
 from pathlib import Path
@@ -13,7 +13,7 @@ from timm.models._hub import download_cached_file, download_from_hf
 from ocr_panoptic.errors import MissingFileError, did_you_mean
 
 PACKAGE, TIMM = "package://", "timm://"
-SUFFIXES = (".pth", ".safetensors")  # of files of weights in a package
+SUFFIXES = (".pth", ".safetensors")  # of weight files in a package
 HUB_FILE, OLD_HUB_FILE = "model.safetensors", "pytorch_model.bin"
 
 
@@ -47,8 +47,8 @@ class TimmHandler(PathHandler):
     """
     A handler that finds the weights of a timm network.
 
-    It looks in the cache of the Hugging Face hub or of torch.hub, or else downloads them into it. A
-    network's name without a tag means its default weights.
+    It takes them from the cache of the Hugging Face hub or of torch.hub, or downloads them into the
+    cache. A network's name without a tag stands for its default weights.
     """
 
     def _get_supported_prefixes(self) -> list[str]:
@@ -58,7 +58,7 @@ class TimmHandler(PathHandler):
         name = path.removeprefix(TIMM).strip("/")
         try:
             published = timm.get_pretrained_cfg(name) if name else None
-        except RuntimeError:  # the network has other weights
+        except RuntimeError:  # the network has only other weights
             published = None
         if published is None or not published.has_weights:
             hint = did_you_mean(name, timm.list_pretrained())

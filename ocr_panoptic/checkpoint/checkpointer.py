@@ -1,4 +1,4 @@
-"""Detectron2's checkpointer for files of any origin."""
+"""A Detectron2 checkpointer that also reads published weights and untrusted files."""
 
 import logging
 import os
@@ -27,27 +27,27 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
-NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, until there is one
+NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, before the first
 
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    Detectron2's checkpointer that runs no code from a file and can insist on a complete fit.
+    A Detectron2 checkpointer that runs no code from files and can require a complete fit.
 
-    It also reads the ImageNet files of timm, torchvision and HRNet (:func:`.adapt_published`). The
-    files that it writes are whole or absent, whenever the process is killed.
+    It also reads the ImageNet files of timm, torchvision and HRNet (:func:`.adapt_published`). A
+    file that it writes is complete or absent, even if the process is killed.
 
     Args:
         model, save_dir, checkpointables: see Detectron2's checkpointer.
-        trust_pickle: read pickles that need more than tensors and arrays.
-        strict: raise an error, not a warning, if parameters of the model are missing in the file or
-            have another shape. For evaluation: a partly random model has no meaningful result.
-        min_share: raise an error if less of the backbone is filled (:meth:`.Fit.backbone_share`):
-            the weights belong to another model.
+        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
+        strict: raise an error, not a warning, if the file lacks parameters of the model or has
+            them in another shape. For evaluation: a partly random model has no meaningful result.
+        min_share: smallest share of the backbone that a file must fill without an error
+            (:meth:`.Fit.backbone_share`). With less, the weights belong to another model.
         identity: facts about the training that are saved in each file, see
             :func:`ocr_panoptic.engine.identity.identity_of_run`.
-        by_class: give classifiers the rows of the classes with the same names, if the file and
-            ``identity`` name the classes, see :func:`.rows_by_name`.
+        by_class: match the rows of classifiers by class name (:func:`.rows_by_name`), if the file
+            and ``identity`` name the classes.
         average: module whose weights are saved instead of the model's; None saves the model.
     """
 
@@ -73,31 +73,31 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.average = average
         # Facts about the last loaded file; None if unknown.
         self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None  # settings that it expects; is also saved
+        self.record: Mapping[str, Any] | None = None  # settings that it expects; saved, too
         self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
         Load a file into the model.
 
-        An error is raised for a file that does not exist, wants to run code, is not a checkpoint,
-        has values that are not finite, fits nowhere in the model, fills less than ``min_share`` or,
-        with ``strict``, does not fit everywhere.
+        An error is raised if the file does not exist, would run code, is not a checkpoint, leaves
+        NaN or infinity in the model, fits no tensor, fills less than ``min_share`` of the backbone
+        or, with ``strict``, does not fit every tensor.
         """
         fetch_weights(path)
         self._path = path
-        self._parsed_url_during_load = None  # a failed load leaves it behind
+        self._parsed_url_during_load = None  # a failed load leaves it set
         return super().load(path, *args, **kwargs)
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
-        Write the model (or its average), checkpointables and :attr:`record` atomically.
+        Write the model (or its average), checkpointables, record and identity atomically.
 
         Args:
             name: name of the file, without its suffix.
-            tag: whether the next ``--resume`` takes this file.
-            keep: number of numbered files to keep, including the new file; 0 keeps all.
-            kwargs: further entries of the file.
+            tag: whether the next ``--resume`` continues from this file.
+            keep: number of numbered checkpoints to keep, including the new file; 0 keeps all.
+            kwargs: further entries to write to the file.
         """
         if not self.save_dir or not self.save_to_disk:
             return
@@ -119,7 +119,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"{last_checkpoint(self.save_dir) or 'none'}. Make room, or let the folder be "
                 "written to, then --resume."
             ) from e
-        if keep and NUMBERED.fullmatch(path.name):  # later files belong to another run
+        if keep and NUMBERED.fullmatch(path.name):  # higher numbers belong to another run
             files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
             for old in files[: files.index(path) + 1][:-keep]:
                 old.unlink(missing_ok=True)
@@ -129,11 +129,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the checkpoint to resume from, see :func:`last_checkpoint`."""
+        """Return the path of the checkpoint to resume from, or "" if there is none."""
         return last_checkpoint(self.save_dir)
 
     def remove_unfinished(self) -> None:
-        """Remove the temporary files that killed writers of this folder have left."""
+        """Remove temporary files that killed processes have left in the checkpoint folder."""
         for path in Path(self.save_dir).glob(".*.tmp"):
             if path.name.startswith((".model_", ".last_checkpoint")):
                 path.unlink(missing_ok=True)
@@ -154,7 +154,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             self.model,
             self._path,
             renames=not checkpoint.get("matching_heuristics"),
-            widens=not self.strict,  # an evaluated model needs no other channels
+            widens=not self.strict,  # only training adapts the input channels
         )
         self.record = record or self.record
         self.rows = None
@@ -185,7 +185,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 "(MODEL.BACKBONE, MODEL.RESNETS, MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to "
                 "start from them all the same."
             )
-        if what := not_finite(self.model):  # a network with such a value predicts anything
+        if what := not_finite(self.model):  # such a network's predictions are useless
             raise UserError(
                 f"The weights {self._path} are broken: {what}. Take an earlier checkpoint of the "
                 "run, or the file from where it came."
@@ -198,7 +198,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """Describe how the last loaded file fits, with a table if it does not fill the model."""
+        """Describe how the last file fits the model, with a table if tensors are not filled."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -215,7 +215,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Describe the tensors of a model that have NaN or infinite values; "" for none."""
+    """Describe which tensors of a model have NaN or infinite values; "" if none has."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:
@@ -227,10 +227,10 @@ def not_finite(model: nn.Module) -> str:
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
     """
-    Return the checkpoint named in the folder's ``last_checkpoint``, or the newest whole one.
+    Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
 
-    The latter comes with a warning. "" means that there is no checkpoint, or that a new run
-    has begun and has not written any.
+    If it does not name a complete checkpoint, log a warning and return the newest complete one.
+    Return "" if there is none, or if a new run has begun but has not saved a checkpoint.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"
@@ -251,12 +251,12 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the newest whole checkpoint of a folder, from any run; "" if there is none."""
+    """Return the path of the newest complete checkpoint in a folder; "" if there is none."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a checkpoint exists and was written to its end."""
+    """Return whether a checkpoint exists and was written completely."""
     return path.is_file() and zipfile.is_zipfile(path)  # a zip file's directory is written last

@@ -1,4 +1,4 @@
-"""Copies rows of classifiers from weights with other classes, matched by the classes' names."""
+"""Copies classifier rows from weights that have other classes, matching the classes by name."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,9 +8,9 @@ import torch
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 from torch import Tensor
 
-# "thing_classes" and "stuff_classes", by the model's labels
+# "thing_classes" or "stuff_classes" -> names in the order of the labels
 ClassNames = Mapping[str, Sequence[str]]
-# Classifier -> its kind of classes, rows of each class, rows after the rows of all classes.
+# Classifier -> (kind of its classes, number of rows for each class, number of rows after them).
 CLASSIFIERS = {
     "roi_heads.box_predictor.cls_score": ("thing_classes", 1, 1),  # background
     "roi_heads.box_predictor.bbox_pred": ("thing_classes", 4, 0),
@@ -23,11 +23,11 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights with the model's classes, and the origin of each class's rows."""
+    """Weights with classifiers for the model's classes, and the origin of each class's rows."""
 
-    weights: Mapping[str, Any]  # the classifiers have a row for each of the model's classes
-    # Names of the classes with rows from the weights, and of the others, which keep the model's
-    # rows. Both are empty if the classes are the same or the weights have no such classifier.
+    weights: Mapping[str, Any]  # with the model's classes
+    # Names of the classes whose rows come from the loaded weights, and of the classes that keep
+    # the model's rows. Both are empty if no classifier in the weights has other classes.
     kept: list[str]
     new: list[str]
 
@@ -36,12 +36,12 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Copy the classifiers' rows of each class that weights and model share by name.
+    Copy the classifier rows of each class whose name the weights and the model share.
 
     Args:
-        weights: tensors or arrays of the file.
-        own: tensors of the model before loading.
-        theirs, ours: classes of the weights and of the model.
+        weights: tensors or arrays of the file, by name.
+        own: tensors of the model before loading, by name.
+        theirs, ours: class names of the weights and of the model.
     """
     places: dict[str, list[int | None]] = {}
     for kind in {"thing_classes", "stuff_classes"} & ours.keys():
@@ -55,7 +55,7 @@ def rows_by_name(
         found = torch.as_tensor(weights[name])
         wanted = (len(theirs.get(kind, ())) * each + after, *value.shape[1:])
         if len(value) != len(ours[kind]) * each + after or tuple(found.shape) != wanted:
-            continue  # a classifier that all classes share
+            continue  # the rows are not per class
         rows = value.detach().cpu().clone()
         for place, before in enumerate(places[kind]):
             if before is not None:
@@ -89,9 +89,9 @@ ZOO_WEIGHTS = {
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
     """
-    Return "thing_classes" and "stuff_classes" of Detectron2's weights; None for others.
+    Return the "thing_classes" and "stuff_classes" of weights from Detectron2's model zoo.
 
-    They are recognised by the name of the file, in any folder.
+    Only the file name is compared. None is returned for a name that is not in ZOO_WEIGHTS.
     """
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None

@@ -22,20 +22,20 @@ UNUSED = {"loss.criterion.weight": "class weights of the loss, a key of the conf
 
 @dataclass
 class Conversion:
-    """Converted weights, and the use of each tensor of the file."""
+    """Converted weights, and what became of each tensor of the file."""
 
     source: str  # "openseg", "hrnet", "nvidia" or "mmseg"
     backbone: str  # "hrnet" or "resnet"
     inplace_abn: bool  # whether the published heads have InPlaceABN's norms
     weights: dict[str, Tensor] = field(default_factory=dict)  # name in the model -> tensor
     renamed: dict[str, str] = field(default_factory=dict)  # name in the file -> in the model
-    folded: list[str] = field(default_factory=list)  # names of biases that a mean takes in
-    dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> why
-    filled: list[str] = field(default_factory=list)  # names in the model of counters that are set
-    absolute: list[str] = field(default_factory=list)  # names in the model of InPlaceABN's weights
+    folded: list[str] = field(default_factory=list)  # names of biases merged into a mean
+    dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> reason
+    filled: list[str] = field(default_factory=list)  # counters set to 0, as named in the model
+    absolute: list[str] = field(default_factory=list)  # InPlaceABN's weights, model's names
 
     def report(self) -> str:
-        """Describe the use of the tensors; folded and dropped tensors are named."""
+        """Describe the conversion in lines of text that name the folded and dropped tensors."""
         lines = [f"{len(self.renamed)} tensors renamed"]
         if FUSION in self.weights:
             lines.append(f"input channels of {FUSION}: [context, pixels] -> [pixels, context]")
@@ -62,12 +62,12 @@ class Conversion:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a tensor without the prefixes of wrappers."""
+    """Return a tensor's name without the prefixes "module." and "model." of wrappers."""
     return re.sub(r"^((module|model)\.)+", "", name)
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Recognise the network by the names of its tensors; return an empty conversion."""
+    """Return an empty conversion for the backbone and the norms that the tensor names show."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
@@ -80,13 +80,13 @@ def convert_weights(
     """
     Rename and transform published weights.
 
-    InPlaceABN's norms are recognised one by one: they have no counter of batches. (Some networks of
-    openseg.pytorch have InPlaceABN in the backbone, and PyTorch's norms in the heads.)
+    If some norms have a counter of batches, the norms without one are InPlaceABN's. (Some networks
+    of openseg.pytorch have InPlaceABN in the backbone, and PyTorch's norms in the heads.)
 
     Args:
         weights: state dict of a published network.
-        source: key of :data:`.LAYOUTS`.
-        model_shapes: shape of each tensor of the model.
+        source: code base that published them, a key of :data:`.LAYOUTS`.
+        model_shapes: shape of each tensor of the model, by name.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     biases: dict[str, Tensor] = {}
@@ -141,7 +141,7 @@ def _add_tensor(
     Add a tensor of the file to ``found``, or, if it is the bias before a norm, to ``biases``.
 
     Returns:
-        why the tensor does not fit, or ""
+        reason why the tensor does not fit, or ""
     """
     if plain_name(name) in UNUSED:
         found.dropped[name] = UNUSED[plain_name(name)]

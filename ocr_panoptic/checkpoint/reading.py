@@ -26,8 +26,8 @@ from ocr_panoptic.formats.files import printable
 
 from .settings import RECORD
 
-TIMEOUT = 30  # seconds that a download may take to answer
-# What NumPy arrays in containers need, as in Detectron2's model zoo.
+TIMEOUT = 30  # seconds to wait for a server's answer
+# Names that pickled NumPy arrays in containers use, as in Detectron2's model zoo.
 ALLOWED = {
     "_codecs.encode",  # bytes of old protocols
     "collections.OrderedDict",
@@ -44,7 +44,7 @@ class Forbidden(Exception):
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that imports only the parts of arrays and containers."""
+    """An unpickler that imports only what arrays and containers need."""
 
     def find_class(self, module: str, name: str) -> Any:
         # NumPy 1 and 2 have different names for this inner module.
@@ -55,10 +55,10 @@ class ArrayUnpickler(pickle.Unpickler):
 
 def fetch_weights(path: str) -> str:
     """
-    Return the local file of weights, after a download or a search in a package if needed.
+    Return the local path of weights, which are downloaded or found in a package if needed.
 
     Args:
-        path: file or address; "" for no weights.
+        path: path or address of the weights; "" for no weights.
     """
     file = path
     if "://" in path:
@@ -66,7 +66,7 @@ def fetch_weights(path: str) -> str:
         socket.setdefaulttimeout(TIMEOUT)
         try:
             file = PathManager.get_local_path(path)
-        except MissingFileError:  # from a package or timm, with its own advice
+        except MissingFileError:  # from PackageHandler or TimmHandler
             raise
         except Exception as e:  # from urllib, http.client, iopath ...
             url = path.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
@@ -87,11 +87,11 @@ def read_checkpoint(
     filename: str, *, trust_pickle: bool = False, mmap: bool = False
 ) -> dict[str, Any]:
     """
-    Return the content of a checkpoint: named tensors as "model", and the file's other entries.
+    Return the content of a checkpoint: named tensors under "model", and any other entries.
 
     Args:
-        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, or from ``torch.save``.
-        trust_pickle: read pickles that need more than tensors and arrays.
+        filename: file from ``torch.save``, ``.safetensors``, or ``.pkl`` (Detectron2's model zoo).
+        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
         mmap: leave tensors in the file until they are used (``torch.save`` files only).
     """
     data = _read(filename, trust_pickle, mmap)
@@ -148,15 +148,15 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
-        if not mmap and zipfile.is_zipfile(filename):  # torch does not look at the checksums
+        if not mmap and zipfile.is_zipfile(filename):  # torch ignores the checksums
             with zipfile.ZipFile(filename) as file:
                 if changed := file.testzip():
                     raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
-    except Exception as e:  # damaged bytes make the readers raise nearly anything
+    except Exception as e:  # damaged bytes can make the readers raise almost anything
         if lacks_memory(e):
             raise
-        # torch's own message tells how to switch its protection off.
+        # torch's own message would advise users to switch the protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
         if not (isinstance(e, Forbidden) or refused):
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
@@ -172,7 +172,7 @@ def _damaged(file: str, found: str) -> UserError:
     with open(file, "rb") as f:
         if f.read(200).lstrip().startswith(b"<"):
             found = "a web page, not weights"
-    if "weights only load failed" in found.lower():  # torch tells how to trust the file
+    if "weights only load failed" in found.lower():  # its advice is to trust the file
         found = "no tensors of torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "

@@ -18,9 +18,9 @@ UNKNOWN = "unknown"  # value of a key that this version lacks
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Return the config keys with unexpected values -> the allowed values, the smallest first.
+    Return each config key whose value is unexpected -> its allowed values in ascending order.
 
-    An expected frozenset allows each of its values, in which tuples stand for lists.
+    A frozenset in ``expected`` allows each of its values; a tuple in it stands for a list.
     """
     values, differing = values_by_key(cfg), {}
     for key, value in expected.items():
@@ -28,14 +28,14 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
         allowed = [list(option) if isinstance(option, tuple) else option for option in allowed]
         found = values.get(key, UNKNOWN)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
-            found = found[: len(allowed[0])]  # colour weights expect nothing of further channels
+            found = found[: len(allowed[0])]  # colour weights do not know further channels
         if found not in allowed:
             differing[key] = allowed
     return differing
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Describe each difference found by :func:`differing_values` on one line."""
+    """Return a line of text for each config key whose value is unexpected."""
     values = values_by_key(cfg)
     return [
         f"{key} is {values.get(key, UNKNOWN)}, expected {' or '.join(map(str, allowed))}"
@@ -45,7 +45,7 @@ def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
     """
-    Compare the config with the settings that weights are known to expect.
+    Warn or raise an error if the config differs from the settings that the weights expect.
 
     Args:
         record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
@@ -65,7 +65,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record to save with weights that are trained with this config."""
+    """Return ``record`` with this config's values, to save with weights trained with the config."""
     values = values_by_key(cfg)
     settings = {key: values.get(key, UNKNOWN) for key in record["settings"]}
     return {**record, "settings": settings}

@@ -2,7 +2,7 @@
 The program ``ocr-panoptic``, with a module for each command.
 
 A command's module has ``argument_parser()`` and ``run(args)``, which returns an exit status or
-None. Slow imports are inside ``run``.
+None. Slow imports are inside ``run``, so that ``--help`` is fast.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def run_command(
     name: str, argv: Sequence[str] | None = None, program: str | None = None
 ) -> NoReturn:
     """
-    Run a command as the program of this process, and exit with its status.
+    Run a command of ``ocr-panoptic`` as the program of this process, and exit with its status.
 
     Args:
         argv: arguments after the command's name; by default the arguments of the process.
@@ -76,7 +76,7 @@ def run_command(
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command without ending the process; errors are raised."""
+    """Run a command without ending the process, and return its result; errors are raised."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

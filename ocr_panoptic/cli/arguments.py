@@ -1,4 +1,4 @@
-"""Parsers of the commands. This module has no slow imports, so that ``--help`` is fast."""
+"""Parse the commands' arguments. The module has no slow imports, so that ``--help`` is fast."""
 
 import argparse
 import os
@@ -17,14 +17,14 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
-    """Return a flag's path, with ~ expanded: a shell does not expand it in --output=~/x."""
+    """Convert the text of a flag to a path, expanding ~ (a shell does not in --output=~/x)."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; expected a path")
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
-    """Return a flag's number, which must be at least 1."""
+    """Convert the text of a flag to a number, which must be at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
     return int(text)
@@ -35,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
     A parser that suggests the nearest known flag for an unknown flag.
 
     Args:
-        description: description of the command, shown with its line breaks.
+        description: what the command does, shown by ``--help`` with the same line breaks.
     """
 
     def __init__(self, description: str):
@@ -45,7 +45,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
-        if "--resume" in words:  # if its value were optional, it would take the first KEY
+        if "--resume" in words:  # with an optional value, the flag would take the first KEY
             i = words.index("--resume")
             if words[i + 1 : i + 2] == ["auto"]:
                 words[i : i + 2] = [_AUTO]
@@ -66,7 +66,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Add ``--data``; the first KEY after the files begins ``args.opts``."""
+        """Add ``--data FILE ...``; the first KEY after the files begins ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -77,18 +77,18 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add the arguments KEY VALUE ... at the end of the line, for keys of the config."""
+        """Add KEY VALUE ..., the arguments at the end of the line that override the config."""
         self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
 
     def add_weights(self) -> None:
-        """Add the flag that names a trained model."""
+        """Add ``--weights``, the flag that names a trained model."""
         self.add_argument(
             "--weights",
             help="trained model (default: the last checkpoint in the folder of --config-file)",
         )
 
     def add_model(self) -> None:
-        """Add the flags that name a trained model, and KEY VALUE ... of its config."""
+        """Add the flags that name a trained model, and KEY VALUE ... for its config."""
         self.add_argument(
             "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
         )
@@ -97,7 +97,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_run(self, *, can_train: bool = True) -> None:
         """
-        Add Detectron2's flags and this project's flags of a training or an evaluation.
+        Add Detectron2's and this project's flags for a training or an evaluation.
 
         ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False.
         """
@@ -127,7 +127,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument("--machine-rank", type=int, default=0, help="from 0")
         self.add_argument(
             "--dist-url",
-            default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as Detectron2
+            default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as in Detectron2
             help="address at which several machines meet: tcp://ADDRESS:PORT",
         )
         self.add_opts()
@@ -135,9 +135,9 @@ class CommandParser(argparse.ArgumentParser):
 
 def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
-    Refuse an unusable config, data file, weights, key or value before PyTorch is imported.
+    Refuse unusable configs, data files, weights, keys and values before PyTorch is imported.
 
-    Some faults cannot be found without PyTorch; the command itself checks again.
+    Some faults can be found only with PyTorch, so the command checks again.
 
     Args:
         args: arguments of a command that takes KEY VALUE ...
@@ -172,7 +172,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
 
 def check_weights(weights: str) -> None:
-    """Refuse weights that are neither an address nor an existing file; "" passes."""
+    """Refuse weights that are neither a URL nor an existing file; "" is allowed."""
     from ocr_panoptic.formats.config_files import check_weights_file
 
     if weights and "://" not in weights:

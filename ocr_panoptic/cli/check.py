@@ -2,8 +2,8 @@
 Check data files, or a training run before it starts.
 
 With data files, print a summary by class. With --config-file, print data and epochs, learning
-rates, parameters, and what --resume would find. This needs no GPU. The exit status is 1 if
-something would stop the run.
+rates, parameters, and the checkpoint that --resume would find. No GPU is needed. The exit status
+is 1 if something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -76,18 +76,18 @@ def check(
 
     Args:
         data: data files.
-        config: file, or name of a config of the package.
+        config: config file, or name of a packaged config.
         num_gpus: number of training processes.
-        resume: see :func:`.train`.
+        resume: whether the run continues from its last checkpoint; "auto" means: if there is one.
         **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        a summary that ``print`` shows as tables. For a run, ``tables`` has the tables, and
-        ``faults`` has sentences about everything that would stop it.
+        a summary that ``print`` shows as tables. For a run, its attribute ``tables`` has the
+        tables, and ``faults`` has sentences about everything that would stop the run.
 
     Raises:
         FileNotFoundError, ValueError: the data have faults (the message lists all), or an argument
-            is wrong. The message equals the command's message.
+            is wrong. The command prints the same message.
     """
     parser = argument_parser()
     return _checked(function_arguments(parser, config, data, None, num_gpus, keys, resume))

@@ -1,5 +1,5 @@
 """
-List the configs of the package with their purposes. --config-file takes their names.
+List the configs of the package and their purposes. --config-file accepts their names.
 
     ocr-panoptic configs [PART OF A NAME ...]
 """

@@ -5,8 +5,8 @@ Convert another code base's published OCR weights into a checkpoint and its conf
         output/converted/hrnet_cityscapes.pth \\
         --config-file Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8
 
-also writes hrnet_cityscapes.yaml: the recipe, with the settings that the weights need.
-docs/checkpoints.md lists the published files and their recipes.
+The command also writes the config, here hrnet_cityscapes.yaml: the recipe named by --config-file,
+with the settings that the weights need. docs/checkpoints.md has a recipe for each published file.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         differing.pop("MODEL.BACKBONE.NAME", None)  # the recipe is for another kind of network
         options = options_of({key: values[0] for key, values in differing.items()})
         cfg = load_config(args.config_file, [*options, *args.opts])
-        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # otherwise no data are needed
+        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # only then are data needed
             complete_config(cfg)
         return cfg
 

@@ -1,5 +1,5 @@
 """
-Measure a trained model on DATASETS.TEST, or on the validation split of data files.
+Measure a trained model on DATASETS.TEST, or on the validation splits of data files.
 
     ocr-panoptic evaluate [--config-file RUN] [--weights FILE] [--data FILE ...] [--num-gpus N]
         [KEY VALUE ...]
@@ -50,15 +50,16 @@ def evaluate(
     Args:
         config: folder of a run, config, or trained weights.
         weights: trained model; by default the last checkpoint in the folder.
-        data: data files whose validation splits are predicted; by default the config's.
-        output: folder of the results; by default the run's.
-        num_gpus, keys: see :func:`.train`.
+        data: data files whose validation splits are predicted; by default DATASETS.TEST.
+        output: folder for the results; by default the folder of the run, or OUTPUT_DIR.
+        num_gpus: number of processes on this machine.
+        **keys: keys of the config, such as ``**{"TEST.FLIP": True}``.
 
     Returns:
-        task -> metric -> value; with several data sets, name -> task -> metric -> value
+        metrics, task -> metric -> value; for several data sets, name -> task -> metric -> value
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
+        FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
         SystemExit: the results differ from TEST.EXPECTED_RESULTS.
     """
     args = function_arguments(argument_parser(), config, data, output, num_gpus, keys)

@@ -1,11 +1,11 @@
 """
-Write a trained model as an ONNX file, and check that both give the same results.
+Write a trained model as an ONNX file, and check that the file gives the model's results.
 
     ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 
 ocr_panoptic/workbench/exporting/run_onnx.py runs the file without PyTorch and Detectron2. --page
-also writes a web page that runs it in a browser, without a server. docs/export.md explains both,
-and describes the file's inputs and outputs. This needs the packages of the extra "export".
+also writes a web page that runs the file in a browser, without a server. docs/export.md describes
+both, and the file's inputs and outputs. The command needs the packages of the extra "export".
 """
 
 import argparse
@@ -73,9 +73,11 @@ def export(
     The file is written only if it gives the model's results.
 
     Args:
-        run, weights, keys: see :func:`.load`.
+        run: folder of a run, config, or trained weights.
+        weights: trained weights; by default the folder's last checkpoint or the config's weights.
         output: file to write, which ends in ``.onnx``.
         precision: type of the network's weights, "float32" or "int8".
+        **keys: keys of the config.
 
     Returns:
         path of the file
@@ -101,7 +103,7 @@ def _export(
     opts: Sequence[str],
     precision: str,
 ) -> str:
-    """Write the ONNX file and return the table of the comparison."""
+    """Write the ONNX file, and return a table that compares its results with the model's."""
     if output.suffix != ".onnx" or output.is_dir():
         raise UserError(f"output {output}: name a file that ends in .onnx")
     from tabulate import tabulate
@@ -118,7 +120,7 @@ def _export(
     plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
     cfg = trained_config(run, weights, [*opts, *plain])
     metadata, task = class_metadata(cfg), task_of(cfg)
-    # Imported before a model is built, so that missing packages show at once.
+    # Imported before the model is built, so that a missing package is reported at once.
     from ocr_panoptic.workbench.exporting import describe, export_onnx
 
     model = build_trained_model(cfg)

@@ -1,9 +1,9 @@
 """
-Fit the constants of the panoptic merge to the truth of DATASETS.TEST[0].
+Fit the constants of the panoptic merge to the ground truth of DATASETS.TEST[0].
 
-The images are predicted once, then thousands of settings are tried without the network. The
-reported gain is cross-validated. If the gain's interval is above 0, the constants are written as
-the config OUTPUT_DIR/merge.yaml. Categories without a true segment are left out of the PQ.
+The images are predicted once; then thousands of settings are tried without the network. The gain in
+PQ is cross-validated. If its confidence interval is above 0, the constants are written to the
+config OUTPUT_DIR/merge.yaml. The PQ leaves out categories that the ground truth does not contain.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> None:
         return
     best = max(carried, key=lambda fit: fit.held_out)
     weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
-    merged = load_config(args.config_file, opts)  # without changes for this machine
+    merged = load_config(args.config_file, opts)  # not adapted to this machine
     merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
     merged.OUTPUT_DIR = cfg.OUTPUT_DIR
     merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))

@@ -1,7 +1,7 @@
 """
 Import annotations of another format as a panoptic or a semantic data set.
 
-Its splits are registered as NAME_train and NAME_val. docs/imports.md describes the formats:
+The data set's splits are called NAME_train and NAME_val. docs/imports.md describes the formats:
 
     coco                 SOURCE: JSON of instances, or the folder of a Roboflow export;
                          IMAGES: folder of the images
@@ -19,7 +19,7 @@ Its splits are registered as NAME_train and NAME_val. docs/imports.md describes 
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
                          default the folder of the JSON files
     masks                SOURCE: folder of mask images, one for each object or class; IMAGES: folder
-                         of the images, by default the same
+                         of the images, by default the same folder
     via                  SOURCE: JSON of VGG Image Annotator; IMAGES: folder of the images
 """
 

@@ -1,8 +1,8 @@
 """
-Predict every image of a folder, a list or a video.
+Predict an image, the images of a folder or a list, or the frames of a video.
 
-This writes panoptic and label PNGs, confidences, COCO's JSON files and pictures.
-docs/prediction.md describes the files.
+The results are panoptic and label PNGs, confidence PNGs and JSON files in COCO's formats, and with
+--overlays pictures of the segments. docs/prediction.md describes the files.
 
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
@@ -32,7 +32,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--overlays", action="store_true", help="also draw the segments")
     parser.add_argument("--num-gpus", type=positive, default=1, help="processes on this machine")
     parser.add_model()
-    # engine.launch needs these; for several machines there is torchrun.
+    # engine.launch reads these; torchrun can predict on several machines.
     parser.set_defaults(num_machines=1, machine_rank=0, dist_url="auto")
     return parser
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predict_here(args: argparse.Namespace) -> int:
-    """Predict in a process of :func:`.launch`; return the exit status."""
+    """Predict in one of the processes of :func:`.launch`; return the exit status."""
     from ocr_panoptic.engine.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 

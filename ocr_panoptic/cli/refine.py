@@ -4,7 +4,7 @@ Refine any program's label PNGs with SegFix offsets (docs/segfix.md).
     ocr-panoptic refine --predictions FOLDER --output FOLDER \\
         --config-file CONFIG --weights FILE --images FOLDER [KEY VALUE ...]
     ocr-panoptic refine ... --offsets FOLDER       offset files of openseg.pytorch
-    ocr-panoptic refine ... --oracle DATA_SET      true offsets, an upper bound
+    ocr-panoptic refine ... --oracle DATA_SET      offsets from the ground truth, an upper bound
 """
 
 import argparse

@@ -1,5 +1,5 @@
 """
-Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun work.
+Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun can be used.
 
     ocr-panoptic train --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
         [KEY VALUE ...]
@@ -31,14 +31,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Run :func:`run_here` in each process; return the metrics if this process ran it."""
+    """Train or evaluate in all processes; return the metrics if this process took part."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
 
 
 def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in a process of :func:`.launch`; return the metrics in the main process."""
+    """Train or evaluate in one process of :func:`.launch`; the main process returns the metrics."""
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
@@ -70,27 +70,27 @@ def train(
     """
     Train a model, as ``ocr-panoptic train`` does.
 
-    This includes the command's messages and files, seeded random generators and logging.
+    Like the command, it writes messages and files, logs, and seeds the random generators.
 
     Args:
-        config: file, or name of a config of the package.
+        config: config file, or name of a packaged config.
         data: data files.
         output: folder of the run; by default the config's OUTPUT_DIR.
-        resume: whether to continue from the last checkpoint; with "auto", training starts if
+        resume: whether to continue from the last checkpoint; with "auto", a new run starts if
             there is no checkpoint.
-        overwrite: whether to start anew in a folder with another run's checkpoints.
-        num_gpus: processes on this machine. If there are several, new processes import the caller's
-            program, which then needs ``if __name__ == "__main__":``.
-        deterministic: whether equal SEEDs give equal results on this machine.
+        overwrite: whether to start anew in a folder that has another run's checkpoints.
+        num_gpus: number of processes on this machine. If there are several, they import the
+            caller's program, which then needs ``if __name__ == "__main__":``.
+        deterministic: whether runs with an equal SEED give equal results on this machine.
         **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
         metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
-        with several data sets, name -> task -> metric -> value; {} without an evaluation, or if
-        other processes trained
+        for several data sets, name -> task -> metric -> value; {} if there was no evaluation, or
+        if other processes trained
 
     Raises:
-        FileNotFoundError, ValueError: an argument is wrong. The message equals the command's.
+        FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
         SystemExit: Ctrl-C or SIGTERM ended the training, after a checkpoint was saved.
     """
     config = path_argument("config", config)
@@ -108,7 +108,7 @@ def function_arguments(
     keys: Mapping[str, Any],
     resume: bool | Literal["auto"] = False,
 ) -> argparse.Namespace:
-    """Return a command's arguments from the arguments of its Python function."""
+    """Convert the arguments of a command's Python function to the command's parsed arguments."""
     from ocr_panoptic.formats.config_files import options_of
 
     if not isinstance(num_gpus, int) or num_gpus < 1:

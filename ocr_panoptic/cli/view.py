@@ -1,7 +1,7 @@
 """
-Write a page about a panoptic or semantic data set.
+Write an HTML page about a panoptic or semantic data set.
 
-It shows faults found by the check, a table of the classes, and images with the truth drawn.
+It shows the faults that the check finds, a table of the classes, and images with their annotations.
 
     ocr-panoptic view --dataset city_train --data city.yaml --output page.html [--num-images N]
 """

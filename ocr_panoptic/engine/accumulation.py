@@ -16,21 +16,21 @@ from ocr_panoptic.errors import UserError
 
 class AccumulatingTrainer(SimpleTrainer):
     """
-    Detectron2's trainer that runs a batch in several parts and then makes one step.
+    A Detectron2 trainer that splits each batch into parts and then takes one optimizer step.
 
-    The step takes the mean of the parts' gradients, so iterations, schedule and batch size keep
-    their meaning. With ``amp`` it replaces ``AMPTrainer``, without it ``SimpleTrainer``.
+    The step uses the mean of the parts' gradients, so iterations, schedule and batch size keep
+    their meaning. With ``amp``, this class replaces ``AMPTrainer``, otherwise ``SimpleTrainer``.
 
-    If losses are means over images, this equals a step on the whole batch. Batch norms, and losses
-    that are means over pixels or boxes, see each part separately.
+    If all losses are means over images, it equals a step on the whole batch. Batch norms, and
+    losses that are means over pixels or boxes, are computed for each part separately.
 
     Args:
         steps: number of parts, a divisor of the number of images that this process loads.
-        precision: number type of autocast; "auto" is float16 on a GPU and bfloat16 on a CPU. The
-            loss is scaled for float16.
+        precision: number type of autocast; "auto" means float16 on a GPU and bfloat16 on a CPU.
+            With float16, the loss is scaled.
         gather_period: number of iterations after which processes exchange their losses. The run
-            ends if the sum of the losses is not finite.
-        clip: function called before each step, see :func:`build_clipping`.
+            ends if the sum of the exchanged losses is not finite.
+        clip: function that clips the gradients before each step, see :func:`build_clipping`.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AccumulatingTrainer(SimpleTrainer):
         totals: dict[str, torch.Tensor] = {}
         size = len(data) // self.steps
         for step in range(self.steps):
-            # Processes exchange gradients only with the last part.
+            # Processes exchange gradients only in the backward pass of the last part.
             waits = step < self.steps - 1 and isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync() if waits else contextlib.nullcontext():
                 with self.autocast():
@@ -97,8 +97,8 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     """
     Return a function that clips each parameter's gradient by SOLVER.CLIP_GRADIENTS, or None.
 
-    Call it between backward pass and step, with unscaled gradients. Detectron2 instead clips inside
-    the optimizer's step, where a fused optimizer still has float16's scaled gradients.
+    Call it after the backward pass, on unscaled gradients. Detectron2 instead clips in the
+    optimizer's step, where a fused optimizer's gradients are still scaled for float16.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:
@@ -119,11 +119,11 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
-    Prepare new or loaded momenta for a fused step:
+    Prepare an optimizer's new or loaded momenta for fused steps.
 
-    - They get the memory layout of their parameters, because the step reads both in memory order.
-    - SGD's are created here. If an infinite float16 gradient skips the first step, SGD leaves its
-      own momenta uninitialised, and the second step would read them.
+    - Each momentum gets its parameter's memory layout, because a fused step relies on it.
+    - Momenta of SGD are created as zeros. If an infinite float16 gradient skips the first step,
+      SGD would leave its momenta uninitialised, and the second step would read them.
     """
     for group in optimizer.param_groups:
         is_unset = group.get("fused") and group.get("momentum")

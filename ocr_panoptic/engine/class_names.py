@@ -1,4 +1,4 @@
-"""The labels and categories of the model's data set, for results."""
+"""The class names, colours, labels and categories that a model's results contain."""
 
 from dataclasses import dataclass
 
@@ -15,15 +15,15 @@ LABELS = ("train", "dataset")
 @dataclass(frozen=True)
 class Classes:
     """
-    The classes of results.
+    The classes that a model's results contain.
 
     Attributes:
         names, colors: names and colours of the K semantic classes.
-        labels: value of each class in label PNGs, uint8 or uint16 [K].
+        labels: value that stands for each class in label PNGs, uint8 or uint16 [K].
         categories: categories in COCO panoptic format; empty for a semantic model.
-        thing_ids, stuff_ids: category id of each class of the model; the first stuff class is
-            "things", which has no category.
-        thing_colors: colour of each thing class of the model.
+        thing_ids, stuff_ids: category ids in the order of the model's thing and stuff classes; the
+            first stuff class is "things", which has no category.
+        thing_colors: colours of the model's thing classes.
     """
 
     names: list[str]
@@ -47,8 +47,8 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
 
     Args:
         metadata: metadata of a semantic data set, or of a panoptic data set for Panoptic-FPN.
-        kind: labels in result files, a value of LABELS. "train" means 0..K-1, "dataset" the labels
-            in the data set's files (in a panoptic data set: category ids of stuff, 0 for things).
+        kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
+            the data set's files (if it is panoptic: category ids of stuff, and 0 for things).
     """
     labels: np.ndarray
     names = list(metadata.stuff_classes)

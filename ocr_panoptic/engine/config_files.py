@@ -1,4 +1,4 @@
-"""The config of a run, from a config file, data files and the command line, and its unread keys."""
+"""Load the config of a run, and find the keys that its model does not read."""
 
 import argparse
 import logging
@@ -24,20 +24,20 @@ def load_config(
     settings: Mapping[str, Any] | None = None,
 ) -> CfgNode:
     """
-    Read a config file, data files, and the overrides of the command line.
+    Load a config from a config file, data files, and the overrides of the command line.
 
-    MODEL.TRUST_PICKLE counts only among the overrides: a stranger's config must not allow the
-    code in a stranger's weights.
+    MODEL.TRUST_PICKLE has an effect only as an override, because a stranger's config must not
+    allow a stranger's weights to run code.
 
     Args:
-        config_file: file, folder of a run, name of a config of the package, or "" for the defaults.
-        opts: KEY VALUE KEY VALUE ...
-        data: files that describe data sets, see :func:`.data_options`.
-        settings: key -> value of a checkpoint, in place of the defaults.
+        config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
+        opts: overrides as a flat list: KEY, VALUE, KEY, VALUE ...
+        data: data files, which describe data sets (datasets/README.md).
+        settings: values by key from a checkpoint, which replace the defaults.
 
     Returns:
-        the config, not frozen and not completed (see :func:`.complete_config`). If the command line
-        gives only SOLVER.EPOCHS, SOLVER.MAX_ITER is set to 0.
+        the config, neither frozen nor completed (see :func:`.complete_config`). If the overrides
+        set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER becomes 0.
     """
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
@@ -47,7 +47,7 @@ def load_config(
     opts = [*data_options(data), *opts]
     merge_options(cfg, opts)
     if "SOLVER.EPOCHS" in opts[::2] and "SOLVER.MAX_ITER" not in opts[::2] and cfg.SOLVER.EPOCHS:
-        cfg.SOLVER.MAX_ITER = 0  # which would otherwise count
+        cfg.SOLVER.MAX_ITER = 0  # otherwise EPOCHS would have no effect
     return cfg
 
 
@@ -58,7 +58,7 @@ def load_arguments(args: argparse.Namespace) -> CfgNode:
 
 
 def conditions(key: Key) -> list[Condition]:
-    """Return the conditions for a key to be read; SCHEME is replaced by the schemes' names."""
+    """Return the conditions under which a key is read, with SCHEME replaced by scheme names."""
     return [
         when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
         for condition in key.read_by
@@ -72,9 +72,9 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
     """
-    Return the KEY VALUE overrides that reset each key that the chosen model does not read.
+    Return overrides KEY VALUE ... that reset the keys that the chosen model does not read.
 
-    :func:`check_unread_keys` refuses other values of these keys.
+    :func:`check_unread_keys` accepts only the default values of these keys.
     """
     default = _defaults()
     names = sorted(unread_keys(cfg))
@@ -90,12 +90,12 @@ def _defaults() -> CfgNode:
 
 def check_unread_keys(cfg: CfgNode) -> None:
     """
-    Refuse keys that differ from their default although the chosen model does not read them.
+    Refuse keys that differ from their defaults although the chosen model does not read them.
 
-    Keys without effect on a plain baseline only give a warning.
+    Keys that only Detectron2's plain semantic head does not read give a warning instead.
 
     Args:
-        cfg: config before norms and device of this machine are set.
+        cfg: config whose norms and device are not yet adapted to this machine.
     """
     default = _defaults()
     faults, idle = [], []

@@ -36,7 +36,7 @@ class Averaging(HookBase):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: Tensors, values: Tensors, _: object) -> None:  # of one type
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # all of one dtype
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them
@@ -47,8 +47,8 @@ class Averaging(HookBase):
         self.module = self._average.module.train().requires_grad_(False)
 
     def begin(self) -> None:
-        """Start the average at the model's current weights: the first update copies them."""
-        self._average.update_parameters(self._model)
+        """Start the average at the model's current weights."""
+        self._average.update_parameters(self._model)  # the first update copies the weights
 
     def after_step(self) -> None:
         self._average.update_parameters(self._model)
@@ -79,7 +79,7 @@ class Checkpoints(HookBase):
             self.save()
 
     def save(self) -> None:
-        """Save the iteration that has just ended, unless it is already saved."""
+        """Save a checkpoint of the iteration that has just ended, unless it is already saved."""
         iteration = self.trainer.iter
         if self._saved == iteration:
             return
@@ -93,11 +93,11 @@ class Checkpoints(HookBase):
 
 
 class Stopped(SystemExit):
-    """Ends all processes together, after their work is saved."""
+    """An exit of all processes together after a signal, once their work is saved."""
 
 
 class StopOnSignal(HookBase):
-    """Saves and ends all processes after an iteration in which a process was asked to stop."""
+    """Saves a checkpoint and ends all processes when one of them has received a signal."""
 
     def __init__(self, checkpoints: Checkpoints | None = None):
         self._checkpoints = checkpoints
@@ -106,7 +106,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Store a signal inside the block instead of ending the process."""
+        """Store SIGTERM and SIGINT inside the block, instead of ending the process at once."""
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -116,7 +116,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a signal end the process inside the block, when there is nothing to save."""
+        """Let a signal end the process at once inside the block, where nothing must be saved."""
         self._at_once = True
         try:
             yield
@@ -144,21 +144,21 @@ class StopOnSignal(HookBase):
         if number := self.agreed_signal():
             if self._checkpoints:
                 self._checkpoints.save()
-            comm.synchronize()  # otherwise the launcher ends the process that saves
+            comm.synchronize()  # otherwise the launcher would end the process that still saves
             logger.info("Stopped by signal %d; --resume goes on from here", number)
             raise Stopped(128 + number)
 
 
 class EndedEarly(BaseException):
-    """Signals that the training needs no more iterations."""
+    """An exception that ends the training before its last iteration, without an error."""
 
 
 class BestModel:
     """
     Keeps the model with the highest value of a metric as ``model_best.pth``.
 
-    The file also holds the value for a resumed run, unlike the file that Detectron2's
-    ``BestCheckpointer`` writes.
+    Unlike the file of Detectron2's ``BestCheckpointer``, this file also holds the metric's value,
+    which a resumed run needs.
 
     Args:
         metric: "task/metric", or "data set/task/metric" for several test sets.
@@ -170,14 +170,14 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value from the file if it has one for this metric."""
+        """Read the best value from ``model_best.pth`` if the file has one for this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Save the model if its evaluation is the best so far (main process only)."""
+        """Save the model if its metric is the best so far (main process only)."""
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
@@ -202,8 +202,8 @@ class Evaluation(hooks.EvalHook):
     fails in its last iteration is not evaluated.
 
     Args:
-        patience: number of evaluations without a better model after which all processes end; 0 for
-            any number.
+        patience: number of evaluations without a better model after which the training ends; with
+            0, it does not end early.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class Evaluation(hooks.EvalHook):
         if not (best and self.patience) or done % self._period or is_end:
             return
         waited = (done - 1 - best.iteration) // self._period
-        # Only the main process, the first, knows the best iteration.
+        # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
             logger.info(
                 "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
@@ -249,7 +249,7 @@ class Evaluation(hooks.EvalHook):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's hook, but each call takes the same images, so that a resume changes nothing."""
+    """Detectron2's PreciseBN hook, but every update uses the same images, also in a resumed run."""
 
     def update_stats(self) -> None:
         self._data_iter = None

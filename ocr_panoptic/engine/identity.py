@@ -38,7 +38,7 @@ CLASSES = (
     "class_categories",
     "channels",
 )
-# Keys of MODEL that have no effect on a trained model's output, or that may change.
+# Patterns of MODEL keys that have no effect on a trained model's output, or that may change.
 CHANGEABLE = (
     *("MODEL.DEVICE", "MODEL.WEIGHTS*", "MODEL.TRUST_PICKLE", "MODEL.EMA.*"),
     *("*LOSS*", "*SMOOTH_L1_BETA", "*.BATCH_SIZE_PER_IMAGE", "*.POSITIVE_FRACTION", "*_TRAIN"),
@@ -52,12 +52,12 @@ SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 class Identity(NamedTuple):
     """
-    Settings and classes of a checkpoint.
+    The settings and classes that a checkpoint's weights were trained with.
 
     Attributes:
         file: checkpoint file.
-        settings: key of the config -> value.
-        classes: key in CLASSES -> value in the training data's metadata; None if unknown.
+        settings: config values by the keys' full names.
+        classes: metadata of the training data under the keys in CLASSES; None if unknown.
     """
 
     file: str
@@ -66,7 +66,7 @@ class Identity(NamedTuple):
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """Return the identity for a run's checkpoints, from its config and the text of config.yaml."""
+    """Return the identity to save in a run's checkpoints; ``written`` is the text of its config."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
@@ -85,14 +85,14 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Refuse a completed config that differs from the weights' settings in the model's output.
+    Refuse a completed config with settings that would change the trained model's output.
 
     Without ``strict``, only warn: training may start from weights with other settings.
     """
     if identity is None:
         return
     now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
-    # Keys that a checkpoint of an older version does not know had their defaults.
+    # Keys that an older version's checkpoint does not have count as their defaults.
     before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
     before |= identity.settings
     faults = [
@@ -131,7 +131,7 @@ def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
     """
-    Refuse registered data sets whose classes are not the classes of the weights.
+    Refuse registered data sets whose classes differ from the classes of the weights.
 
     Without ``strict``, only warn.
     """
@@ -155,7 +155,7 @@ def check_classes_of(
 
 
 def register_classes(identity: Identity) -> str:
-    """Register the classes of weights as a data set without images; return its name."""
+    """Register a checkpoint's classes as a data set without images, and return its name."""
     name = f"classes of {identity.file}"
 
     def no_records() -> list[dict]:
@@ -166,7 +166,7 @@ def register_classes(identity: Identity) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a metadata value in types that ``torch.load`` accepts with ``weights_only``."""
+    """Convert a metadata value to types that ``torch.load(..., weights_only=True)`` accepts."""
     if isinstance(value, Mapping):
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

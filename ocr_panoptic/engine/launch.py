@@ -1,4 +1,4 @@
-"""Running a command in this process, in a new process for each GPU, or in torchrun's processes."""
+"""Run a command in this process, in a new process for each GPU, or in torchrun's processes."""
 
 import argparse
 import gc
@@ -23,7 +23,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
     """
     Run ``main(args)`` in every process; return its result if it ran in this process, else None.
 
-    Processes are torchrun's, ``args.num_gpus`` processes that Detectron2 starts, or this process.
+    Several processes are started by torchrun or by Detectron2; a single process is this one.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
@@ -66,10 +66,10 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
 
 def leave_process_group() -> None:
     """
-    End this process's part in ``torch.distributed``. Every process must call this.
+    Leave ``torch.distributed``; every process must call this.
 
-    Detectron2's ``comm`` keeps groups, and these keep Gloo's threads. If a thread releases a tensor
-    while Python shuts down, the process aborts ("terminate called without an active exception").
+    Detectron2's ``comm`` holds process groups, which keep Gloo's threads alive. If such a thread
+    releases a tensor while Python shuts down, the process aborts ("terminate called without ...").
     """
     comm.synchronize()
     comm._get_global_gloo_group.cache_clear()

@@ -1,9 +1,9 @@
 """
-LOGGERS: Detectron2's event writer for Weights & Biases and MLflow.
+An event writer for Weights & Biases and MLflow, the services that LOGGERS may name.
 
-A service's package is imported only if LOGGERS names it. The service's own variables
+A service's package is imported only if LOGGERS names it. The service's environment variables
 (WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose where the
-run is kept.
+run is stored.
 """
 
 import importlib
@@ -24,10 +24,10 @@ from ocr_panoptic.errors import MissingPackageError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.formats.files import read_json, write_text
 
-RUNS = "loggers.json"  # in OUTPUT_DIR: name of a logger -> id of the run there
+RUNS = "loggers.json"  # file in OUTPUT_DIR: name of each service -> id of the run there
 WINDOW = 20  # number of values whose median is logged for a loss, as in metrics.json
 
-# Id of a run, function that logs the values of an iteration, function that ends the run.
+# The id of a run, a function that logs an iteration's values, and a function that ends the run.
 Begun = tuple[str, Callable[..., Any], Callable[[bool], Any]]
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,13 @@ def begin_wandb(wandb: Any, run: str | None, folder: Path, keys: dict[str, Any])
 
 def begin_mlflow(mlflow: Any, run: str | None, folder: Path, keys: dict[str, Any]) -> Begun:
     def log(values: dict[str, float], step: int) -> None:
-        # MLflow refuses other characters, which names of classes have.
+        # MLflow refuses other characters, which names of classes may contain.
         named = {re.sub(r"[^\w\-. /]", "_", key): value for key, value in values.items()}
         mlflow.log_metrics(named, step=step)
 
-    # Nested: a notebook may have a run of its own.
+    # Nested, because a notebook may already have a run of its own.
     begun = mlflow.start_run(run_id=run, run_name=None if run else folder.name, nested=True)
-    if not run:  # a parameter cannot be changed, and differs after a resume
+    if not run:  # MLflow refuses changed parameters, which a resumed run may have
         mlflow.log_params({key: str(value)[:500] for key, value in keys.items()})
     return begun.info.run_id, log, lambda failed: mlflow.end_run("FAILED" if failed else "FINISHED")
 
@@ -58,10 +58,10 @@ SERVICES = {"wandb": begin_wandb, "mlflow": begin_mlflow}
 
 class RunLogger(EventWriter):
     """
-    Sends the scalars of metrics.json to a service.
+    An event writer that sends the scalars of metrics.json to a service.
 
-    A resumed run continues there. If the service fails during training, this only warns, because
-    metrics.json has the values.
+    A resumed training continues its run at the service. If the service fails during training, only
+    a warning is logged, because metrics.json has the values.
     """
 
     def __init__(self, name: str, cfg: CfgNode):
@@ -75,7 +75,7 @@ class RunLogger(EventWriter):
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run of the service, or continue the run that OUTPUT_DIR names."""
+        """Begin a run at the service, or continue the run whose id is in OUTPUT_DIR."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
         runs = read_json(path) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)

@@ -50,12 +50,12 @@ def load(
         run: trained weights, which hold their settings and classes; folder of a run; or a config
             (a file or a name in the package).
         weights: trained weights; by default the folder's last checkpoint or the config's weights.
-        data: data files, whose classes must be the weights' classes.
+        data: data files; their classes must equal the classes of the weights.
         **keys: keys of the config, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are missing; or the weights are of an earlier version
-            and the data that name their classes are missing.
+        FileNotFoundError: config or weights are missing, or the data set is missing that weights of
+            an earlier version need for their class names.
         ValueError: config or data contradict the training, the weights do not fit the model, or a
             key or value is wrong.
     """
@@ -73,11 +73,11 @@ class Model:
     Attributes:
         config: completed config of the model.
         classes: names of the semantic classes; the first is "things" in a panoptic model.
-        things: names of the classes of instances; [] for a semantic model.
+        things: names of the thing classes; [] for a semantic model.
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """Build the model of a completed config; ``labels`` is the kind of :func:`.classes_of`."""
+        """Build the model; result files get the ``labels`` "train" (0..K-1) or "dataset"."""
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)
@@ -96,7 +96,7 @@ class Model:
                 )
         trained = build_trained_model(config)
         self._model = refined_by_segfix(config, trained)
-        # If images are resized, averaged over scales or refined, the model needs the whole image.
+        # To resize images, average over scales or refine results, the model needs whole images.
         whole = is_resized or tuple(test.SCALES) != (1.0,) or self._model is not trained
         self._windowed = trained if has_windows and not self._in_tiles and not whole else None
 
@@ -112,22 +112,22 @@ class Model:
 
     def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
         """
-        Run the model on an image, or on many one after the other.
+        Predict one image, or several images one after the other.
 
         Args:
-            source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
-                the same values; Pillow image, which is turned by its EXIF data; or several
-                images: a folder with its subfolders, a list of files (``.txt``), a video, or an
-                iterable of images.
+            source: image file; uint8 array [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor
+                [C,H,W] in RGB order; Pillow image, which is rotated as its EXIF data say; or
+                several images: a folder with its subfolders, a list of files (``.txt``), a video,
+                or an iterable of images.
 
         Returns:
-            a :class:`.Result`, or an iterator of results if there are several images; it reads
+            a :class:`.Result`; for several images, an iterator of results, which reads the next
             images ahead
 
         Raises:
             FileNotFoundError: the file does not exist.
-            ValueError: an image is broken or has a shape that the model does not take. With several
-                images, the results of the others come first; the error names all such images.
+            ValueError: an image is broken or has a shape that the model does not accept. With
+                several images, the error comes after all results, and names all such images.
         """
         if isinstance(source, str | PathLike):
             inputs = find_inputs(source)
@@ -148,7 +148,7 @@ class Model:
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-        """Yield each item with its result, or with the error about its image; read ahead."""
+        """Yield each item with its result or the error about its image; images are read ahead."""
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
             if isinstance(image, Exception):
@@ -198,7 +198,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs: :class:`.Result`'s arguments ``labels`` to ``instances``."""
+        """Return the model's outputs for an image, which are the last arguments of a Result."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas
@@ -231,7 +231,7 @@ class Model:
 
 
 def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
-    """Return a result, or the error about the image."""
+    """Return the result of ``predict``, or the error that it raises about the image."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:
@@ -239,7 +239,7 @@ def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result 
 
 
 def _raise_faults_last(results: Iterable[Result | Exception]) -> Iterator[Result]:
-    """Yield the results of images, then raise an error that names the images without results."""
+    """Yield the results, and then raise an error that names all images without a result."""
     faults, done = [], 0
     for result in results:
         if isinstance(result, Exception):

@@ -1,4 +1,4 @@
-"""SGD and AdamW with learning rates by head and layer; schedules."""
+"""Optimizers with learning rates by head and layer, and learning-rate schedules."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Build SOLVER.OPTIMIZER with learning rates by head and layer.
+    Build the optimizer SOLVER.OPTIMIZER with learning rates by head and layer.
 
     SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
-    layers of a timm network. AdamW has no weight decay on parameters that timm exempts
-    (docs/keys.md); SGD has Detectron2's weight decay. :func:`.build_clipping` clips the gradients.
+    layers of a timm network. AdamW applies no weight decay to parameters that timm exempts
+    (docs/keys.md); SGD uses Detectron2's weight decay. :func:`.build_clipping` clips gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm: dict[str, Training] = {}  # by the parameter's name, from a TimmBackbone
+    of_timm: dict[str, Training] = {}  # name of a TimmBackbone's parameter -> timm's rules for it
     for prefix, module in model.named_modules() if asks_timm else ():
         if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
@@ -43,7 +43,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
         lr_factor_func=factor,
     )
-    # On a CPU a fused step gains little and would change the last bits of a run.
+    # On a CPU, a fused step gains little and would change the last bits of the results.
     way: dict[str, Any] = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = [
@@ -72,9 +72,9 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Build SOLVER.LR_SCHEDULER_NAME from Detectron2 or its DeepLab project (poly schedule)."""
+    """Build the schedule SOLVER.LR_SCHEDULER_NAME of Detectron2 or of its DeepLab project."""
     cfg = cfg.clone()
     cfg.defrost()
-    # A step at the end changes nothing, but Detectron2 fails.
+    # Detectron2 fails at a step that equals MAX_ITER, which would change nothing.
     cfg.SOLVER.STEPS = tuple(step for step in cfg.SOLVER.STEPS if step != cfg.SOLVER.MAX_ITER)
     return build_lr_scheduler(cfg, optimizer)

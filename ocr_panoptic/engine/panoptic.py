@@ -1,4 +1,4 @@
-"""The task of Panoptic-FPN: its data and its inference."""
+"""The entry of Panoptic-FPN in ``TASKS``: its mapper, class counts and test augmentation."""
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
@@ -14,7 +14,7 @@ from .task import TASKS, Task, complete_count
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     metadata = MetadataCatalog.get(dataset)
     is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
-    # A test split without truth can only be predicted.
+    # A test split may lack annotations; then it can be predicted, but not evaluated.
     if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")):
         raise UserError(
             f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs panoptic "

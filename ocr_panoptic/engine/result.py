@@ -30,7 +30,7 @@ from .class_names import Classes
 
 NOTEBOOK = 1024  # longer side of a picture in a notebook, pixels
 OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel
-SUFFIXES = {"overlays": ".jpg", "coco": ".json"}  # of other kinds of files: .png
+SUFFIXES = {"overlays": ".jpg", "coco": ".json"}  # other kinds of files end in .png
 
 
 class Result:
@@ -38,16 +38,16 @@ class Result:
     The prediction for an image.
 
     Attributes:
-        name: name of the files, without suffix; for an input folder the path below the folder.
-        image: the model's input image, RGB uint8 [H,W,3], or [H,W,C] with the data's channels.
+        name: name of the result files without suffix; for an input folder, the image's path in it.
+        image: input image, RGB uint8 [H,W,3], or [H,W,C] if the data have other channels.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
-        confidence: probability of each pixel's label or score of its instance, float32 [H,W] in
-            0..1; 0 for void in a panoptic map.
+        confidence: probability of each pixel's label, or score of its instance, float32 [H,W] in
+            0..1; 0 where a panoptic map is void.
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
         instances: all detections as Detectron2's Instances on the CPU: ``pred_boxes`` float32 [M,4]
             as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and ``pred_masks``
-            bool [M,H,W]; None for a semantic model, and for an image in tiles (then use
-            :meth:`to_coco`).
+            bool [M,H,W]; None for a semantic model, and for an image that was predicted in tiles
+            (then use :meth:`to_coco`).
         classes: names of the K semantic classes.
         things: names of the thing classes.
     """
@@ -68,7 +68,7 @@ class Result:
 
         Args:
             confidence: probability of each pixel's label.
-            segments: "id", "isthing", the model's "category_id" and, for things, "score".
+            segments: dicts of "id", "isthing", the model's "category_id" and, for things, "score".
             instances: Detectron2's instances, or COCO results with the model's classes.
         """
         self.name, self.image = item.name, image
@@ -96,9 +96,9 @@ class Result:
         Return a dict for each segment.
 
         Each has "name", "area" (pixels) and "confidence" (mean over the pixels). Segments of a
-        panoptic model also have "id" (in ``ids``), "isthing", "category_id" (the data set's),
-        "iscrowd", "bbox" (x, y, width, height) and, for things, "score". Segments of a semantic
-        model are its classes; they also have "label".
+        panoptic model also have "id" (as in ``ids``), "isthing", "category_id" (of the data set),
+        "iscrowd", "bbox" (x, y, width, height) and, for things, "score". A semantic model has one
+        segment for each class in the image, which also has "label".
         """
         ids = self.ids
         return list(self._label_segments() if ids is None else self._panoptic_segments(ids))
@@ -125,7 +125,7 @@ class Result:
                 yield {**known, "confidence": round(float(sums[number]) / found.area, 4)}
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many pixels have each number, and their summed confidence."""
+        """Return the count and the summed confidence of the pixels with each number."""
         flat = numbers.reshape(-1)
         return np.bincount(flat), np.bincount(flat, weights=self.confidence.reshape(-1))
 
@@ -135,11 +135,11 @@ class Result:
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
-        """Return the greyscale image with coloured segments over it, RGB of W x H pixels."""
+        """Return an RGB picture of W x H pixels: the image in grey under coloured segments."""
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
-        """Draw every ``step``-th pixel."""
+        """Return the picture of :meth:`draw`, reduced to every ``step``-th pixel."""
         shown = slice(None, None, step), slice(None, None, step)
         image, ids = as_colours(self.image[shown], "RGB"), self.ids
         if ids is None:
@@ -158,14 +158,11 @@ class Result:
         """
         Return the prediction in COCO's formats.
 
-        Args:
-            image_id: number of the image.
-
         Returns:
-            "images", "annotations" and "categories". A panoptic model gives COCO panoptic format,
-            with each segment's run lengths ("segmentation"), and "instances" in COCO's results
-            format. A semantic model gives an annotation with run lengths for each class, as in
-            COCO-Stuff; category ids are labels.
+            a dict with "images", "annotations" and "categories". For a panoptic model, these follow
+            COCO's panoptic format, with each segment's run lengths as "segmentation", and the dict
+            also has "instances" in COCO's results format. For a semantic model, each class has an
+            annotation with run lengths, as in COCO-Stuff; category ids are labels.
         """
         height, width = self.labels.shape
         image = {"id": image_id, "file_name": self._item.file_name}
@@ -209,15 +206,15 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the files of ``ocr-panoptic predict``, each file atomically.
+        Write the same files as ``ocr-panoptic predict``, each of them atomically.
 
         Args:
-            folder: folder of results, created if needed; it may hold other images' results.
+            folder: folder for the results, created if needed; it may hold other images' results.
             overlays: whether to also draw the segments over the image.
 
         Returns:
-            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" is
-            the file of :meth:`to_coco`.
+            files by kind ("labels", "confidence", "panoptic", "overlays", "coco"); the file
+            "coco" has the result of :meth:`to_coco`.
 
         Raises:
             OSError: a file cannot be written.
@@ -237,7 +234,7 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return kind -> path, for the files of :meth:`Result.save`."""
+    """Return the paths of the files that :meth:`Result.save` writes, by kind."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     kinds.append("coco")
     return {kind: folder / kind / f"{name}{SUFFIXES.get(kind, '.png')}" for kind in kinds}

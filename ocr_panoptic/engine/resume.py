@@ -1,4 +1,4 @@
-"""Resuming training: the position at which it continues, and the state that it restores."""
+"""Find the iteration at which a resumed training continues, and the state that it restores."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -20,7 +20,7 @@ NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
-    """Return the last whole checkpoint of OUTPUT_DIR, or "" if a new run starts."""
+    """Return the file of the last whole checkpoint in OUTPUT_DIR, or "" to start a new run."""
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
         former = newest_whole(folder)
@@ -36,9 +36,9 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
 
 def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
-    Return the saved result of :meth:`.Trainer.state_dict`, with "config" as nested mappings.
+    Return a checkpoint's training state, the saved result of :meth:`.Trainer.state_dict`.
 
-    Tensors stay in the file until they are used.
+    "config" is parsed to nested mappings. Tensors stay in the file until they are used.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
@@ -71,7 +71,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
         and batch != saved["IMS_PER_BATCH"]
         and batch / reference == saved["IMS_PER_BATCH"] / saved_reference
     ):
-        iteration = images // batch  # another number of processes has scaled the schedule
+        iteration = images // batch  # the number of processes changed, and scaled the schedule
     if iteration > cfg.SOLVER.MAX_ITER:
         raise UserError(
             f"The checkpoint has {iteration} iterations, but SOLVER.MAX_ITER is "

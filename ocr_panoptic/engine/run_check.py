@@ -1,4 +1,4 @@
-"""Checks of a training run, before it starts and by ``ocr-panoptic check``."""
+"""Check a training run, before it starts or for ``ocr-panoptic check``."""
 
 import copy
 import logging
@@ -29,7 +29,7 @@ from .segfix import segfix_config
 from .task import task_of
 from .trained_model import check_inference_keys, check_trained_weights
 
-# Errors raised for bad data and checkpoints, also by Detectron2.
+# Errors that this package and Detectron2 raise about bad data and checkpoints.
 ERRORS = (OSError, ValueError, KeyError, AssertionError)
 
 
@@ -60,7 +60,7 @@ class RunCheck:
 
 
 def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> RunCheck:
-    """Check a training run of a completed config in a number of processes."""
+    """Check a training run with a completed config, without starting it."""
     cfg = check_solver(cfg, processes)
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
@@ -84,7 +84,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
 
 def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     """
-    Check schedule, weights and data of a run before anything is built; log warnings about the data.
+    Check a run's schedule, weights and data before anything is built; log warnings about the data.
 
     Args:
         cfg: completed config.
@@ -114,7 +114,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
     """
-    Check the settings that only training needs: batch, and evaluations during the training.
+    Check the batch size of a training, and the settings of the evaluations during the training.
 
     Returns:
         the config with batch and schedule scaled to the number of processes
@@ -145,11 +145,11 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that improves downwards."""
+    """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that is better when lower."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     metrics = {metric.name.lower(): metric for metric in METRICS if metric.task == task}
-    similar = metrics.get(name.lower())  # a name for one class, such as IoU-sky, has none
+    similar = metrics.get(name.lower())  # None for a single class's metric, such as IoU-sky
     is_unusable = similar and (similar.name != name or similar.lower_is_better)
     if is_unusable or not (data and metrics) or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"

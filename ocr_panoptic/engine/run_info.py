@@ -28,10 +28,10 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
     Return the facts that are needed to repeat a result.
 
     Args:
-        weights: file of the model; None for MODEL.WEIGHTS, from which training started.
+        weights: file with the model's weights; None for MODEL.WEIGHTS.
     """
     iteration = None
-    if has_event_storage():  # its iterations count from 0, but are MAX_ITER after training
+    if has_event_storage():  # its iterations count from 0, but end at MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
     anywhere = cfg.clone()
     anywhere.defrost()
@@ -58,10 +58,10 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """
-    Return the hash of names, types, shapes and values of a model's tensors.
+    Return the SHA-256 of the names, types, shapes and values of a model's tensors.
 
-    Batch counters and the config's pixel statistics are left out, so the hash is equal for every
-    file and process. An :class:`.InferenceModel` has the hash of its original model.
+    Batch counters and the config's pixel statistics are left out, so equal weights have equal
+    hashes. An :class:`.InferenceModel` has the hash of the model that it was made of.
     """
     if made_of := getattr(model, "made_of", ""):
         return made_of
@@ -75,7 +75,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return an evaluation's config with these weights, for use on every machine."""
+    """Return a copy of a config with these weights and the device "auto", for any machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -97,10 +97,10 @@ def machine_name(device: str) -> str:
 
 def inference_precision(cfg: CfgNode) -> str:
     """
-    Return TEST.PRECISION on this machine.
+    Return TEST.PRECISION, with "auto" resolved for this machine.
 
-    "auto" is bfloat16 on a CPU that has instructions for it, else float32, because no GPU has been
-    measured.
+    "auto" means bfloat16 on a CPU that has instructions for it if TEST.OPTIMIZED is True, and
+    float32 otherwise. GPUs use float32 because they have not been measured.
     """
     if cfg.TEST.PRECISION != "auto":
         return cfg.TEST.PRECISION
@@ -110,7 +110,7 @@ def inference_precision(cfg: CfgNode) -> str:
 
 @functools.cache
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the CPU has AVX512-BF16 or AMX; without them, bfloat16 is slower."""
+    """Return whether the CPU has fast instructions for bfloat16: AVX512-BF16 or AMX."""
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})

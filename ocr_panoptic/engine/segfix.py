@@ -1,4 +1,4 @@
-"""The task of SegFix, and TEST.SEGFIX: a trained SegFix that refines another model's results."""
+"""The entry of SegFix in ``TASKS``, and the refinement of another model's results by SegFix."""
 
 import functools
 from pathlib import Path
@@ -28,9 +28,9 @@ from .trained_model import build_trained_model, check_trained_weights
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
     """
-    Return the completed config of the SegFix model in TEST.SEGFIX; None if it is not set.
+    Return the completed config of the SegFix model in TEST.SEGFIX, or None if none is named.
 
-    It has the same device as ``cfg``.
+    It has the device of ``cfg``.
     """
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
@@ -53,9 +53,9 @@ def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
     """
-    Return a completed and frozen config of SegFix with KEY VALUE ... applied.
+    Load, complete and freeze a SegFix model's config, with the overrides KEY VALUE ... in ``opts``.
 
-    Its data sets need not exist.
+    The config's data sets are ignored, so they need not exist.
     """
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != "SegFix":
@@ -70,7 +70,7 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """Return the model, in a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
+    """Return the model, wrapped in a :class:`.RefinedModel` if TEST.SEGFIX.WEIGHTS is set."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model
@@ -78,14 +78,14 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """Refuse data without regions; any classes will do."""
+    """Refuse a data set without semantic or panoptic labels; any classes are accepted."""
     if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
         raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
     """
-    Return the mapper of SegFix, which computes offset labels from a record's classes or segments.
+    Return the mapper for SegFix, which computes offset labels from semantic or panoptic labels.
 
     Offsets do not depend on the classes, so data sets with different classes can be mixed.
     """

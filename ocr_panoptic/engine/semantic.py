@@ -1,4 +1,4 @@
-"""The task of semantic segmentation: its data and its inference."""
+"""The entry of semantic models in ``TASKS``: mapper, class count and test augmentation."""
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog

@@ -1,4 +1,4 @@
-"""Setup of a run: from the command line to a config that is checked, completed and frozen."""
+"""Turn a command line into a config that is checked, completed and frozen."""
 
 import argparse
 import logging
@@ -38,24 +38,24 @@ from .task import task_of
 
 logger = logging.getLogger(__name__)
 
-LEAST_PERIOD = 20  # iterations between two of TEST.EVALUATIONS
+LEAST_PERIOD = 20  # minimum iterations between two evaluations that TEST.EVALUATIONS plans
 
 
 def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     """
-    Resolve a run before anything is built, as Detectron2's ``default_setup`` does.
+    Prepare the config, log and seed of a run, as Detectron2's ``default_setup`` does.
 
-    Check the config, and set up log and seed. The log is the only file in OUTPUT_DIR that
-    changes. In an evaluation with ``--resume``, MODEL.WEIGHTS is the last checkpoint.
+    The log is the only file in OUTPUT_DIR that changes. In an evaluation with ``--resume``,
+    MODEL.WEIGHTS becomes the last checkpoint.
 
     Returns:
-        the frozen config for this machine, and the text of config.yaml for every machine
+        the frozen config, adapted to this machine, and the text of a config.yaml for any machine
     """
     cfg, training = load_arguments(args), not args.eval_only
     if args.deterministic:
         if cfg.SEED < 0:
             raise UserError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0.")
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS
         torch.use_deterministic_algorithms(True, warn_only=True)
         cfg.CUDNN_BENCHMARK = False
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
@@ -82,7 +82,7 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Refuse other training runs in this OUTPUT_DIR until the end of the block."""
+    """Lock an OUTPUT_DIR against other training runs until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")
@@ -97,15 +97,14 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     """
     Check ``cfg``, and fill in the values that depend on the data and the machine.
 
-    For a trained model, the data adopt the order of the model's classes.
+    Without ``training``, data sets from data files get the class order of MODEL.WEIGHTS.
 
     Args:
         training: whether DATASETS.TRAIN is used; otherwise it is not checked.
-        needs_data: whether data sets must be named, and their files exist.
+        needs_data: whether data sets must be named and their files must exist.
 
     Returns:
-        YAML of the config for use on every machine: without this machine's device and norm, unless
-        the user has set them
+        YAML of the completed config before its device and norms are adapted to this machine
     """
     split, described = ("TRAIN", "train") if training else ("TEST", "val")
     if needs_data and not cfg.DATASETS[split]:
@@ -139,7 +138,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
 
 
 def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
-    """Register the data sets; for a trained model, with the classes in its order."""
+    """Register the data sets; without ``training``, in the class order of MODEL.WEIGHTS."""
     is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
     identity = None
     if not (training or is_segfix):
@@ -157,11 +156,11 @@ def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
 
 def complete_schedule(cfg: CfgNode) -> None:
     """
-    Fill in the schedule of ``cfg``, whose data are registered.
+    Fill in the schedule of a config whose data sets are registered.
 
-    - MAX_ITER 0 becomes SOLVER.EPOCHS in iterations, with a warm-up of at most a tenth.
-    - SOLVER.STEPS that are shares become iterations.
-    - TEST.EVAL_PERIOD 0 becomes the period for TEST.EVALUATIONS.
+    - SOLVER.MAX_ITER 0 becomes the iterations of SOLVER.EPOCHS; at most a tenth is warm-up.
+    - SOLVER.STEPS that are shares of MAX_ITER become iterations.
+    - TEST.EVAL_PERIOD 0 becomes the number of iterations that gives TEST.EVALUATIONS evaluations.
     """
     solver = cfg.SOLVER
     if not solver.MAX_ITER:
@@ -186,7 +185,7 @@ def complete_schedule(cfg: CfgNode) -> None:
 
 
 def _fit_to_machine(cfg: CfgNode) -> None:
-    """Set the device of this machine, and norms that can be trained on it."""
+    """Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
@@ -199,7 +198,7 @@ def _fit_to_machine(cfg: CfgNode) -> None:
     # With one process, SyncBN equals BN. On CPUs, PyTorch's SyncBN cannot train; Detectron2's
     # naiveSyncBN can. Parameters have the same names in all three.
     if processes == 1 or device.type == "cpu":
-        unread = unread_keys(cfg)  # they must keep their defaults, see check_unread_keys
+        unread = unread_keys(cfg)  # check_unread_keys would refuse them with other values
         for key, value in values_by_key(cfg).items():
             if key.endswith(".NORM") and value == "SyncBN" and key not in unread:
                 cfg.merge_from_list([key, "BN" if processes == 1 else "naiveSyncBN"])

@@ -1,4 +1,4 @@
-"""Use of a trained model on single images without a data set."""
+"""Prepare single images for a trained model, and find the names of its classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, resized as at test time.
+    Return the model's input for an image, which is resized as at test time.
 
     If TEST.SEGFIX.WEIGHTS is set, the entry "segfix" is the input of that SegFix model.
 

@@ -27,15 +27,15 @@ class Task:
 
     Attributes:
         title: display name.
-        mapper: (config, is it for training?) -> function that maps a record to the model's input.
-        complete_classes: (config, data set) -> None. Replaces the config's class counts of 0 by the
-            data set's, and raises UserError if counts differ or the data are unsuitable.
-        classes: completed config -> text with the numbers of classes.
+        mapper: (config, is_train) -> function that maps a record to the model's input.
+        complete_classes: (config, data set) -> None. It replaces class counts of 0 by the data
+            set's counts, and raises UserError if counts differ or the data are unsuitable.
+        classes: completed config -> text that says how many classes there are.
         test_augmentation: config -> transform that resizes test images.
-        semantic_logits: (model, inputs) -> logits of the semantic head for a batch, computed by
-            the semantic network only, with each image seen once.
+        semantic_logits: (model, inputs) -> logits of the semantic head for a batch; only the
+            semantic network runs, and it sees each image once.
         evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
-            usual evaluators of the data set's kind.
+            usual evaluators for this kind of data set.
     """
 
     title: str
@@ -59,7 +59,7 @@ def task_of(cfg: CfgNode) -> Task:
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Build the stream of training batches."""
+    """Build the stream of training batches for a config."""
     return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 

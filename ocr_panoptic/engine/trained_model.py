@@ -1,4 +1,4 @@
-"""Building a trained model for inference from a run, a config or weights."""
+"""Build a trained model for inference from a run, a config or weights."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from .setup import complete_config
 
 
 def check_trained_weights(weights: str) -> None:
-    """Refuse weights that have no name or do not exist."""
+    """Refuse weights that are not named (``""``) or do not exist."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -46,14 +46,14 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Return :func:`.deploy` of a model with TEST.OPTIMIZED and TEST.PRECISION."""
+    """Return a model deployed for inference as TEST.OPTIMIZED and TEST.PRECISION say."""
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
 
 def build_trained_model(cfg: CfgNode) -> InferenceModel:
     """
-    Return the model of a completed config on MODEL.DEVICE, with MODEL.WEIGHTS.
+    Build the model of a completed config for inference, with MODEL.WEIGHTS on MODEL.DEVICE.
 
     Raises:
         ValueError: the weights do not fill the model, or belong to other settings or classes.
@@ -77,17 +77,17 @@ def resolve_model(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> tuple[str, list[str], Mapping[str, Any] | None]:
     """
-    Resolve the name of a trained model.
+    Find the config and the weights of a trained model that a user has named.
 
     Args:
         run: folder of a run, config, trained weights, or "" if ``weights`` are named.
-        weights: trained weights; None for the folder's last checkpoint, or the weights of the
-            config (in Detectron2's model zoo, or as it names them).
-        opts: KEY VALUE ... of the command line, read for MODEL.TRUST_PICKLE.
+        weights: trained weights; None for the folder's last checkpoint, the weights that the
+            config names, or the weights of a config in Detectron2's model zoo.
+        opts: overrides KEY VALUE ...; only MODEL.TRUST_PICKLE and MODEL.WEIGHTS are read.
 
     Returns:
-        folder of a run, config, or ""; KEY VALUE ... that names weights and folder; and, if no
-        config is named, the settings in the weights' file
+        folder of a run, config, or ""; overrides KEY VALUE ... with the weights and OUTPUT_DIR; and
+        the settings in the weights if no folder or config is named, else None
     """
     if weights is not None:
         weights = path_argument("weights", weights)
@@ -131,9 +131,10 @@ def trained_config(
     Return the completed config of a trained model.
 
     Args:
-        run, weights: see :func:`resolve_model`.
-        opts: KEY VALUE ... of the command line.
-        needs_data: whether DATASETS.TEST is read. If not, and if ``opts`` name no data, the
+        run: folder of a run, config, trained weights, or "" if ``weights`` are named.
+        weights: trained weights; None for the folder's last checkpoint or the config's weights.
+        opts: overrides KEY VALUE ...
+        needs_data: whether DATASETS.TEST must be read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """
     config, names, settings = resolve_model(run, weights, opts)
@@ -150,7 +151,7 @@ def trained_config(
 def predicting_config(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> CfgNode:
-    """Return :func:`trained_config`, with TEST.PRECISION "auto" unless it is set."""
+    """Return the completed config of a trained model, with TEST.PRECISION "auto" by default."""
     cfg = trained_config(run, weights, opts)
     if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
         cfg.TEST.PRECISION = "auto"

@@ -1,4 +1,4 @@
-"""The trainer: it trains and evaluates a model, or evaluates a trained model."""
+"""The trainer that ``ocr-panoptic train`` and ``ocr-panoptic evaluate`` use."""
 
 import logging
 from functools import partial
@@ -35,9 +35,10 @@ logger = logging.getLogger(__name__)
 
 class Trainer(ResumableTrainer):
     """
-    A trainer that evaluates the model for inference and writes the result files.
+    A resumable trainer that also evaluates models and writes the result files.
 
-    It evaluates with this package's evaluators, and also writes to the services of LOGGERS.
+    Before an evaluation, it deploys the model for inference. It also logs to the services that
+    LOGGERS names.
     """
 
     def __init__(self, cfg: CfgNode, written: str = ""):
@@ -88,12 +89,12 @@ class Trainer(ResumableTrainer):
         """
         if comm.get_world_size() > 1:
             # Plain batch norms have different running statistics in each process. All processes
-            # must evaluate the main process's, because only these are saved.
+            # must evaluate with the main process's statistics, because only these are saved.
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
         plain = model.module if isinstance(model, DistributedDataParallel) else model
-        # Each evaluation during training deploys the present weights. The calibration error needs
-        # the confidence.
+        # Each evaluation during training deploys the current weights. The calibration error needs
+        # confidences.
         tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
         # CUDNN_BENCHMARK pays off for training crops of one size, not for images of many sizes.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False

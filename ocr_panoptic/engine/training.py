@@ -1,4 +1,4 @@
-"""Detectron2's trainer with exact resume, accumulation, averaging and safe checkpoints."""
+"""A Detectron2 trainer with exact resume, gradient accumulation, averaging and safe checkpoints."""
 
 import logging
 import weakref
@@ -52,11 +52,11 @@ logger = logging.getLogger(__name__)
 
 class ResumableTrainer(DefaultTrainer):
     """
-    ``DefaultTrainer`` that loses nothing when a signal ends it, and resumes exactly.
+    A ``DefaultTrainer`` that saves its state when a signal ends it, and resumes exactly.
 
-    It writes whole checkpoints (:mod:`.resume`, :mod:`.hooks`). It also trains in CPU processes,
-    accumulates gradients (:mod:`.accumulation`), has learning rates by layer (:mod:`.optimizer`),
-    and averages weights (:class:`.Averaging`). :class:`.Trainer` adds evaluation.
+    Its checkpoints hold the whole state (:mod:`.resume`, :mod:`.hooks`). It can also train in
+    several CPU processes, accumulate gradients (:mod:`.accumulation`), use learning rates by layer
+    (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Subclasses add evaluation.
 
     Attributes:
         seed: seed of random numbers and images; after a resume, the saved run's seed.
@@ -73,21 +73,21 @@ class ResumableTrainer(DefaultTrainer):
 
         Args:
             cfg: config for this machine, checked by :func:`.setup`.
-            written: YAML of OUTPUT_DIR/config.yaml; "" to write ``cfg``.
+            written: text for OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
-        TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
+        TrainerBase.__init__(self)  # DefaultTrainer's own cannot use several CPU processes
         self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.seed = run_seed(cfg)
-        self._start_images = 0  # images that all processes had trained on before
+        self._start_images = 0  # images that all processes together had trained on before
         model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         loader = self.build_train_loader(_seeded(cfg, self.seed))
         self._trainer = self._build_steps(model, loader, optimizer)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self._identity = identity_of_run(cfg, self._written)
-        # The average starts at the present weights, which all processes share.
+        # The average starts at the current weights, which are equal in all processes.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
         self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
         self.checkpointer = SafeCheckpointer(
@@ -108,7 +108,7 @@ class ResumableTrainer(DefaultTrainer):
         self, model: nn.Module, loader: TrainingStream, optimizer: torch.optim.Optimizer
     ) -> AccumulatingTrainer:
         solver, on_gpu = self.cfg.SOLVER, self.cfg.MODEL.DEVICE.startswith("cuda")
-        if solver.AMP.ENABLED:  # half precision is also faster on a CPU
+        if solver.AMP.ENABLED:  # channels-last makes half precision faster, also on a CPU
             model.to(memory_format=torch.channels_last)
         together = create_ddp_model(
             model,
@@ -154,8 +154,8 @@ class ResumableTrainer(DefaultTrainer):
         """
         Load the last checkpoint of OUTPUT_DIR, or the weights that the config names.
 
-        After a checkpoint, the training continues with the next iteration. If loading succeeds, the
-        folder is prepared for this run; otherwise it stays unchanged.
+        After a checkpoint, the training continues with the next iteration. If loading fails,
+        OUTPUT_DIR stays unchanged; otherwise it is prepared for this run.
         """
         cfg, checkpointer = self.cfg, self.checkpointer
         file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
@@ -205,10 +205,10 @@ class ResumableTrainer(DefaultTrainer):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Load the state of a file whose weights are already loaded.
+        Load the training state of a checkpoint whose weights are already loaded.
 
-        Only momenta, loss scale, seed and weights come from the file; everything else follows the
-        current config.
+        Only momenta, loss scale, seed and trained weights come from the checkpoint; everything else
+        follows the current config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
         if fit and (fit.faults or fit.unused):
@@ -237,7 +237,7 @@ class ResumableTrainer(DefaultTrainer):
 
     def train(self) -> dict | None:
         """
-        Run the training. Signal n ends it with status 128 + n after its state is saved.
+        Run the training; signal n ends it with status 128 + n, after a checkpoint is saved.
 
         Returns:
             last results of :meth:`test`, or None if nothing was evaluated
@@ -263,7 +263,7 @@ class ResumableTrainer(DefaultTrainer):
         super().run_step()
 
     def _evaluate(self) -> dict:
-        with self.stopping.at_once():  # a checkpoint was saved before
+        with self.stopping.at_once():  # a checkpoint has just been saved
             saved = self.checkpointer.get_checkpoint_file()
             self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
         if self.best and comm.is_main_process():
@@ -272,7 +272,7 @@ class ResumableTrainer(DefaultTrainer):
 
 
 def log_period(max_iter: int) -> int:
-    """Return the iterations between two progress lines: 20, or a twentieth of a short run."""
+    """Return the iterations between two lines of the log: 20, or a twentieth of a short run."""
     return max(1, min(20, max_iter // 20))
 
 

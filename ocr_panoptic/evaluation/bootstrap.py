@@ -22,11 +22,11 @@ def bootstrap_interval(
     counts: np.ndarray, metric: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, float]:
     """
-    Return the lower and the upper end of a metric's interval; NaN without images.
+    Return the lower and upper end of a metric's 95% interval, both NaN if no draw defines it.
 
     Args:
-        counts: counts of each image, [N, ...]. The metric is a function of their sum.
-        metric: function from sums of counts [B, ...] to values [B]. Undefined values are NaN.
+        counts: counts of each image [N, ...]; the metric depends only on their sum.
+        metric: function that maps sums of counts [B, ...] to values [B], NaN if undefined.
     """
     images = len(counts)
     if not images:
@@ -48,10 +48,10 @@ def bootstrap_interval(
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
     """
-    Return mIoU in 0..1 over the classes that occur in the truth; NaN if only one does.
+    Return mIoU in 0..1 over the classes in the ground truth; NaN for fewer than two classes.
 
     Args:
-        counts: [..., K, 3], for each class the numbers of correct, true and predicted pixels.
+        counts: numbers of correct, true and predicted pixels of each class, [..., K, 3].
     """
     right, true, predicted = np.moveaxis(counts, -1, 0)
     means = _mean_ratio(right, true + predicted - right, true > 0)
@@ -60,11 +60,11 @@ def mean_iou(counts: np.ndarray) -> np.ndarray:
 
 def mean_pq(counts: np.ndarray) -> np.ndarray:
     """
-    Return PQ in 0..1 over the categories that occur.
+    Return PQ in 0..1, averaged over the categories with true or predicted segments.
 
     Args:
-        counts: [..., K, 4], for each category the sum of the IoUs of matched segments, and the
-            numbers of segments TP, FP and FN.
+        counts: sum of the IoUs of matched segments, and numbers of TP, FP and FN segments, of each
+            category, [..., K, 4].
     """
     iou, tp, fp, fn = np.moveaxis(counts, -1, 0)
     denominator = tp + 0.5 * fp + 0.5 * fn

@@ -1,16 +1,16 @@
 """
 Boundary regions of label maps.
 
-Distances are Chebyshev's: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart, as in erosion
-and dilation by 3 x 3 squares, which the published code uses.
+Distances are Chebyshev distances: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart. The
+published code measures them by repeated erosion with a 3 x 3 square.
 
 **Boundary IoU** (Cheng et al., "Boundary IoU: Improving Object-Centric Image Segmentation
 Evaluation", CVPR 2021, arXiv:2103.16562, section 5;
 https://github.com/bowenc0221/boundary-iou-api): IoU of the inner boundary regions of the predicted
-and of the true mask. The inner boundary region of a mask is all its pixels at most d away from a
-pixel outside the mask. d is 2% of the image's diagonal, rounded, at least 1. The area beyond the
-image's border is outside. Pixels without a true class are outside every true mask, and are left out
-of the predicted regions.
+mask and the true mask. The inner boundary region of a mask consists of the mask's pixels at most d
+away from a pixel outside the mask. d is 2% of the image's diagonal, rounded, and at least 1. The
+area beyond the image's border counts as outside. Pixels without a true class belong to no true
+mask, and are left out of the predicted regions.
 
 Shape letters: H, W size of the image.
 """
@@ -20,30 +20,30 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-DILATION_RATIO = 0.02  # of the image's diagonal, as published
+DILATION_RATIO = 0.02  # d / diagonal of the image, as published
 
 
 def boundary_distance(size: Sequence[int]) -> int:
-    """Return d of Boundary IoU, in pixels, for an image of ``size`` (H, W)."""
+    """Return the distance d of Boundary IoU, in pixels, for an image of ``size`` (H, W)."""
     return max(1, round(DILATION_RATIO * math.hypot(*size)))
 
 
 def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
     """
-    Find the pixels within each distance from a pixel with another label.
+    Find the pixels near a pixel with another label, for each of several distances.
 
     Args:
-        labels: integers [H, W], classes or ids of segments.
-        distances: in pixels, at least 1 each.
+        labels: classes or segment ids, integers [H, W].
+        distances: distances in pixels, each at least 1.
 
     Returns:
-        distance -> bool [H, W], in ascending order of the distances
+        distance -> bool [H, W], True within this distance; in ascending order of the distances
     """
     distances = sorted(set(distances))
     farthest = distances[-1]
     height, width = labels.shape
-    # The corners of the pixels, [H + 1, W + 1], at which labels meet. A pixel has other labels at
-    # most d away if labels meet at one of the 2d x 2d corners around it.
+    # ``corners``, [H + 1, W + 1], marks the pixel corners at which different labels meet. A pixel
+    # is at most d from another label if one of the 2d x 2d corners around it is marked.
     meet = np.zeros((height + 2 * farthest - 1, width + 2 * farthest - 1), dtype=bool)
     corners = meet[farthest - 1 : farthest + height, farthest - 1 : farthest + width]
     across, down = labels[:, 1:] != labels[:, :-1], labels[1:] != labels[:-1]
@@ -52,7 +52,7 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
     corners[1:-1, 1:] |= down
     corners[1:-1, :-1] |= down
     near = {}
-    window = 1  # number of corners, in both directions, that an element of ``meet`` covers
+    window = 1  # side of the square of corners that an element of ``meet`` covers
     for distance in distances:
         while window < 2 * distance:
             step = min(window, 2 * distance - window)
@@ -66,14 +66,14 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
 
 def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
     """
-    Find the pixels in the inner boundary region of the mask of their own label.
+    Find the pixels that lie in the inner boundary region of their own label's mask.
 
     Args:
-        near: bool [H, W] from :func:`near_other_labels`, for this distance.
-        distance: d, at least 1.
+        near: result of :func:`near_other_labels` for this distance, bool [H, W].
+        distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; its intersection with the mask ``labels == l`` is the region of that mask
+        bool [H, W]; its intersection with ``labels == label`` is the region of that label's mask
     """
     inside = near.copy()
     for edge in (inside, inside.T):

@@ -1,4 +1,4 @@
-"""Builds the evaluator that the metadata of a data set asks for."""
+"""Builds the evaluators that the metadata of a data set asks for."""
 
 import os
 
@@ -20,15 +20,15 @@ def build_evaluator(
     cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike
 ) -> DatasetEvaluator:
     """
-    Build the evaluators for ``evaluator_type`` of the data set's metadata.
+    Build the evaluators that ``evaluator_type`` in the data set's metadata selects.
 
     "coco_panoptic_seg": panoptic quality, semantic segmentation and AP of boxes and masks;
-    "sem_seg": semantic segmentation; "coco": AP.
+    "sem_seg": semantic segmentation; "coco": AP of boxes and masks.
 
     Args:
-        cfg: its MODEL.MASK_ON adds the mask AP, and TEST.SAVE_PREDICTIONS writes predictions.
+        cfg: config; MODEL.MASK_ON adds the AP of masks, TEST.SAVE_PREDICTIONS saves predictions.
         dataset_name: a registered data set.
-        output_dir: folder of the predictions and of other files of the evaluators.
+        output_dir: folder for the predictions and the evaluators' other files.
     """
     metadata = MetadataCatalog.get(dataset_name)
     kind, saves = metadata.get("evaluator_type"), cfg.TEST.SAVE_PREDICTIONS
@@ -69,5 +69,5 @@ def _instance_evaluator(
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if not MetadataCatalog.get(dataset_name).get("json_file"):
         return PanopticInstanceEvaluator(dataset_name, tasks, dump_dir)
-    # The fast implementation is compiled; its results are close to pycocotools', but not equal.
+    # The fast, compiled implementation gives results that differ slightly from pycocotools'.
     return COCOEvaluator(dataset_name, tasks, output_dir=dump_dir, use_fast_impl=False)

@@ -1,9 +1,9 @@
 """
-Calibration: is a share c of the pixels with confidence c correct?
+Calibration: how well the confidence of predictions agrees with their accuracy.
 
 Expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
-arXiv:1706.04599, equation 3): the pixels fall into M = 15 bins by confidence, bin m holding those
-in ((m - 1) / M, m / M], and
+arXiv:1706.04599, equation 3): the n pixels are sorted into M = 15 bins.
+Bin B_m holds the pixels whose confidence lies in ((m - 1) / M, m / M], and
 
     ECE = sum_m |B_m| / n * |accuracy(B_m) - mean confidence(B_m)|.
 
@@ -21,17 +21,17 @@ def count_calibration(
     truth: np.ndarray, prediction: np.ndarray, confidence: np.ndarray, ignore_label: int
 ) -> np.ndarray:
     """
-    Count the pixels in each bin.
+    Count the pixels in each bin of confidences.
 
     Args:
-        truth, prediction: integers [H, W], labels.
-        confidence: float [H, W] in 0..1, the probability of the predicted label.
+        truth, prediction: labels, integers [H, W].
+        confidence: probability of the predicted label, float [H, W] in 0..1.
         ignore_label: true label of the pixels that are left out.
 
     Returns:
         float64 [15, 3]: number of pixels, sum of their confidences, and number of correct pixels.
     """
-    bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is left out
+    bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is for ignored pixels
     bins.clip(1, NUM_BINS, out=bins)
     bins *= truth != ignore_label
     key = (2 * bins + (truth == prediction)).reshape(-1)
@@ -43,7 +43,7 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """Return the error in 0..1 for summed :func:`count_calibration`; NaN if there are no pixels."""
+    """Return the calibration error in 0..1 of summed counts [15, 3]; NaN if there are no pixels."""
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

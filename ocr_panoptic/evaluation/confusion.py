@@ -1,5 +1,5 @@
 """
-The confusion matrix of semantic segmentation, the metrics that follow from it, and its files.
+The confusion matrix of semantic segmentation, its metrics, and the files that show it.
 
 Shape letters: H, W size of the image; R runs of pixels; K classes. Rows of a confusion matrix are
 true classes, columns predicted classes.
@@ -28,25 +28,25 @@ def confusion_matrix(
     pixels: np.ndarray | None = None,
 ) -> np.ndarray:
     """
-    Count the pixels of every pair of true and predicted class.
+    Count the pixels of every pair of a true class and a predicted class.
 
     Args:
-        truth: unsigned integers [H, W] or, for runs, [R]; labels 0..K-1 or ``ignore_label``.
-        prediction: integers of the same shape, labels 0..K-1.
-        num_classes: K.
+        truth: labels 0..K-1 or ``ignore_label``, unsigned integers [H, W], or [R] for runs.
+        prediction: labels 0..K-1, integers of the same shape.
+        num_classes: number K of classes.
         ignore_label: true label of the pixels that are left out, not negative.
-        pixels: integers [R], number of pixels of each run; 1 by default.
+        pixels: number of pixels of each run, integers [R]; 1 by default.
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
     """
     check_sizes(truth, prediction)
-    # Every label that the truth holds has a column, so that one histogram counts and checks.
+    # Every true label gets a column, so that the same histogram reveals invalid labels.
     width = max(int(truth.max(initial=0)), ignore_label, num_classes - 1) + 1
     pair = np.multiply(prediction, width, dtype=np.int64)
     pair += truth
     joint = np.bincount(pair.reshape(-1), weights=pixels, minlength=num_classes * width)
-    joint = joint.astype(np.int64, copy=False)  # weights make it float64, exact for these integers
+    joint = joint.astype(np.int64, copy=False)  # float64 with weights, exact for these integers
     if joint.size > num_classes * width:
         raise UserError(
             f"the prediction holds label {int(prediction.max())}, expected 0..{num_classes - 1}"
@@ -66,21 +66,20 @@ def confusion_matrix(
 
 def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
     """
-    Return the scores of a confusion matrix, which equal Detectron2's SemSegEvaluator's scores.
+    Return the scores of a confusion matrix in percent, as Detectron2's SemSegEvaluator does.
 
-    With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
+    With n_ij pixels of class i predicted as class j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
 
     - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN if the class does not occur in the truth.
     - "ACC" of a class: n_ii / t_i; NaN if the class does not occur in the truth.
-    - "mIoU", "mACC": their means over the classes that occur in the truth.
-    - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
-      prediction holds, so that a class which is predicted but never true counts as 0. Other
-      toolboxes report this metric. It equals "mIoU" if every class occurs in the truth.
-      A mean over a single class is NaN, since it does not measure how classes are distinguished.
+    - "mIoU", "mACC": means of IoU and ACC over the classes that occur in the truth.
+    - "mIoU_truth_or_predicted": mean of IoU over the classes that occur in the truth or in the
+      prediction; a class that is only predicted counts as 0. Other toolboxes report this metric.
+      It equals "mIoU" if every class occurs in the truth.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
-    All are NaN for an empty matrix.
+    A mean over a single class is NaN. All scores of an empty matrix are NaN.
 
     Args:
         confusion: int64 [K, K], rows = truth.
@@ -107,22 +106,22 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def count_several(classes: np.ndarray) -> np.ndarray:
-    """Return the number of True in bool [..., K] as float [...]; NaN for fewer than two."""
+    """Count the True values along the last axis, as float; NaN if there are fewer than two."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
     """
-    Return the IoU of groups of classes, as cityscapesscripts computes it.
+    Return the IoU of groups of classes in percent, as cityscapesscripts computes it.
 
-    "IoU_category" of a category is the IoU of its classes taken as one class. It is NaN if neither
-    truth nor prediction holds the category. "mIoU_categories" is the mean over the other
-    categories.
+    "IoU_category" of a category is the IoU of its classes merged into one class. It is NaN if the
+    category occurs neither in the truth nor in the prediction. "mIoU_categories" is the mean over
+    the categories that occur.
 
     Args:
         confusion: int64 [K, K], rows = truth.
-        class_categories: the category of each of the K classes.
+        class_categories: category of each of the K classes.
     """
     categories = list(dict.fromkeys(class_categories))
     member = np.array([[c == category for c in class_categories] for category in categories])
@@ -142,9 +141,9 @@ def write_confusion(
     Write ``confusion_matrix.csv`` and ``confusion_matrix.png``.
 
     Args:
-        confusion: int64 [K, K], numbers of pixels, rows = truth.
-        class_names: K names.
-        output_dir: created if it does not exist.
+        confusion: numbers of pixels, int64 [K, K], rows = truth.
+        class_names: names of the K classes.
+        output_dir: folder, created if it does not exist.
     """
     path = Path(output_dir) / "confusion_matrix.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,9 +156,9 @@ def write_confusion(
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
     """
-    Draw the shares of each true class's pixels, in percent.
+    Draw a confusion matrix, each row in percent of the true class's pixels.
 
-    Classes that the truth lacks are grey. Small matrices show their numbers, rounded, except 0.
+    Rows of classes without true pixels are grey. Small matrices show the rounded percentages, too.
     """
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)

@@ -3,15 +3,15 @@ The score of each image, and the points that it loses to each kind of error.
 
 The score of an image is its own PQ or mIoU, in percent. Its losses add up to 100 - score.
 
-**PQ.** For a category that occurs in the image, with its IoUs, TP, FP and FN and
+**PQ.** For a category that occurs in the image, with TP, FP and FN segments and
 n = TP + FP / 2 + FN / 2,
 
     1 - PQ = [sum over TP of (1 - IoU) + FP / 2 + FN / 2] / n.
 
-- "masks": the first sum;
-- "confusions": the FP and FN of pairs of a predicted and a true segment that have an IoU above 0.5
-  and different categories (right mask, wrong class);
-- "false positives", "misses": the other FP, the other FN.
+- "masks": the first sum (matched masks that are inexact);
+- "confusions": FP and FN whose masks match with an IoU above 0.5, but whose categories differ;
+- "false positives": the other FP;
+- "misses": the other FN.
 
 **mIoU.** For a class that occurs in the truth of the image, with the union U of its true and
 predicted pixels,
@@ -19,10 +19,10 @@ predicted pixels,
     1 - IoU = (its pixels with another prediction + other pixels predicted as this class) / U.
 
 So a pixel of class a that is predicted as b costs 1 / U_a, and also 1 / U_b if b occurs in the
-truth of the image. The kind of its error is the first that applies:
+truth of the image. The kind of this error is the first that applies:
 
-- "boundaries": it is at most 5 pixels from a true and from a predicted boundary, as if a boundary
-  were displaced;
+- "boundaries": the pixel is at most 5 pixels from both a true and a predicted boundary, as if
+  the boundary were displaced;
 - "false positives": b does not occur in the truth, and some pixel of a is correct;
 - "misses": no pixel of a is correct, and b occurs in the truth;
 - "confusions": all other errors.
@@ -48,12 +48,12 @@ SEMANTIC_KINDS = ("boundaries", "confusions", "false positives", "misses")
 
 def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float]:
     """
-    Return the loss of an image by kind, in percent; NaN without a segment.
+    Return an image's loss to each kind of error, in percent; NaN if it has no segments.
 
     Args:
-        counts: float64 [C, 4], for each category the sum of the IoUs of matched segments, and the
-            numbers of segments TP, FP and FN.
-        confused: [C, 2], how many of FP and FN are confusions.
+        counts: sum of the IoUs of matched segments, and numbers of TP, FP and FN segments, of each
+            category, float64 [C, 4].
+        confused: numbers of FP and of FN that are confusions, [C, 2].
     """
     counts = counts.astype(np.float64)
     iou, tp, fp, fn = counts.T
@@ -65,11 +65,11 @@ def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float
 
 def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[str, float]:
     """
-    Return the loss of an image by kind, in percent; NaN if no pixel has a class.
+    Return an image's loss to each kind of error, in percent; NaN if no pixel has a class.
 
     Args:
         confusion: int64 [K, K], rows = truth.
-        boundary_errors: int64 [K, K], wrong pixels near a true and a predicted boundary.
+        boundary_errors: wrong pixels near both a true and a predicted boundary, int64 [K, K].
     """
     right = confusion.diagonal()
     true = confusion.sum(axis=1)
@@ -86,7 +86,7 @@ def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[
         other * (~missed & invented),
         other * (missed & ~invented),
     )
-    # The mean over the rows that hold pixels is the sum over all pairs, divided by the classes.
+    # Only the rows of classes that occur hold pixels, so their mean covers all errors.
     return _means(SEMANTIC_KINDS, [(pixels * cost).sum(axis=1)[occurs] for pixels in kinds])
 
 
@@ -103,8 +103,8 @@ class ImageScore(NamedTuple):
 
     Attributes:
         file_name: path of the image.
-        losses: loss by kind, in percent.
-        counts: [K, S], see :func:`.bootstrap.mean_iou` and :func:`.bootstrap.mean_pq`.
+        losses: loss to each kind of error, in percent.
+        counts: counts [K, S] for :func:`.bootstrap.mean_iou` or :func:`.bootstrap.mean_pq`.
     """
 
     file_name: str
@@ -113,21 +113,21 @@ class ImageScore(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score in percent; NaN for an image without segments or classes."""
+        """Return PQ or mIoU in percent; NaN for an image without segments or labelled pixels."""
         return 100 - sum(self.losses.values())
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
     """
-    Stack the counts of all images, in the order of their file names: [N, K, S].
+    Stack the counts of all images, sorted by file name: [N, K, S].
 
-    The order does not depend on the number of processes.
+    Sorting makes the order independent of the number of processes.
     """
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a row for each image, the worst first: "file_name", the metric, the losses."""
+    """Write a CSV of images, worst first, with columns "file_name", the metric and the losses."""
     rows: list[dict[str, Any]] = [
         {"file_name": s.file_name, metric: s.score, **s.losses} for s in scores
     ]

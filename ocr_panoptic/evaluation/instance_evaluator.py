@@ -1,4 +1,4 @@
-"""AP of boxes and masks for data sets whose truth is panoptic PNGs."""
+"""AP of boxes and masks for data sets whose ground truth is panoptic PNGs."""
 
 import logging
 
@@ -19,12 +19,12 @@ class PanopticInstanceEvaluator(COCOEvaluator):
     """
     Detectron2's ``COCOEvaluator`` for a data set that has panoptic PNGs and no instance JSON.
 
-    The truth is the things in the PNGs of the evaluated images.
+    The ground truth consists of the things in the PNGs of the evaluated images.
 
     Args:
         dataset_name: a registered panoptic data set.
-        tasks: "bbox", or "bbox" and "segm".
-        output_dir: folder of the predictions; None does not write them.
+        tasks: ("bbox",) or ("bbox", "segm").
+        output_dir: folder for the predictions; None writes no predictions.
     """
 
     def __init__(self, dataset_name: str, tasks: tuple[str, ...], output_dir: str | None = None):
@@ -43,13 +43,13 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Process a batch by ``COCOEvaluator``, and read its panoptic PNGs."""
+        """Let ``COCOEvaluator`` process a batch, and read the panoptic PNGs of its images."""
         super().process(inputs, outputs)
         for input_ in inputs:
             self.add_truth(input_["image_id"])
 
     def add_truth(self, image_id: int | str) -> None:
-        """Add the things of an image to the truth."""
+        """Add the things of an image to the ground truth."""
         truth = self._truth[image_id]
         height, width = truth.ids.shape
         self._images.append({"id": image_id, "height": height, "width": width})
@@ -76,7 +76,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         return super().evaluate(img_ids)
 
     def gather_truth(self) -> dict:
-        """Return the truth of all processes in the form of an instance JSON (main process only)."""
+        """Return the content of an instance JSON from all processes (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {

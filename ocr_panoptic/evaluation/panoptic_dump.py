@@ -22,7 +22,7 @@ NAME = "panoptic_predictions"
 
 
 def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
-    """Return the ids of predicted segments, and their categories by the data set's ids."""
+    """Return "id" and "category_id" of each segment, with the data set's category ids."""
     ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
     return [
         {"id": s["id"], "category_id": ids[bool(s["isthing"])][s["category_id"]]} for s in segments
@@ -34,15 +34,15 @@ class PanopticDump(DatasetEvaluator):
     An evaluator that writes panoptic predictions for panopticapi.
 
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
-    ``panoptic_predictions.json`` into a folder, which processes on several machines must share.
+    ``panoptic_predictions.json`` into a folder. Processes on several machines must share it.
 
-    panopticapi reads the files:
+    panopticapi evaluates these files:
 
         python -m panopticapi.evaluation --gt_json_file panoptic_val2017.json \\
             --gt_folder panoptic_val2017 --pred_json_file FOLDER/panoptic_predictions.json
 
     Args:
-        dataset_name: a registered panoptic data set; its truth is not read.
+        dataset_name: a registered panoptic data set; its ground truth is not read.
         folder: folder of the predictions.
     """
 
@@ -56,7 +56,7 @@ class PanopticDump(DatasetEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a batch; the arguments are the same as in :class:`.PanopticEvaluator`."""
+        """Write the PNG of each output's "panoptic_seg", named after the input's "file_name"."""
         for input_, output in zip(inputs, outputs, strict=True):
             ids, segments = output["panoptic_seg"]
             ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]

@@ -1,4 +1,4 @@
-"""Streaming evaluation of panoptic segmentation: counters per category, no predictions kept."""
+"""Evaluates panoptic segmentation batch by batch, without keeping the predictions."""
 
 import logging
 import os
@@ -26,13 +26,12 @@ logger = logging.getLogger(__name__)
 
 class PanopticEvaluator(DatasetEvaluator):
     """
-    An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with the interval of PQ over images.
+    An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
 
-    The metrics are for all categories, things, stuff and each class; see :mod:`.bootstrap` for the
-    interval. They equal the values of Detectron2's COCOPanopticEvaluator, which calls panopticapi,
-    except that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`.
-    ``panoptic_json`` and ``panoptic_root`` of the metadata name the truth. Only processed images
-    count; their PNGs are read at that moment.
+    The metrics are computed for all categories, things, stuff and each class; :mod:`.bootstrap`
+    defines the interval. They equal the values of Detectron2's COCOPanopticEvaluator, which calls
+    panopticapi, except that areas of true segments are counted in the PNG. The PNGs of processed
+    images are read through :class:`.PanopticTruth`.
 
     Args:
         dataset_name: a registered panoptic data set.
@@ -81,9 +80,10 @@ class PanopticEvaluator(DatasetEvaluator):
         """
         Return {"panoptic_seg": scores under Detectron2's names}; None except in the main process.
 
-        The scores are "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st"
-        for stuff, and "PQ_low", "PQ_high". Each class has the same metrics, its numbers of segments
-        "TP", "FP", "FN", and "isthing" (0 or 1). A value is NaN if no segment defines it.
+        The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ", also with "_th" for things
+        and "_st" for stuff; and the interval's ends "PQ_low" and "PQ_high". Each class has the same
+        four scores, numbers "TP", "FP" and "FN" of segments, and "isthing" (0 or 1). A score
+        without any segment is NaN.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():

@@ -7,7 +7,7 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
 for each category, then averaged over the categories that occur (equations 1 and 2).
 :mod:`.segment_matching` defines which segments match.
 
-The results equal ``panopticapi.evaluation.pq_compute`` to the last digit: IoUs are added in the
+The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, as IoUs are added in the
 same order. One difference is deliberate: areas of true segments are counted in the PNG
 instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
 
@@ -27,12 +27,12 @@ class PanopticQuality:
 
     Args:
         categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic
-            JSON: averages are taken in this order.
+            JSON, in which averages add up the categories.
 
     Attributes:
-        iou: float64 [C], sum of the IoUs of the matched segments.
-        counts: int64 [C, 3], numbers of matched (TP), predicted unmatched (FP) and true
-            unmatched (FN) segments.
+        iou: sum of the IoUs of the matched segments, float64 [C].
+        counts: numbers of matched segments (TP), unmatched predicted segments (FP) and unmatched
+            true segments (FN), int64 [C, 3].
     """
 
     def __init__(self, categories: Sequence[Mapping]):
@@ -42,7 +42,7 @@ class PanopticQuality:
         self.counts = np.zeros((len(categories), 3), dtype=np.int64)
 
     def add(self, matches: ImageMatches) -> None:
-        """Count the segments of an image."""
+        """Add an image's matched and unmatched segments to the counters."""
         for category, iou in matches.true_positives:
             # One at a time, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou
@@ -59,11 +59,11 @@ class PanopticQuality:
         return self
 
     def statistics(self) -> np.ndarray:
-        """Return the sum of IoUs, TP, FP and FN of each category, float64 [C, 4]."""
+        """Return each category's sum of IoUs and its numbers of TP, FP and FN, float64 [C, 4]."""
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Return how many FP and FN of each category are confusions: int64 [C, 2]."""
+        """Return how many FP and FN of each category are confused with another, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1
@@ -75,7 +75,7 @@ class PanopticQuality:
         Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
         If a category occurs neither in the truth nor in the predictions, its values are NaN.
-        panopticapi reports 0 for it, and leaves it out of the averages, too.
+        panopticapi reports 0 instead, and also leaves the category out of the averages.
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn

@@ -18,9 +18,9 @@ class TrueSegments(NamedTuple):
     The true segments of an image.
 
     Attributes:
-        png: name of the PNG, relative to the folder of all PNGs.
-        ids: int32 [H, W]; 0 is void.
-        segments: mappings with "id", "category_id" (the data set's) and "iscrowd".
+        png: path of the PNG, relative to the folder of all PNGs.
+        ids: segment id of each pixel, int32 [H, W]; 0 is void.
+        segments: mappings with "id", "category_id" (the data set's id) and "iscrowd".
     """
 
     png: str
@@ -32,15 +32,14 @@ class PanopticTruth:
     """
     The true segments of a registered data set's images, by ``image_id``.
 
-    A PNG is read when its image is asked for.
+    ``truth[image_id]`` reads the PNG of an image.
 
     Args:
-        metadata: metadata of a data set whose records name their panoptic PNGs; or metadata with
-            panoptic_json and panoptic_root, such as Detectron2's
-            ``coco_2017_val_panoptic_separated``.
+        metadata: metadata with panoptic_root, and with panoptic_json if the records do not name
+            panoptic PNGs, as in Detectron2's ``coco_2017_val_panoptic_separated``.
 
     Attributes:
-        categories: categories as in a panoptic JSON.
+        categories: mappings of categories as in a panoptic JSON.
     """
 
     def __init__(self, metadata: Metadata):

@@ -12,13 +12,13 @@ from ocr_panoptic.errors import UserError
 
 def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """
-    Find the runs along the rows in which no map changes.
+    Find the runs of pixels, row after row, in which no map changes.
 
     Args:
-        maps: arrays [H, W].
+        maps: arrays [H, W] of the same size.
 
     Returns:
-        values of the runs in each map [R], and their numbers of pixels, int64 [R]
+        each map's values in the runs, [R], and the numbers of pixels of the runs, int64 [R]
     """
     flat = [values.reshape(-1) for values in maps]
     size = flat[0].size
@@ -32,7 +32,7 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
-    """Refuse two maps [H, W] of different sizes."""
+    """Raise a UserError if two maps [H, W] differ in size."""
     if truth.shape != prediction.shape:
         raise UserError(
             f"the prediction has size {list(prediction.shape)} [H, W] and the truth "

@@ -1,11 +1,11 @@
 """
-Matching of an image's true and predicted segments, by masks or by masks and boundaries.
+Matches an image's true and predicted segments, by masks only or by masks and boundaries.
 
-A predicted and a true segment of a category match when their IoU is greater than 0.5, which makes
-the match unique. Void pixels of the truth do not count. A predicted segment does not count if void
-and crowd regions of its category cover more than half (Kirillov et al., "Panoptic
-Segmentation", CVPR 2019, section 4.2). For Boundary PQ the IoU of a pair is the minimum of its IoU
-and its Boundary IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
+Two segments of the same category match when their IoU is greater than 0.5, which makes the match
+unique. Void pixels of the truth do not count. A predicted segment does not count if void and crowd
+regions of its category cover more than half of it (Kirillov et al., "Panoptic Segmentation", CVPR
+2019, section 4.2). For Boundary PQ the IoU of a pair is the minimum of its IoU and its Boundary IoU
+(Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
 
 If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.
@@ -24,16 +24,16 @@ from .boundaries import boundary_distance, inner_boundaries, near_other_labels
 from .runs import check_sizes, runs_of
 
 VOID = 0
-UNNAMED = -1  # no segment has it
+UNNAMED = -1  # not the id of any segment
 
 
 class ImageMatches(NamedTuple):
     """Matched and unmatched segments of an image, as category ids."""
 
-    true_positives: list[tuple[int, float]]  # (category id, IoU), by the id of the true segment
+    true_positives: list[tuple[int, float]]  # (category id, IoU), sorted by the true segment's id
     false_positives: list[int]
     false_negatives: list[int]
-    # (true, predicted): pairs of unmatched segments that match except for their categories.
+    # (true, predicted) category ids of unmatched segments whose masks match.
     confusions: list[tuple[int, int]]
 
 
@@ -42,10 +42,10 @@ class SegmentOverlaps:
     The overlaps of the true and the predicted segments of an image.
 
     Args:
-        true_ids: integers [H, W], segment id of each pixel. 0 is void. Ids that ``true_segments``
+        true_ids: segment id of each pixel, integers [H, W]; 0 is void. Ids that ``true_segments``
             does not name belong to no segment, but are not void.
         true_segments: G mappings with "id", "category_id" and optionally "iscrowd" (0 or 1).
-        predicted_ids: integers [H, W], 0 for pixels without a prediction.
+        predicted_ids: segment id of each pixel, integers [H, W]; 0 is no prediction.
         predicted_segments: P mappings with "id" and "category_id". Segments without a pixel are
             ignored.
     """
@@ -74,11 +74,11 @@ class SegmentOverlaps:
         self._crowds = np.array(crowds, dtype=np.int64)
 
     def matches(self) -> ImageMatches:
-        """Return the matches of panoptic quality."""
+        """Match the segments by IoU, as PQ requires."""
         return self._matches(self._iou)
 
     def boundary_matches(self) -> ImageMatches:
-        """Return the matches of Boundary PQ."""
+        """Match the segments by the minimum of IoU and Boundary IoU, as Boundary PQ requires."""
         distance = boundary_distance(self._true_ids.shape)
         maps = self._true_ids, self._predicted_ids
         regions = (
@@ -95,7 +95,7 @@ class SegmentOverlaps:
         return self._matches(np.minimum(self._iou, ious(joint)))
 
     def _matches(self, iou: np.ndarray) -> ImageMatches:
-        """Match the segments by their IoUs, float64 [G, P]."""
+        """Match the segments by the given IoUs, float64 [G, P]."""
         true, categories = self._true_categories, self._categories
         alike, same, wrong, missed = match(
             self._joint, iou, true, self._is_crowd, self._crowds, categories
@@ -122,20 +122,20 @@ def match(
     categories: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Match the true segments of an image with one or several predictions.
+    Match an image's true segments with the segments of one or several predictions.
 
     Args:
-        joint: pixels of each pair, [..., G + 2, P + 1], see :func:`_joint_histogram`.
-        iou: float64 [..., G, P].
-        true_categories, is_crowd: [G].
-        crowds: int64 [P], for each predicted segment the true segment that is the crowd of its
-            category; G if there is none.
-        categories: [P], categories of the predicted segments.
+        joint: pixels shared by each pair, [..., G + 2, P + 1], see :func:`_joint_histogram`.
+        iou: IoU of each pair, float64 [..., G, P].
+        true_categories, is_crowd: category of each true segment, and whether it is a crowd, [G].
+        crowds: index of the true segment that is the crowd of each predicted segment's category,
+            int64 [P]; G for no crowd.
+        categories: categories of the predicted segments, [P].
 
     Returns:
-        Whether the masks of the pairs match, bool [..., G, P]; whether their categories are equal,
-        bool [G, P]; whether predicted segments are false positives, bool [..., P]; whether true
-        segments are missed, bool [..., G].
+        whether the masks of each pair match, bool [..., G, P]; whether the categories of each pair
+        are equal, bool [G, P]; whether each predicted segment is a false positive, bool [..., P];
+        whether each true segment is missed, bool [..., G]
     """
     alike = (iou > 0.5) & ~is_crowd[:, None]
     same = true_categories[:, None] == categories
@@ -150,7 +150,7 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return each category's crowd as its index in ``ids``, the sorted ids of true segments."""
+    """Return category id -> index of its crowd in ``ids``, the sorted ids of true segments."""
     # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
@@ -158,7 +158,7 @@ def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, i
 
 def ious(joint: np.ndarray) -> np.ndarray:
     """
-    Return the IoU of each pair, float64 [..., G, P], from a joint histogram [..., G + 2, P + 1].
+    Return the IoU of each pair of segments, [..., G, P], from :func:`_joint_histogram`'s counts.
 
     Void is left out of the union; the IoU of two empty segments is 0.
     """
@@ -176,14 +176,14 @@ def _joint_histogram(
     pixels: np.ndarray,
 ) -> np.ndarray:
     """
-    Count the pixels of every pair of segments.
+    Count the pixels that each true segment shares with each predicted segment.
 
     Args:
-        true_ids, predicted_ids, pixels: integers [R], see :func:`runs_of`.
-        rows, columns: sorted ids of the true [G] and the predicted segments [P].
+        true_ids, predicted_ids, pixels: ids and lengths of runs, [R], from :func:`runs_of`.
+        rows, columns: sorted ids of the true segments [G] and of the predicted segments [P].
 
     Returns:
-        int64 [G + 2, P + 1]. Row 0 is for unnamed ids, row 1 and column 0 are for void.
+        int64 [G + 2, P + 1]. Row 0 counts unnamed ids, row 1 and column 0 count void.
     """
     true_index = segment_positions(true_ids, rows)
     predicted_index = segment_positions(predicted_ids, columns) - 1

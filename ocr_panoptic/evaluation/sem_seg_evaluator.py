@@ -1,5 +1,5 @@
 """
-Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept.
+Evaluates semantic segmentation batch by batch, without keeping the predictions.
 
 Shape letters: H, W size of an image; K classes.
 """
@@ -45,15 +45,15 @@ logger = logging.getLogger(__name__)
 
 class SemSegCounts(NamedTuple):
     """
-    The counts of pixels behind all scores of semantic segmentation.
+    The counts of pixels from which all scores of semantic segmentation are computed.
 
     Attributes:
-        confusion: int64 [K, K], rows = truth.
-        boundaries: int64 [K, 2], pixels in the intersection and the union of the true and the
-            predicted inner boundary region.
-        boundary_errors: int64 [K, K], wrong pixels at most BOUNDARY_WIDTH from a true and from a
-            predicted boundary.
-        calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
+        confusion: confusion matrix, int64 [K, K], rows = truth.
+        boundaries: pixels in the intersection and in the union of each class's true and predicted
+            inner boundary regions, int64 [K, 2].
+        boundary_errors: wrong pixels at most BOUNDARY_WIDTH from both a true and a predicted
+            boundary, int64 [K, K].
+        calibration: result of :func:`count_calibration`, [15, 3]; zeros without confidences.
     """
 
     confusion: np.ndarray
@@ -80,7 +80,7 @@ class SemSegCounts(NamedTuple):
 
         Args:
             truth, prediction, num_classes, ignore_label: see :func:`confusion_matrix`.
-            confidence: float [H, W], probability of the predicted labels.
+            confidence: probability of each pixel's predicted label, float [H, W]; None if unknown.
         """
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
@@ -116,11 +116,11 @@ class SemSegCounts(NamedTuple):
 
     def scores(self, class_names: Sequence[str]) -> dict[str, float]:
         """
-        Return the scores of boundaries and of confidence, with names in Detectron2's style.
+        Return the scores of boundaries and confidences in percent, named in Detectron2's style.
 
-        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth (NaN for
-          one class).
-        - "ECE", if there are confidences.
+        - "BoundaryIoU" of each class, and "mBoundaryIoU", its mean over the classes in the truth
+          (NaN for fewer than two).
+        - "ECE", the expected calibration error, if there are confidences.
         """
         intersection, union = self.boundaries.T
         occurs = self.confusion.sum(axis=1) > 0
@@ -140,13 +140,13 @@ def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
 
 class SemSegEvaluator(DatasetEvaluator):
     """
-    An evaluator of semantic segmentation, with an interval of mIoU (:mod:`.bootstrap`).
+    An evaluator of semantic segmentation, with a confidence interval of mIoU.
 
-    It computes :func:`semantic_scores` and :meth:`.SemSegCounts.scores`. An image's record names
-    its true labels, see :func:`.read_true_labels`. As in Detectron2, the metadata has
-    ``stuff_classes`` and ``ignore_label``. If it has ``label_map``, this map is applied to the
-    labels of the file. If it has ``class_categories``, the category of each class,
-    :func:`category_scores` are computed, too, and equal cityscapesscripts' results.
+    It computes :func:`semantic_scores`, :meth:`.SemSegCounts.scores` and the interval of
+    :mod:`.bootstrap`. An image's record names its label file, see :func:`.read_true_labels`. As in
+    Detectron2, the metadata has ``stuff_classes`` and ``ignore_label``. An optional ``label_map``
+    is applied to the file's labels. Optional ``class_categories`` (the category of each class) add
+    :func:`category_scores`, which equal cityscapesscripts' results.
 
     Args:
         dataset_name: a registered data set.
@@ -177,7 +177,7 @@ class SemSegEvaluator(DatasetEvaluator):
 
         Args:
             inputs: mappings with "file_name".
-            outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
+            outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W], and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
         """
         num_classes, ignore_label = len(self._class_names), self._metadata.ignore_label

@@ -1,4 +1,4 @@
-"""Semantic predictions: the labels in a model's output, and files in the labels of the data set."""
+"""Reads semantic predictions from a model's output, and writes them with the data set's labels."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
 
     Args:
         output: mapping with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
-        num_classes: K.
+        num_classes: number K of classes.
     """
     if "labels" in output:
         labels = output["labels"].to(torch.int16).cpu().numpy()  # a quarter of the bytes to copy
@@ -34,7 +34,7 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
                 f"The model predicts scores of {found} classes, and the data set has {num_classes} "
                 f"semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
             )
-        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the first if equal
+        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # first if equal
     # Narrow integers are several times faster to compare.
     return labels.astype(np.min_scalar_type(num_classes - 1), copy=False)
 
@@ -43,9 +43,9 @@ class SemSegDump(DatasetEvaluator):
     """
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
-    The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
-    Cityscapes these are label ids, and the files have the names that its server and
-    cityscapesscripts expect. The truth is not read, so a test split works, too.
+    The PNGs hold labels as in the data set's own files, by inverting the metadata's ``label_map``.
+    For Cityscapes these are label ids, and the PNGs are named as its server and cityscapesscripts
+    expect. The ground truth is not read, so a test split works, too.
 
     Args:
         dataset_name: a registered data set.
@@ -59,7 +59,7 @@ class SemSegDump(DatasetEvaluator):
         self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a batch; the arguments are the same as in :class:`.SemSegEvaluator`."""
+        """Write a PNG of each output's labels, named after the input's "file_name"."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels))
             png = self._png_of[input_["file_name"]]
@@ -70,7 +70,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """Return the name of each image's prediction, by the image's ``file_name``."""
+    """Return the image's ``file_name`` -> PNG name of its prediction, for a data set."""
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
         file_name = record["file_name"]
@@ -85,12 +85,12 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Return each class's number in the files, the lowest if it has several: unsigned [K].
+    Return each class's label in the data set's files, the lowest of several: unsigned [K].
 
-    If the files have only colours, these are the training labels.
+    If the files have only colours, the training labels 0..K-1 are returned.
 
     Args:
-        class_names: K names.
+        class_names: names of the K classes.
         label_map: raw label -> class or the ignored label; None = identity.
     """
     numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}

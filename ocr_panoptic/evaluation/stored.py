@@ -3,8 +3,8 @@ The files of an evaluation, in ``inference/<data set>`` of the run's ``OUTPUT_DI
 
 metrics.json              task -> metric -> value, and "run"
 config.yaml               config of the evaluation, with the evaluated weights
-per_class.csv             the same metrics for each class
-<task>_per_image.csv      score of each image and the kinds of its errors
+per_class.csv             metrics of each class
+<task>_per_image.csv      score of each image, and its loss to each kind of error
 region_quality.json       result of `ocr-panoptic regions`
 ...                       the evaluators' predictions and confusion matrix
 """
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
-    """Return the folder of an evaluation on a data set."""
+    """Return the folder that holds the files of a run's evaluation on a data set."""
     return Path(output_dir) / "inference" / dataset_name
 
 
@@ -45,11 +45,11 @@ def write_evaluation(
     results: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
 ) -> None:
     """
-    Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
+    Write ``metrics.json`` and ``per_class.csv``, and log the metrics of each class as a table.
 
     Args:
-        results: task -> metric -> value under Detectron2's names, as the evaluators return it.
-        folder: created if it does not exist.
+        results: task -> metric -> value under Detectron2's names, as the evaluators return them.
+        folder: folder of the evaluation, created if it does not exist.
         run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
     """
     write_results(folder / "metrics.json", {"run": run_info, **results})
@@ -77,7 +77,7 @@ def read_evaluation(folder: Path) -> StoredEvaluation:
 
 
 def image_scores_file(folder: Path, task: str) -> Path:
-    """Return the path of an evaluation's table of images, for "panoptic_seg" or "sem_seg"."""
+    """Return the path of the CSV of image scores, for the task "panoptic_seg" or "sem_seg"."""
     return folder / f"{task}_per_image.csv"
 
 
@@ -88,7 +88,7 @@ def write_table(
     Write a CSV file atomically; None and NaN become empty.
 
     Args:
-        rows: column -> value.
+        rows: mapping from column to value for each row.
         columns: names of the columns in order; the keys of the first row by default.
     """
     table = io.StringIO()
@@ -101,7 +101,7 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Read a table of :func:`write_table` by row, without empty values; [] if there is no file."""
+    """Read the rows that :func:`write_table` wrote, without empty values; [] without a file."""
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="") as file:
@@ -109,7 +109,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON: NumPy's numbers become Python's; NaN and infinity become null."""
+    """Write a JSON file; NumPy scalars become numbers, NaN and infinity become null."""
     write_text(path, json.dumps(_serialisable(content), indent=2, allow_nan=False) + "\n")
 
 

@@ -1,1 +1,1 @@
-"""Draws pictures and pages, without knowing any model."""
+"""Draws pictures of segments and weights, independently of any model."""

@@ -17,14 +17,14 @@ Colors = Sequence[Color] | Mapping[int, Color]  # colour of each class
 
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)
-# Shown range of a heat map, in powers of ten.
+# Range of weights that a heat map shows, in powers of ten.
 HEAT_DECADES = 3
-# Change of the HLS lightness of a class's colour for its 1st, 2nd, ... instance, cyclic.
+# Changes in HLS lightness for the 1st, 2nd, ... instance of a class, repeated cyclically.
 INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """Return the colour of the ``index``-th instance: the class's hue at another lightness."""
+    """Return a class's colour at the lightness of its instance ``index``, counted from 0."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
@@ -36,8 +36,8 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
     Resize a picture or a map of ids.
 
     Args:
-        image: uint8 or int32 [H,W] or uint8 [H,W,3].
-        smooth: bicubic (pictures) or nearest (ids).
+        image: picture, uint8 [H,W] or [H,W,3], or ids, uint8 or int32 [H,W].
+        smooth: whether to resample bicubically (for pictures), not by nearest pixel (for ids).
     """
     resample = Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST
     return np.asarray(Image.fromarray(image).resize((width, height), resample))
@@ -51,8 +51,8 @@ def draw_segments(
 
     Args:
         image: uint8 [H,W,3] RGB.
-        ids: segment ids, int [H,W].
-        colors: the colour of each id; other ids are void and grey.
+        ids: segment id of each pixel, int [H,W].
+        colors: colour of each segment id; other ids are void and grey.
     """
     found, inverse = np.unique(ids, return_inverse=True)
     palette = np.array([colors.get(int(i), VOID_COLOR) for i in found], dtype=np.float32)
@@ -88,17 +88,17 @@ def segment_colors(
 
 def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
     """
-    Draw weights in matplotlib's "inferno" over the faint image, on a logarithmic scale.
+    Draw weights as a heat map over the faint image, in matplotlib's "inferno" on a log scale.
 
-    A softmax over thousands of pixels has such a peak that a linear scale shows only its maximum.
+    A softmax over thousands of pixels is so peaked that a linear scale would show only its maximum.
 
     Args:
-        weights: float [h,w], not negative, the largest positive.
+        weights: weights at any resolution, float [h,w]; not negative, and not all 0.
         image: uint8 [H,W,3] RGB.
 
     Returns:
         uint8 [H,W,3] RGB: the brightest colour for the largest weight, the darkest for weights
-        smaller by HEAT_DECADES powers of ten or more
+        that are smaller by at least HEAT_DECADES powers of ten
     """
     height, width = image.shape[:2]
     lowest = 10.0**-HEAT_DECADES

@@ -1,4 +1,4 @@
-"""Compares heads on a data set: a config's head and standard heads, trained equally."""
+"""Compares a config's head with standard heads, which are trained in the same way."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from .study import Records, Study, System
 
 OURS = "ours"
 STANDARD = {"plain": "none", "PPM": "PPM", "OCR": "OCR"}  # head -> MODEL.CONTEXT.NAME
-LEVEL = 1.0  # points; a difference counts as level if its whole interval lies within them
+LEVEL = 1.0  # points; a difference is level if its interval lies within -LEVEL..LEVEL
 _METRICS = {
     "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
     "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),
@@ -28,9 +28,9 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     Return the study of a config's head, "ours", against three standard heads.
 
     They are "plain" (no context), "PPM", and "OCR" as published (without MODEL.OCR.RESIDUAL).
-    Losses, schedule and features are equal. A residual head adds a prediction from
-    COARSE_IN_FEATURES to a prediction from IN_FEATURES, so the other heads read both, concatenated.
-    A head equal to "ours" is not trained twice.
+    Losses, schedule and features are the same. A residual head adds a prediction from
+    COARSE_IN_FEATURES to one from IN_FEATURES, so the other heads read the features of both lists,
+    concatenated. A standard head that equals "ours" is left out.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -62,8 +62,8 @@ def comparison_report(study: Study, records: Records) -> str:
     """
     Return a Markdown table of the heads, and a Markdown table of the classes.
 
-    A head's row has its metrics, the gain of "ours" over it, and the cost of a run. A class's row
-    has the gains.
+    The row of a head has its metrics, the gain of "ours" over it, and the cost of a run. The row of
+    a class has the gain of "ours" over each head.
     """
     metric = study.metrics[0]
     over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])
@@ -97,10 +97,10 @@ def comparison_report(study: Study, records: Records) -> str:
 
 def verdict(study: Study, records: Records) -> str:
     """
-    Return a line for each metric that compares "ours" with each other head.
+    Return a line of text for each metric that compares "ours" with every other head.
 
-    It has the mean difference, its 95 % confidence interval, and a word: "better" or "worse" if the
-    interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
+    For each head, it gives the mean difference, its 95 % confidence interval, and a word: "better"
+    or "worse" if the interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
     """
     lines = []
     for metric in study.metrics:
@@ -125,7 +125,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
     """
     Return the gain of "ours" over each other head, from the seeds with runs of both heads.
 
-    ``values`` has the value of each run.
+    ``values`` has the metric's value for each record.
     """
     by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}
@@ -137,7 +137,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return a run's value for each class (IoU, PQ or AP) in the task of a metric "task/metric"."""
+    """Return class -> IoU, PQ or AP in a run, for the task of ``metric``, "task/metric"."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -13,7 +13,7 @@ class Interval:
     """
     The confidence interval of a mean (Student's t), from mean - half to mean + half.
 
-    ``half`` is None for a single value; ``values`` is the number of values.
+    ``values`` is the number of averaged values. ``half`` is None if there is only one.
     """
 
     mean: float
@@ -41,10 +41,9 @@ class Interval:
 
 def student_quantile(freedom: int) -> float:
     """
-    Return the two-sided quantile of Student's t distribution.
+    Return t such that a Student's t variable lies in -t..t with probability CONFIDENCE.
 
-    With ``freedom`` degrees of freedom, the variable lies between -t and t with probability
-    CONFIDENCE.
+    ``freedom`` is the distribution's number of degrees of freedom.
     """
     low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):

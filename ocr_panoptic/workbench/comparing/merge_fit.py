@@ -1,10 +1,10 @@
 """
-Fits the constants of the panoptic merge: which values give the highest PQ?
+Finds the constants of the panoptic merge that give the highest PQ.
 
-Every candidate is replayed on kept predictions. The reported PQ is cross-validated: the images are
-split into folds of neighbours (frames of a video stay together), and each fold is merged with rules
-fitted to the other folds. Categories without a true segment are left out of the mean PQ and keep
-their constants.
+Every candidate is tried on stored predictions. The reported PQ is cross-validated: the images are
+split into folds of successive images (such as frames of a video), and each fold is merged with
+rules fitted to the other folds. Categories without a true segment are left out of the mean PQ and
+keep their constants.
 """
 
 import itertools
@@ -40,8 +40,8 @@ class KeptPredictions(NamedTuple):
 
     Attributes:
         images: images in the order of the data set.
-        categories: position among the C categories for each thing class, then for each semantic
-            label, int64 [T + L]; -1 for the label that stands for things.
+        categories: index among the C categories of each thing class, then of each semantic label,
+            int64 [T + L]; -1 for the label that stands for things.
         things: number T of thing classes.
         num_categories: number C of categories.
     """
@@ -53,7 +53,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Run a completed config's model, with its trained MODEL.WEIGHTS, on DATASETS.TEST[0]."""
+    """Return the predictions of a completed config's trained model for DATASETS.TEST[0]."""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
@@ -102,8 +102,8 @@ class MergeFit(NamedTuple):
     Attributes:
         rules: rules fitted to all images.
         fitted: PQ of these rules on all images.
-        held_out: PQ on all images, each merged with rules fitted to the other folds.
-        gain: held_out - PQ of the current rules.
+        held_out: PQ on all images, each merged with rules fitted to the folds without it.
+        gain: ``held_out`` minus the PQ of the current rules.
         interval: 95 % bootstrap interval of the gain over the images.
     """
 
@@ -116,7 +116,7 @@ class MergeFit(NamedTuple):
 
     @property
     def is_improvement(self) -> bool:
-        """Return whether the gain's whole interval lies above 0."""
+        """Return whether the whole interval of the gain lies above 0."""
         return self.interval[0] > 0
 
 
@@ -188,7 +188,7 @@ class _Search:
             np.array([present.scores], dtype=np.float64),
             np.array([present.stuff_areas], dtype=np.float64),
         )
-        # The present values come first: argmax keeps them if others are only equal.
+        # The current values come first, so that argmax keeps them if others are only equal.
         self._overlaps = list(dict.fromkeys([present.overlap, *OVERLAPS]))
         self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
@@ -206,9 +206,9 @@ class _Search:
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
         """
-        Return rules that improve on ``start``.
+        Return rules with constants for each class, at least as good as ``start`` on the images.
 
-        Each sweep tries every constant of every class separately. It adopts the best values if
+        Each sweep tries every value of each constant separately, and adopts the best values if
         together they raise PQ.
         """
         images = list(images)
@@ -243,14 +243,14 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the counts for panoptic quality [S, C, 4], summed over the images."""
+        """Return the PQ counts [S, C, 4] of S settings, summed over the images."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return each image's counts [N, C, 4] for a single setting."""
+        """Return the PQ counts [N, C, 4] of N images for a single setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
@@ -265,7 +265,7 @@ def _pq(counts: np.ndarray) -> np.ndarray:
 
 
 def rules_fragment(rules: MergeRules) -> dict[str, object]:
-    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that set the rules."""
+    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE, with values, that set the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
     for common_key, class_key, values in (
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),

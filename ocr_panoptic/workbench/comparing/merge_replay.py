@@ -1,9 +1,9 @@
 """
-The panoptic quality of many merges of the same predictions, computed without a network.
+Computes the PQ of many merges of the same predictions, without running the network again.
 
 An *atom* is the set of all pixels that are covered by the same instances and have the same semantic
 label and the same true segment. A merge gives a whole atom to a segment or leaves it free.
-Therefore it can be replayed on a few thousand atoms instead of the pixels, for many rules at once.
+Therefore, many merges can be replayed at once on a few thousand atoms instead of all pixels.
 
 Shape letters: n instances; A atoms; S rules; T thing classes; L semantic labels; C categories; G
 true segments; P = n + L possible predicted segments.
@@ -36,25 +36,25 @@ class Rules(NamedTuple):
     stuff_area: np.ndarray
 
     def part(self, chosen: slice | np.ndarray) -> "Rules":
-        """Return the chosen settings."""
+        """Return the rules of the chosen settings."""
         return Rules(*(field[chosen] for field in self))
 
 
 class KeptImage(NamedTuple):
     """
-    An image's instances in descending order of scores, its semantic labels and its truth.
+    An image's instances in descending order of scores, semantic labels and ground truth.
 
     Attributes:
         scores: scores of the instances, float64 [n].
         classes: thing classes of the instances, int64 [n].
-        covered: atoms of the first instance, then of the second, and so on, int32.
+        covered: atoms that the first instance covers, then the second, and so on, int32.
         ends: end of each instance's atoms in ``covered``, int64 [n].
         labels: semantic labels of the atoms, int64 [A]; 0 for things.
         truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
             segment g.
         pixels: number of pixels of each atom, int64 [A].
-        categories: position of each true segment's category among the C categories, int64 [G].
-        crowds: number of each category's crowd among the true segments, int64 [C]; G for no crowd.
+        categories: index of each true segment's category among the C categories, int64 [G].
+        crowds: index of each category's crowd among the true segments, int64 [C]; G for no crowd.
         is_crowd: whether each true segment is a crowd, bool [G].
     """
 
@@ -80,14 +80,14 @@ def keep_image(
     categories: Sequence[int],
 ) -> KeptImage:
     """
-    Return an image's atoms and everything else that a merge depends on.
+    Divide an image into atoms; return them and everything else that a merge depends on.
 
     Args:
         scores: scores [n] in descending order.
         classes: contiguous thing classes [n].
         masks: masks of the instances, bool [n, H, W].
         labels: semantic labels [H, W], 0 for things.
-        true_ids, true_segments: see :class:`.SegmentOverlaps`.
+        true_ids, true_segments: true segments, as :class:`.SegmentOverlaps` takes them.
         categories: ids of the C categories.
     """
     check_sizes(true_ids, labels)
@@ -132,11 +132,11 @@ def replay(
     image: KeptImage, rules: Rules, segment_categories: np.ndarray, totals: np.ndarray
 ) -> None:
     """
-    Merge an image by each rule, and add its counts for panoptic quality to ``totals``.
+    Merge an image with each of S settings, and add its PQ counts to ``totals``.
 
     Args:
-        segment_categories: position among the C categories for each thing class, then for each
-            semantic label, int64 [T + L].
+        segment_categories: index among the C categories of each thing class, then of each semantic
+            label, int64 [T + L].
         totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. They are added in the order
             of :class:`.PanopticQuality`, so that the sums are equal to the last bit.
     """
@@ -162,7 +162,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the instance that owns each atom by each rule, int64 [S, A]; FREE for no instance."""
+    """Return the instance that gets each atom in each setting, int64 [S, A]; FREE for none."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -179,7 +179,7 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
-    """Give the free atoms to the segments of the semantic labels, numbered from ``first``."""
+    """Give free atoms in ``owner`` to stuff segments, numbered ``first`` + semantic label."""
     for label in np.unique(image.labels):
         if label == 0:
             continue
@@ -194,7 +194,7 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
 
     Args:
         joint: number of pixels that a true segment (numbered as in ``KeptImage.truth``) shares with
-            a predicted segment (0 for no segment), float64 [S, G + 2, P + 1].
+            a predicted segment (numbered from 1; 0 for no segment), float64 [S, G + 2, P + 1].
         predicted: categories of the predicted segments, int64 [P].
         totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4].
     """

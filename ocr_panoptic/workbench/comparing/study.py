@@ -1,4 +1,4 @@
-"""Systems trained with several seeds under equal settings, and records of their runs."""
+"""Trains systems with several seeds under equal settings, and keeps records of their runs."""
 
 import os
 import shlex
@@ -35,7 +35,7 @@ class System:
         config: config file.
         opts: KEY VALUE overrides for the config file.
         seeds: seeds of the runs.
-        trial: script that trains instead of the study's command, and its first arguments.
+        trial: training script that replaces the study's, followed by its first arguments.
     """
 
     config: Path
@@ -44,7 +44,7 @@ class System:
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return the settings of a run, as its record stores them."""
+        """Return the settings of a run, in the form in which its record stores them."""
         trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
         return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
 
@@ -52,10 +52,10 @@ class System:
 @dataclass(frozen=True)
 class Study:
     """
-    Systems to compare.
+    The systems that a study compares, and its metrics.
 
     Attributes:
-        systems: systems by name, which is also the folder of a system's runs.
+        systems: systems by name; the runs of a system are in a folder of this name.
         metrics: metrics as "task/metric" of an evaluation's metrics.json, the main metric first.
     """
 
@@ -64,13 +64,13 @@ class Study:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Return the seeds of all systems without repetition, in order."""
+        """Return the seeds of all systems in order, each once."""
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, seed by seed, so that an interrupted study has equal seeds.
+    Train all missing runs, one seed after the other, so that all systems get the same seeds.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
     same time: each skips the runs that another process trains.
@@ -112,11 +112,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
         def pass_on(number: int, frame: object) -> None:
             received.append(signal.Signals(number))
-            # send_signal() could wait for a child that has ended, which wait4() then does not find.
+            # send_signal() could reap a child that has ended, so that wait4() would not find it.
             with suppress(ProcessLookupError):
                 os.kill(process.pid, number)
 
-        # The training receives signals too, so that it saves its state before both end.
+        # Signals are passed on to the training, so that it saves its state before both end.
         usual = {n: signal.signal(n, pass_on) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             _, status, usage = os.wait4(process.pid, 0)
@@ -159,11 +159,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         },
         "parameters": sum(p.numel() for p in build_model(cfg).parameters()),
         "seconds_per_iteration": statistics.median(times) if times else None,
-        # If the run was interrupted, these are the values of the last attempt.
+        # For an interrupted run, the next values cover only the last attempt.
         "wall_seconds": time.perf_counter() - start,
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "resumed": resumed,
-        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident memory of the process and children
+        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident memory
     }
     write_json(folder / RECORD, record, indent=1)
 
@@ -172,7 +172,7 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
     """
     Return the records of all finished runs by system, then by seed.
 
-    A run whose settings differ from the study's is refused.
+    A UserError is raised if the settings of a run differ from the study's.
     """
     records = []
     for name, system in study.systems.items():
@@ -185,7 +185,7 @@ def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
 
 
 def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
-    """Refuse a record whose config, overrides or trial differ from the study's."""
+    """Raise a UserError if a record's config, overrides or trial differ from the study's."""
     then, now = map(_settings_by_key, (record, study.systems[name].settings(seed)))
     changed = [key for key in then | now if then.get(key) != now.get(key)]
     if changed:

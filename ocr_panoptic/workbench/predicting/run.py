@@ -1,7 +1,7 @@
 """
 Runs a trained model on many images.
 
-:meth:`.Result.save` writes the files of each image. From them, the end of a run makes:
+:meth:`.Result.save` writes the files of each image. At the end of a run, they are combined into:
 
 panoptic.json    COCO panoptic format (panoptic model)
 labels.json      classes in each image (semantic model)
@@ -29,19 +29,19 @@ from ocr_panoptic.progress import with_progress
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20  # faults in the log
+SHOWN = 20  # largest number of faults in the log
 
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image that lacks results, and write the JSON files of all images.
+    Predict every image that lacks up-to-date results, and write the JSON files of all images.
 
     Every process calls this and takes a share of the images.
 
     Args:
         cfg: completed config with trained MODEL.WEIGHTS.
         folder: folder of the results.
-        labels: labels of the label PNGs, see :func:`.classes_of`.
+        labels: kind of labels in the label PNGs, see :func:`.classes_of`.
         overlays: whether to draw the segments over the images.
 
     Returns:
@@ -57,7 +57,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     weights = Path(cfg.MODEL.WEIGHTS)
 
     def is_done(item: Item) -> bool:
-        """Return whether all results exist and are not older than image and weights."""
+        """Return whether all results exist and are not older than the image and the weights."""
         made = [_time(path) for path in files[item.name].values()]
         return min(made) >= max(_time(item.source), _time(weights), 1)
 
@@ -95,7 +95,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
 
 
 def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) -> dict[str, str]:
-    """Write the results of the items; return name -> fault for each item without a result."""
+    """Write the items' results; return item name -> error text for each item without a result."""
 
     def save(found: tuple[Item, Result | Exception]) -> tuple[str, str]:
         item, result = found
@@ -110,12 +110,12 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 
 def _time(path: Path) -> float:
-    """Return when a file was last changed; 0 if it does not exist."""
+    """Return the time of a file's last change, in seconds; 0 if it does not exist."""
     return path.stat().st_mtime if path.exists() else 0
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:
-    """Write the JSON files of all images; image and segment ids count from 1."""
+    """Write the JSON files that cover all images; image and segment ids count from 1."""
     labels = [
         {"label": int(label), "name": name, "color": list(color)}
         for label, name, color in zip(classes.labels, classes.names, classes.colors, strict=True)
@@ -124,7 +124,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     categories = classes.categories or [{"id": c["label"], **c} for c in labels]
     # CVAT treats category 0 as "no label".
     shift = int(any(category["id"] == 0 for category in categories))
-    # JSON texts take a fifth of the memory of the objects.
+    # Kept as JSON texts, which take a fifth of the objects' memory.
     images, entries = [], []
     segments: list[str] = []
     for number, (item, files) in enumerate(done, 1):
@@ -160,7 +160,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
 
 
 def _write_lists(path: Path, **lists: list) -> None:
-    """Write a JSON object of lists, one entry a line; str entries are JSON already."""
+    """Write a JSON object of lists, one entry per line; entries of type str are already JSON."""
     texts = {
         name: ",\n".join(x if isinstance(x, str) else json.dumps(x) for x in entries)
         for name, entries in lists.items()

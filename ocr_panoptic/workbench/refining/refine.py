@@ -1,8 +1,8 @@
 """
-Refines label PNGs with true offsets, stored offsets, or those that a SegFix model predicts.
+Refines label PNGs with true offsets, stored offsets, or offsets predicted by a SegFix model.
 
-An image's *name* is the path of its file below its folder, without suffix; the last part of the
-path is enough if it is unique.
+An image's *name* is the path of its file relative to its folder, without suffix. A label PNG has
+the same name as its image; the last part of the name is enough if it is unique.
 """
 
 from collections import defaultdict
@@ -39,11 +39,11 @@ Offsets = Mapping[str, Callable[[], np.ndarray]]
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return offsets computed from the true labels, an upper bound for any network.
+    Return the offsets computed from true labels, which show the best possible refinement.
 
     Args:
         dataset_name: data set with semantic or panoptic labels.
-        boundary_distance: see :func:`.true_offset_labels`.
+        boundary_distance: largest distance from a boundary, in pixels, at which pixels move.
     """
     if dataset_name not in DatasetCatalog:
         register_in_use((), [dataset_name])
@@ -64,7 +64,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
 
 def stored_offsets(folder: Path) -> Offsets:
-    """Return the offsets stored in the .mat files of a folder, see :func:`.read_offsets`."""
+    """Return the offsets stored in a folder's .mat files, see :func:`.read_offsets`."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
         raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
@@ -74,7 +74,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
     """
-    Return the offsets predicted by a trained SegFix.
+    Return the offsets that a trained SegFix model predicts.
 
     Args:
         cfg: config of a SegFix model with trained MODEL.WEIGHTS, see :func:`.load_segfix_config`.
@@ -93,14 +93,14 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
     """
-    Refine every label PNG in or below a folder: each pixel takes the label at its offset.
+    Refine every label PNG in or below a folder: each pixel gets the label its offset points to.
 
     Args:
         output: folder of the refined PNGs.
-        scale: factor on the offsets.
+        scale: factor by which the offsets are multiplied.
 
     Returns:
-        number of images
+        number of refined PNGs
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
