@@ -16,8 +16,8 @@ def peak_memory(step: Callable[[], object], device: str) -> int:
     """
     Return the peak bytes that PyTorch allocates in a step, without the bytes allocated before it.
 
-    ``device`` is "cpu" or "cuda". On a CPU, the peak includes the copies of convolutions' inputs and
-    weights that oneDNN makes in its own layouts.
+    ``device`` is "cpu" or "cuda". On a CPU, the peak includes copies of the inputs and weights of
+    convolutions, which oneDNN makes in its own layouts.
     """
     if device == "cuda":
         torch.cuda.synchronize()
