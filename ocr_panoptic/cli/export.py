@@ -74,7 +74,7 @@ def export(
 
     Args:
         run: folder of a run, config, or trained weights.
-        weights: trained weights; by default the weights that ``run`` stands for.
+        weights: trained weights; by default the folder's last checkpoint or the config's weights.
         output: file to write, which ends in ``.onnx``.
         precision: type of the network's weights, "float32" or "int8".
         **keys: keys of the config.

@@ -1,4 +1,4 @@
-"""Builds a config's model: Detectron2's, with exact mixed precision and merge rules by class."""
+"""Builds the model of a config; a panoptic model gets exact coordinates and merge rules."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,15 +17,15 @@ from .panoptic_merge import MergeRules, rules_of_config
 
 
 def build_model(cfg: CfgNode) -> nn.Module:
-    """Return the network of :func:`build_network` on MODEL.DEVICE."""
+    """Build the network of a config on MODEL.DEVICE."""
     return build_network(cfg).to(cfg.MODEL.DEVICE)
 
 
 def build_network(cfg: CfgNode) -> nn.Module:
     """
-    Return the architecture of a config on PyTorch's default device.
+    Build the network of a config on PyTorch's default device.
 
-    A config with ``PanopticFPN`` gives a :class:`PanopticSegmentor`.
+    If MODEL.META_ARCHITECTURE is ``PanopticFPN``, it is a :class:`PanopticSegmentor`.
     """
     name = cfg.MODEL.META_ARCHITECTURE
     if name == PanopticFPN.__name__:
@@ -37,12 +37,13 @@ class PanopticSegmentor(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
 
-    Parameters and float32 results are the same. In mixed precision it pools boxes and pastes masks
-    at float32 coordinates (:class:`ExactROIHeads`, :class:`ExactMaskHead`).
+    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision it
+    pools boxes and pastes masks at float32 coordinates (:class:`ExactROIHeads`,
+    :class:`ExactMaskHead`).
 
     Args:
         merge_rules: thresholds of the panoptic merge.
-        augmentation: config of :func:`.see_augmented` at test time; None for one view.
+        augmentation: config for :func:`.see_augmented`; None for no test-time augmentation.
         kwargs: arguments of ``PanopticFPN``.
     """
 
@@ -68,7 +69,7 @@ class PanopticSegmentor(PanopticFPN):
 
 @ROI_HEADS_REGISTRY.register()
 class ExactROIHeads(StandardROIHeads):
-    """Detectron2's ROI heads with :class:`ExactROIPooler`."""
+    """Detectron2's standard ROI heads with an :class:`ExactROIPooler` for boxes and masks."""
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -85,11 +86,11 @@ class ExactROIHeads(StandardROIHeads):
 
 class ExactROIPooler(ROIPooler):
     """
-    Detectron2's pooler with float32 boxes, and several threads at inference on a CPU.
+    Detectron2's ROI pooler with float32 boxes, which uses several threads at inference on a CPU.
 
-    Detectron2 rounds the boxes to the type of the features: in bfloat16 by up to 4 pixels for an
-    image of 1333 pixels. torchvision pools in float32 in any case, with one thread on a CPU. Here
-    the boxes of a single image are split over PyTorch's threads.
+    Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves them by up to
+    4 pixels in an image of 1333 pixels. On a CPU, Detectron2 pools with one thread; here the boxes
+    of a single image are divided among PyTorch's threads.
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
@@ -109,8 +110,8 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
     Detectron2's mask head with float32 masks.
 
-    Coordinates for pasting have the masks' type; in bfloat16 they would be off by up to 1/1024 of
-    a side.
+    Detectron2 pastes masks at coordinates in the dtype of the masks. In bfloat16, the coordinates
+    would be wrong by up to 1/1024 of a side of the box.
     """
 
     def layers(self, x: Tensor) -> Tensor:
@@ -118,5 +119,5 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
 
 
 def _to_float32(x: Tensor) -> Tensor:
-    """Return the tensor in float32 or better."""
+    """Convert a half-precision tensor to float32, and return any other tensor unchanged."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

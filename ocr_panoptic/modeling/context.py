@@ -22,8 +22,8 @@ RELATION = {
     "scale_relation": "MODEL.OCR.SCALE_RELATION",
 }
 
-# Name -> (class, {argument: config key}). A class with ``takes_features`` has one more argument,
-# ``in_channels``: the number of the features' channels.
+# Name of a scheme -> (class, {argument: config key}). A class with ``takes_features`` has one more
+# argument, ``in_channels``: the number of channels of the backbone's features.
 CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
     "none": (NoContext, {**CHANNELS, **DROPOUT}),
     "OCR": (OCR, {**PIXEL_ARGUMENTS, **RELATION}),
@@ -36,7 +36,7 @@ def schemes_reading(key: str) -> tuple[str, ...]:
 
 
 def context_class(cfg: CfgNode) -> type[ContextScheme]:
-    """Return the class of the scheme in MODEL.CONTEXT.NAME."""
+    """Return the class of the scheme that MODEL.CONTEXT.NAME names."""
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
@@ -46,7 +46,7 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
 
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
-    """Build the scheme in MODEL.CONTEXT.NAME; schemes that take features need their channels."""
+    """Build the scheme that MODEL.CONTEXT.NAME names, for ``feature_channels`` input channels."""
     cls = context_class(cfg)
     _, keys = CONTEXT_SCHEMES[cfg.MODEL.CONTEXT.NAME]
     arguments = {argument: attrgetter(key)(cfg) for argument, key in keys.items()}

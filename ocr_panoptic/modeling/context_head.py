@@ -1,4 +1,4 @@
-"""The head of the paper's semantic segmentation architecture (section "Architecture")."""
+"""The semantic segmentation head of the OCR paper (section "Architecture")."""
 
 from typing import Any
 
@@ -19,28 +19,28 @@ from .refined_head import RefinedHead, refinement_arguments
 @SEM_SEG_HEADS_REGISTRY.register()
 class ContextSemSegHead(RefinedHead):
     """
-    The paper's semantic head: coarse prediction, context scheme and refined prediction.
+    The head of :paper:`OCR`: a coarse prediction, a context scheme and a refined prediction.
 
-    The features of each list are resized to the finest and concatenated, the finest first. For
-    HRNet this is the final representation.
+    The features in each list are resized to the size of the finest feature and concatenated, the
+    finest first. With HRNet, the result is the paper's final representation.
 
     Args:
         input_shape: shapes of the backbone's features.
-        in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
-        coarse_in_features: features of the coarse prediction (stage 3 of a ResNet). If empty, the
-            coarse prediction is made from the pixel representations.
+        in_features: names of the features for the pixel representations (stage 4 of a ResNet, all
+            stages of HRNet).
+        coarse_in_features: names of the features for the coarse prediction (stage 3 of a ResNet).
+            If the list is empty, the coarse prediction is made from the pixel representations.
         context, ocr_channels, refinement: see :class:`.RefinedHead`.
         ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
-        coarse_kernel: kernel of the convolution before the coarse classifier. Published code has 3
-            for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0 for
-            the paper's linear classifier.
+        coarse_kernel: kernel size of the convolution before the coarse classifier. Published code
+            has 3 for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0
+            leaves out the convolution, as in the paper.
         coarse_channels: output channels of this convolution.
         coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
-        region_supervision: use the coarse prediction, which has a loss, as soft object regions.
-            False is the paper's ablation: a second branch of the same form predicts them without a
-            loss, and the coarse loss is an auxiliary loss.
-        attention_channels: channels of the attention of :meth:`.RefinedHead.maps`; 0 for no
-            attention.
+        region_supervision: whether the coarse prediction, which has a loss, serves as soft object
+            regions. False is the paper's ablation: a second branch predicts the regions without a
+            loss, and the coarse loss is only an auxiliary loss.
+        attention_channels: channels of the scale attention; 0 for no attention.
     """
 
     @configurable

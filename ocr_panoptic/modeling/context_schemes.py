@@ -1,8 +1,8 @@
 """
-The schemes that OCR is compared with, and its variants.
+The context schemes that OCR is compared with, and the variants of OCR.
 
-To add a scheme, write one class and one line here: its name in MODEL.CONTEXT.NAME, the class, and
-the config keys of the class's arguments.
+To add a scheme, write its class and add an entry here: its name in MODEL.CONTEXT.NAME, the class,
+and the config keys of the class's arguments.
 """
 
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP

@@ -1,4 +1,4 @@
-"""Detectron2's dilated ResNet, with two details of published OCR weights that it lacks."""
+"""Detectron2's dilated ResNet, with two options that published OCR weights need."""
 
 import torch.nn.functional as F
 from detectron2.config import CfgNode
@@ -12,13 +12,13 @@ from ocr_panoptic.errors import UserError
 
 class CeilModeStem(DeepLabStem):
     """
-    Three 3x3 convolutions, and a max-pooling whose last window the border may cut off.
+    Detectron2's ``DeepLabStem`` with max-pooling in ceil mode, as in openseg.pytorch.
 
-    A side of 256 becomes 65 instead of 64, as in openseg.pytorch.
+    An image side of 256 pixels becomes 65 instead of 64.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return [N, C, h, w] for [N, I, H, W], h = ceil((ceil(H / 2) + 1) / 2), w likewise."""
+        """Map [N, I, H, W] to [N, C, h, w]: h = ceil((ceil(H / 2) + 1) / 2), and w likewise."""
         for conv in (self.conv1, self.conv2, self.conv3):
             x = F.relu_(conv(x))
         return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)
@@ -26,7 +26,7 @@ class CeilModeStem(DeepLabStem):
 
 @BACKBONE_REGISTRY.register()
 def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNet:
-    """Build Detectron2's dilated ResNet with MODEL.RESNETS.CONTRACT_DILATION and STEM_CEIL_MODE."""
+    """Build Detectron2's dilated ResNet with the options CONTRACT_DILATION and STEM_CEIL_MODE."""
     resnets = cfg.MODEL.RESNETS
     if resnets.DEPTH not in (50, 101, 152):
         raise UserError(

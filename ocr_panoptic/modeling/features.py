@@ -1,4 +1,4 @@
-"""Checks the features that a head reads, and joins them."""
+"""Functions that check and join the backbone features that a head reads."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,7 +19,7 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 
 def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
-    """Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] at the finest size."""
+    """Resize the named features [N, C, h, w] to the first feature's size, and concatenate them."""
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
     return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)

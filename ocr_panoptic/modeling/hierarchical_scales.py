@@ -1,7 +1,7 @@
 """
-Hierarchical multi-scale attention over a semantic network.
+Hierarchical multi-scale attention for a semantic network.
 
-One set of weights sees the image at several scales, and predicts where to trust the smaller scale.
+The network sees the image at several scales, and predicts where to trust the smaller scale.
 
 Shape shorthand: N images, K classes, H W size of the input images.
 """
@@ -31,15 +31,13 @@ class HierarchicalScales:
     """
     Hierarchical multi-scale attention: predict several scales of an image and blend the logits.
 
-    :func:`.blend_scales` blends from the largest scale to the smallest. The largest scale's
-    attention is not used. Training has two scales; inference has any number, including 1.0.
-
-    As in the published code, the logits of each scale are upsampled to the size of its scaled image
-    before they are blended. The same attention blends the coarse logits and the refined logits.
+    :func:`.blend_scales` blends from the largest scale to the smallest. The attention of the
+    largest scale is not used. As in the published code, all maps are first resized to the size of
+    the scaled image, and the same attention blends the coarse logits and the refined logits.
 
     Args:
-        scales: scales at test time.
-        scale_loss_weight: weight of the losses of each training scale's own prediction.
+        scales: scales at test time: any number of factors, with 1.0 among them.
+        scale_loss_weight: weight of the loss on each training scale's own refined logits.
         align_corners: how to resize logits and attention, see :func:`.resize`.
     """
 
@@ -77,15 +75,15 @@ class HierarchicalScales:
         divisor: int = 1,
     ) -> dict[str, Tensor]:
         """
-        Return the losses of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``.
+        Return the criterion's losses and, if ``scale_loss_weight`` is set, ``loss_sem_seg_scales``.
 
         Args:
             network: network in training mode.
-            images: normalised and padded, [N, 3, H, W].
+            images: normalised and padded images, [N, 3, H, W].
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: images of each scale are padded with 0 to multiples of this.
+            divisor: number to whose multiples the images are padded with 0 at each scale.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -105,8 +103,8 @@ class HierarchicalScales:
         """
         Return the blended refined logits [N, K, H, W] of all scales.
 
-        The network is in evaluation mode; ``image`` [N, 3, H, W] is normalised, and padded to
-        multiples of ``divisor`` at each scale.
+        ``image`` [N, 3, H, W] has to be normalised, and the network in evaluation mode. At each
+        scale, the image is padded to multiples of ``divisor``.
         """
         views = self._views(network, image, self.scales, divisor, first=1)
         blended, _ = next(views)
@@ -123,9 +121,9 @@ class HierarchicalScales:
         first: int = 0,
     ) -> Iterator[list[Tensor]]:
         """
-        Yield, for each scale, the network's maps from number ``first`` on at the image's size.
+        Yield, for each scale, the network's maps, resized to the size of the scaled image.
 
-        Maps are float32 or better. Earlier maps are not resized, which saves memory.
+        Maps are float32 or better. The maps before index ``first`` are left out, to save memory.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

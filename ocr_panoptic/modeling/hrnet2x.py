@@ -5,7 +5,7 @@ from timm.models._features import FeatureInfo
 from timm.models.hrnet import HighResolutionNet, block_types_dict
 from torch import Tensor, nn
 
-# For each of the four stages: number of modules, kind of block, its channels in each branch.
+# For each of the four stages: number of modules, kind of block, channels of each branch.
 STAGES = (
     (1, "BOTTLENECK", (32, 64)),
     (1, "BASIC", (20, 40, 80)),
@@ -16,9 +16,9 @@ STAGES = (
 
 class HRNet2x(HighResolutionNet):
     """
-    SegFix's backbone ``HighResolutionNext`` of openseg.pytorch: branches of strides 2 to 32.
+    SegFix's backbone ``HighResolutionNext`` in openseg.pytorch, with branches of strides 2 to 32.
 
-    Its parameters have the published names, and its features HRNet's names.
+    Its parameters are named as in openseg.pytorch, and its features as in timm's HRNet.
     """
 
     def __init__(self, in_chans: int = 3):
@@ -47,7 +47,7 @@ class HRNet2x(HighResolutionNet):
         self.init_weights()
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """Return the branches' maps [N, C, H / stride, W / stride], the finest first."""
+        """Return the map [N, C, H / stride, W / stride] of each branch, the finest first."""
         maps = [self.act1(self.bn1(self.conv1(x)))]
         for i in range(len(STAGES)):
             transition, stage = getattr(self, f"transition{i}"), getattr(self, f"stage{i + 1}")
@@ -60,5 +60,5 @@ class HRNet2x(HighResolutionNet):
 def hrnet2x_w20(
     pretrained: bool = False, features_only: bool = True, in_chans: int = 3, **_: object
 ) -> HRNet2x:
-    """Return the network for ``timm.create_model``: random weights, features, no classifier."""
+    """Build HRNet2x for ``timm.create_model``, with random weights and without a classifier."""
     return HRNet2x(in_chans)

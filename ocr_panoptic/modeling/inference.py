@@ -1,12 +1,12 @@
 """
-Labels of whole images and their confidence: padding, scales, flips, windows, upsampling.
+Computes scores, labels and confidence of whole images, with scales, flips and sliding windows.
 
-A network is a function here: normalised image [N,3,H,W] -> logits [N,K,h,w], which cover the image
-at any resolution. Shape letters: N images, K classes, H W size of the network's input, h w size of
-its logits, Ho Wo size of the wanted labels.
+Here, a network is a function that maps a normalised image [N,3,H,W] to logits [N,K,h,w], which
+cover the image at any resolution. Shape letters: N images, K classes, H W size of the network's
+input, h w size of its logits, Ho Wo size of the resulting labels.
 
-All resizing is bilinear without antialiasing: images with align_corners False, logits in the same
-way as the network resizes them.
+All resizing is bilinear without antialiasing. Images are resized with align_corners False, logits
+with the network's own align_corners.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,29 +23,29 @@ from ocr_panoptic.layers.bands import band_bytes
 from ocr_panoptic.layers.resize import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
-# Yields the scores anew in each call, in groups of classes: float32 [N,G,Ho,Wo]; the G add up to K.
+# Function that yields the scores in groups of G classes, float32 [N,G,Ho,Wo]; the G add up to K.
 ClassMaps = Callable[[], Iterator[Tensor]]
 Size = tuple[int, int]
 
 
 class SemanticInference:
     """
-    Inference by the options of a config: from an image to the scores of its classes.
+    Inference with scales, flips and sliding windows, which returns the scores of all classes.
 
-    Logits are averaged over flips and scales, like the sum in the authors' code (openseg.pytorch);
-    HRNet-Semantic-Segmentation sums exp(logits) instead. Each scale resizes the image, and its
-    scores are resized to the labels' size.
+    Logits are averaged over flips and scales. The authors' code (openseg.pytorch) sums them, which
+    gives the same labels; HRNet-Semantic-Segmentation sums exp(logits). At each scale, the image
+    is resized, and then its logits are resized to the size of the labels.
 
-    With one scale and no windows, one upsampled group of classes exists at a time. Otherwise a
-    running sum [N,K,...] at full resolution is kept, for any number of scales and windows.
+    With one scale and no windows, only one group of classes is upsampled at a time. Otherwise a
+    single sum of the logits of all K classes is kept at full resolution.
 
     Args:
-        scales: factors on the size of the image.
-        flip: average with the logits of the image mirrored left to right.
-        flip_pairs: pairs of classes to swap in a mirrored image (left and right arm).
+        scales: factors by which the image's sides are multiplied.
+        flip: whether to average the logits of the image and its mirror image (left to right).
+        flip_pairs: pairs of classes to swap in a mirror image, such as left and right arm.
         window_size: height and width of the windows that the network sees; () for the whole image.
             A window larger than the image is cut to it.
-        window_stride: steps between windows, down and right, at most their size.
+        window_stride: steps (down, right) between windows, at most ``window_size``.
         accumulator_device: device of the running sum; "" for the logits' device.
         align_corners: how to resize logits, see :func:`ocr_panoptic.layers.resize`.
     """
@@ -85,7 +85,7 @@ class SemanticInference:
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
-        # The flip pairs belong to the first data set in DATASETS.TEST, or else TRAIN.
+        # The first data set in DATASETS.TEST, or else in DATASETS.TRAIN, defines the flip pairs.
         names = (*cfg.DATASETS.TEST, *cfg.DATASETS.TRAIN)
         pairs = MetadataCatalog.get(names[0]).get("flip_pairs") if names else None
         return {
@@ -111,11 +111,11 @@ class SemanticInference:
         Run the network on the image, and return a function that yields the scores.
 
         Args:
-            logits_fn: the network.
-            image: normalised, [N,3,H,W].
+            logits_fn: network to run.
+            image: normalised image, [N,3,H,W].
             size: (Ho, Wo) of the labels.
-            divisor: images are padded with 0, below and on the right, to multiples of this
-                (``size_divisibility`` of the backbone); 0 or 1 for no padding.
+            divisor: number to whose multiples images are padded with 0, at the bottom and on the
+                right; 0 or 1 for no padding.
         """
         if len(self.scales) == 1:
             return self._view(logits_fn, image, size, self.scales[0], divisor)[1]
@@ -139,11 +139,7 @@ class SemanticInference:
     def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, ClassMaps]:
-        """
-        Return the logits of the image resized by ``scale``, and a function for their scores.
-
-        The function resizes the logits to ``size``, and yields these scores in groups of classes.
-        """
+        """Return the image's logits at one scale, and a function that resizes them to ``size``."""
         image_size = [max(1, round(scale * side)) for side in image.shape[-2:]]
         image = resize(image, image_size)
         if self.window_size:
@@ -187,7 +183,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
     """
     Return a network that averages the logits of an image and of its mirror image.
 
-    The logits of ``flip_pairs`` of classes are swapped for the mirror image.
+    In the mirror image, the logits of each pair of classes in ``flip_pairs`` are swapped.
     """
 
     def averaged(image: Tensor) -> Tensor:
@@ -205,7 +201,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 
 @torch.no_grad()
 def joined_rows(bands: Iterable[Tensor], height: int) -> Tensor:
-    """Join the bands of :func:`sliding_window_rows` to [N,K,H,W], one at a time."""
+    """Join the bands that :func:`sliding_window_rows` yields to a tensor [N,K,H,W]."""
     total, top = torch.empty(0), 0
     for rows in bands:
         if top == 0:
@@ -227,28 +223,28 @@ def sliding_window_rows(
     prepare: Callable[[Tensor], Tensor] = lambda window: window,
 ) -> Iterator[Tensor]:
     """
-    Average the logits of overlapping windows, upsampled to the image's resolution.
+    Average the logits of overlapping windows at full resolution, and yield them in bands of rows.
 
-    The sums of one row of windows are kept, whatever the image's height. The last windows end at
-    the image's border. Windows larger than the image are cut to it.
+    Only the sums of one row of windows are kept, whatever the image's height. The last windows end
+    at the image's border. Windows larger than the image are cut to it.
 
     Args:
-        logits_fn: sees one window at a time, [N,3,wh,ww], padded to multiples of ``divisor``.
-        image: [N,3,H,W].
-        window_size: (wh, ww).
+        logits_fn: network, which sees one window at a time, padded to multiples of ``divisor``.
+        image: image [N,3,H,W].
+        window_size: (height, width) of a window.
         window_stride: steps (down, right), at most ``window_size``.
         device: device of the sums; None for the logits' device.
         align_corners: option of upsampling the logits.
-        prepare: normalises a window, before it is padded.
+        prepare: function that normalises a window before it is padded.
 
     Yields:
-        bands of rows from top to bottom, float32 [N,K,rows,W] on ``device``, valid until the next
+        bands of rows from top to bottom, float32 [N,K,rows,W] on ``device``
     """
     height, width = image.shape[-2:]
     tops = window_starts(height, window_size[0], window_stride[0])
     lefts = window_starts(width, window_size[1], window_stride[1])
     counts = torch.zeros((height, width), dtype=torch.int16)
-    sums = torch.empty(0)  # logits of the windows so far, from row `top` on: [N, K, rows, W]
+    sums = torch.empty(0)  # sums of the windows' logits from row `top` on: [N, K, rows, W]
     for top, after in zip(tops, [*tops[1:], height], strict=True):
         bottom = min(top + window_size[0], height)
         for left in lefts:
@@ -269,7 +265,7 @@ def sliding_window_rows(
 
 
 def window_starts(side: int, window: int, step: int) -> list[int]:
-    """Return the first rows (or columns) of the windows; the last window ends at the border."""
+    """Return the first row (or column) of each window; the last window ends at the border."""
     last = max(side - window, 0)
     return [*range(0, last, step), last]
 
@@ -285,13 +281,13 @@ def resized_classes(
     Yield the scores at full resolution, a few classes at a time (:func:`classes_at_once`).
 
     As in Detectron2's ``sem_seg_postprocess``, logits [N,K,h,w] are upsampled to the padded image,
-    cut to the image, and resized to the wanted size. Classes do not mix, so the bits are the same
-    as for all K at once. The groups of G classes are float32 [N,G,Ho,Wo].
+    cropped to the image, and resized to ``size``. The scores are bit-identical to resizing all K
+    classes at once. Each group of G classes is float32 [N,G,Ho,Wo].
 
     Args:
+        size: (Ho, Wo) of the scores.
         image_size: (H, W) of the image that the network saw; ``size`` by default.
-        padded_size: size of this image with its padding at the bottom and on the right, which the
-            logits cover; ``image_size`` by default.
+        padded_size: size of the padded image, which the logits cover; ``image_size`` by default.
     """
     image_size = image_size or size
     padded_size = padded_size or image_size
@@ -302,16 +298,16 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """Return how many full-resolution classes to hold: 1 on a CPU, :func:`.band_bytes` on a GPU."""
+    """Return how many classes to resize at once: 1 on a CPU, a group of limited size on a GPU."""
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
 @torch.no_grad()
 def running_argmax(scores: Iterable[Tensor]) -> Tensor:
     """
-    Return the argmax, int64 [N,H,W], over classes that come in groups [N,G,H,W].
+    Return each pixel's class of highest score, int64 [N,H,W], for groups of classes [N,G,H,W].
 
-    If scores are equal, it is the first class.
+    If scores are equal, the first class wins.
     """
     done = 0
     for group in scores:
@@ -331,15 +327,15 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
 @torch.no_grad()
 def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
-    Return :func:`running_argmax` of logits, and its softmax, float32 [N,H,W] in 1/K..1.
+    Return the labels of :func:`running_argmax`, and their softmax probabilities, float32 [N,H,W].
 
-    The softmax is NaN if a pixel has no highest score, see :func:`check_decided`.
+    The probability is NaN if no score of a pixel is the highest, see :func:`check_decided`.
     """
     done = 0
     for group in scores:
         is_single = group.shape[1] == 1
         if is_single and done:
-            found = group[:, 0]  # without a pass over the pixels
+            found = group[:, 0]  # saves a pass over the pixels
         else:
             found, best = group.max(dim=1)
         share = found.new_ones(()) if is_single else (group - found[:, None]).exp_().sum(dim=1)
@@ -347,7 +343,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
             highest, labels = found, best
             total = torch.ones_like(highest) if is_single else share  # sum of exp(score - highest)
         else:
-            # One of the two factors of a running softmax is always exp(0).
+            # One of the two factors that rescale a running softmax is always exp(0) = 1.
             ratio = (found - highest).abs_().neg_().exp_()
             higher = found > highest
             smaller = ratio if is_single else ratio * share
@@ -365,7 +361,7 @@ def check_decided(confidence: Tensor) -> None:
     """
     Raise FloatingPointError if the ``confidence`` of any pixel is NaN.
 
-    Such a pixel has a NaN score, or two infinite scores; see :func:`confident_argmax`.
+    Such a pixel has scores that are NaN or infinite; see :func:`confident_argmax`.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
@@ -376,10 +372,10 @@ def check_decided(confidence: Tensor) -> None:
 
 def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tensor:
     """
-    Join maps [..., H, W] of different sizes to [N, ..., H', W'], padded below and on the right.
+    Stack maps [..., H, W] of different sizes to [N, ..., H', W'], padded at the bottom and right.
 
-    H' and W' are the smallest multiples of ``divisor`` that hold all maps. Detectron2's
-    ``ImageList.from_tensors`` gives the same, but computes the sizes with tensors.
+    H' and W' are the smallest multiples of ``divisor`` that hold all maps. The result equals
+    Detectron2's ``ImageList.from_tensors``, but the sizes are computed without tensors.
     """
     height, width = (
         -(-max(map_.shape[side] for map_ in maps) // divisor) * divisor for side in (-2, -1)

@@ -1,4 +1,4 @@
-"""A trained model ready for inference: the same function in less time and memory."""
+"""A trained model prepared for inference, which then takes less time and memory."""
 
 import copy
 from collections.abc import Iterator
@@ -35,10 +35,10 @@ class InferenceModel(nn.Module):
     A network prepared for inference by :func:`deploy`.
 
     Args:
-        network: a ``PanopticFPN``, an ``OCRSemanticSegmentor`` or a ``SegFix``.
-        precision: precision of all computations that autocast knows, a key of :data:`PRECISIONS`.
-        confident: compute each image's confidence at once, and its labels with it; for callers that
-            need both but ask for the labels first.
+        network: network of class ``PanopticFPN``, ``OCRSemanticSegmentor`` or ``SegFix``.
+        precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
+        confident: whether to compute the labels and the confidence of each image together. This
+            saves time for callers that need both but read the labels first.
         made_of: hash of the trained model's weights, see :func:`.weights_sha256`.
     """
 
@@ -61,10 +61,10 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Return an output for each input of the network; outputs of a ``SegFix`` are dicts.
+        Return one output for each input; the outputs of a ``SegFix`` network are dicts.
 
         Raises:
-            FloatingPointError: with the image's name, see :func:`.check_decided`.
+            FloatingPointError: scores of an image are not finite; the message has its file name.
         """
         try:
             with self._autocast():
@@ -133,7 +133,7 @@ class InferenceModel(nn.Module):
         if isinstance(head, RefinedHead):
             logits = logits[1]
         proposals, _ = model.proposal_generator(images, features, None)
-        # The pooler needs channel-after-channel maps, and would copy them for boxes and for masks.
+        # The pooler needs contiguous maps, and would copy them twice, for boxes and for masks.
         features = {name: feature.contiguous() for name, feature in features.items()}
         detections, _ = model.roi_heads(images, features, proposals, None)
         covered = tuple(head.common_stride * side for side in logits.shape[2:])
@@ -156,19 +156,19 @@ def deploy(
     """
     Return a copy of a trained model that is faster at inference.
 
-    The model is left unchanged and can be trained further. The copy shares the tensors that are not
-    changed, so it is valid until the next optimizer step.
+    The model itself is left unchanged and can be trained further. The copy shares all tensors that
+    need no change, so it is valid only until the next optimizer step.
 
-    - Affine norms (frozen, or batch norms) are folded into their convolutions.
-    - Convolutions work in channels-last memory. timm's convolutions with SAME padding pad by
-      constants if images are padded to multiples of all strides.
-    - In half precision weights are cast once, instead of by autocast for each image.
+    - Batch norms and frozen norms are folded into the convolutions before them.
+    - Convolutions use channels-last memory. timm's SAME padding becomes constant if images are
+      padded to multiples of all strides.
+    - In half precision, weights are cast once instead of for each image.
 
     Args:
-        model: built and loaded, without DistributedDataParallel; or a result of this function,
-            whose network and precision are kept.
+        model: trained model without DistributedDataParallel; or a result of this function, whose
+            network and precision are kept.
         precision: see :class:`InferenceModel`.
-        optimize: False returns the trained network itself, in its mode.
+        optimize: whether to optimize. False wraps the trained network itself, in its current mode.
         options: further arguments of :class:`InferenceModel`.
     """
     if isinstance(model, InferenceModel):
@@ -194,15 +194,16 @@ def deploy(
     return found
 
 
-# Modules whose weights enter their operation directly, which autocast runs in half precision.
+# Modules that pass their weights directly to an operation that autocast runs in half precision.
 CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame)
 
 
 def evenly_padded(model: nn.Module) -> nn.Module:
     """
-    Return a copy of a model whose SAME padding is constant, if its images' padding allows that.
+    Return a copy of a model in which timm's SAME padding does not depend on the image's size.
 
-    Images have to be padded to multiples of all strides. The copy shares the model's tensors.
+    Padding stays as it is if the model does not pad images to multiples of all its strides. The
+    copy shares the model's tensors.
     """
     network = _shared_copy(model)
     _pad_evenly(network)

@@ -1,4 +1,4 @@
-"""The output of a model for an image. Shape letters: K classes, H, W size of the result."""
+"""The output of a model for one image. Shape letters: K classes, H, W size of the result."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,18 +11,16 @@ from .inference import ClassMaps, check_decided, confident_argmax, running_argma
 
 class InferenceOutput(Mapping[str, Any]):
     """
-    The parts of a model's result by name; each is computed when it is first asked for.
+    A mapping from names to the parts of a model's result; a part is computed when first read.
 
-    The names are those that Detectron2's evaluators read:
-
-    - "labels": int64 [H, W];
+    - "labels": the label of each pixel, int64 [H, W];
     - "confidence": the probability of each pixel's label, float32 [H, W];
-    - "sem_seg": the scores of all classes, float32 [K, H, W], the largest part. A semantic model
-      that sees an image several times does not keep scores;
+    - "sem_seg": the scores of all classes, float32 [K, H, W]. A semantic model that sees an image
+      several times does not keep them;
     - "instances" and "panoptic_seg" of a panoptic model: see Detectron2's ``PanopticFPN``.
 
     Args:
-        parts: values, or functions that compute them from this output.
+        parts: values of the parts, or functions that compute a value from this output.
     """
 
     def __init__(self, parts: Mapping[str, Any]):
@@ -53,7 +51,7 @@ def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], 
     """
     Return functions that compute "labels", "confidence" and "sem_seg" from an image's scores.
 
-    "confidence" also stores the labels. If it is read first, the scores are computed only once.
+    Computing "confidence" also stores "labels": if it is read first, scores are computed only once.
     """
 
     def confidence(output: InferenceOutput) -> Tensor:

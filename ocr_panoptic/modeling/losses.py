@@ -1,5 +1,5 @@
 """
-Losses of semantic predictions.
+Losses for semantic segmentation.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
 """
@@ -31,10 +31,10 @@ def cross_entropy(
     If all pixels are ignored, the loss and its gradients are 0 (PyTorch's mean is NaN).
 
     Args:
-        logits: [N, K, h, w], resized to the size of the labels
+        logits: logits [N, K, h, w], which are resized to the size of the labels
         targets: int64 labels [N, H, W]
         ignore_value: label of the pixels that do not count
-        class_weights: [K], weights in the average over pixels; None for equal weights
+        class_weights: weights [K] of the classes in the average; None for equal weights
         align_corners: see :func:`.resize`
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
@@ -55,16 +55,15 @@ def hard_cross_entropy(
     """
     Return the cross-entropy of hard pixels (online hard example mining).
 
-    A pixel is hard if the probability of its true class is below max(threshold, the min_kept-th
-    lowest probability); all pixels are hard if fewer are valid. As in the published code, class
-    weights multiply the losses of the kept pixels, whose plain mean is taken.
-
-    The other arguments and the result are the same as in :func:`cross_entropy`.
+    A pixel is hard if the probability of its true class is below ``threshold``. If there are fewer
+    hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
+    published code, class weights multiply the losses of these pixels, and the sum is divided by the
+    number of pixels. The other arguments are the same as in :func:`cross_entropy`.
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
-    # pixels are the easiest: if fewer than min_kept others exist, the limit is -inf, and all of
-    # them are above it.
+    # pixels get -inf: if at most min_kept pixels are valid, the limit is -inf, and all valid pixels
+    # are above it.
     ranked = losses.detach().where(targets != ignore_value, -math.inf)
     limit: float | Tensor = -math.log(threshold) if min_kept < ranked.numel() else -math.inf
     if 0 < min_kept < ranked.numel():
@@ -75,13 +74,13 @@ def hard_cross_entropy(
 
 
 def _pixel_weights(targets: Tensor, ignore_value: int, class_weights: Tensor | None) -> Tensor:
-    """Return the weight of each pixel's class, 0 at ignored pixels: [N, H, W]."""
+    """Return the weight [N, H, W] of each pixel: its class's weight, or 0 for an ignored pixel."""
     valid = targets != ignore_value
     return valid if class_weights is None else class_weights[targets * valid] * valid
 
 
 def _weighted_mean(weighted: Tensor, weights: Tensor) -> Tensor:
-    """Return ``weighted.sum() / weights.sum()``, or 0 for zero weights, without a GPU sync."""
+    """Return ``weighted.sum() / weights.sum()``, or 0 if all weights are 0, without a GPU sync."""
     weight = weights.sum()
     return weighted.sum() / torch.where(weight > 0, weight, 1)
 
@@ -91,7 +90,7 @@ class SemSegCriterion(nn.Module):
     The losses of a coarse and a refined prediction.
 
     Args:
-        loss_weight, coarse_loss_weight: weights of the two losses.
+        loss_weight, coarse_loss_weight: weights of the refined and of the coarse loss.
         class_weights: weight of each class in both losses; () for equal weights.
         loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
             or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
@@ -159,7 +158,7 @@ class SemSegCriterion(nn.Module):
         }
 
     def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """Return the unweighted loss of coarse predictions."""
+        """Return the loss of coarse logits, not multiplied by ``coarse_loss_weight``."""
         return self._sum(self.coarse_terms, logits, targets, align_corners)
 
     def _sum(
@@ -171,7 +170,7 @@ class SemSegCriterion(nn.Module):
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
-    """Return (weight, name of the loss) of each summand."""
+    """Split a sum of losses, the value of a config key, into pairs (weight, name of the loss)."""
     terms = []
     for summand in losses.split("+"):
         *weight, name = summand.split() or [""]
@@ -187,5 +186,5 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
     return tuple(terms)
 
 
-# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; :mod:`.other_losses` adds more.
+# Losses by name in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE; other_losses.py adds more.
 LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "ohem": hard_cross_entropy}

@@ -22,19 +22,19 @@ class OCRSemSegFPNHead(RefinedHead):
     """
     Panoptic-FPN's semantic head, followed by an OCR head that refines its prediction.
 
-    Its prediction serves as soft object regions (section "Experiments: Panoptic Segmentation" of
-    :paper:`OCR`). The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so
-    a Panoptic-FPN checkpoint of the model zoo loads into it; its classifier starts with smaller
-    weights. The OCR head sees the sum of the FPN branches, see docs/architecture.md. Any context
-    scheme can replace OCR, except a scheme that needs the truth: ``PanopticFPN`` gives its head no
-    truth at inference.
+    Panoptic-FPN's prediction is the coarse prediction and serves as soft object regions (section
+    "Experiments: Panoptic Segmentation" of :paper:`OCR`). Its parameters are named as in
+    Detectron2's ``SemSegFPNHead``, so a Panoptic-FPN checkpoint of the model zoo can be loaded. Its
+    classifier starts with smaller weights than in Detectron2. The OCR head sees the sum of the FPN
+    branches, see docs/architecture.md. Any context scheme can replace OCR, except a scheme that
+    needs the ground truth, which ``PanopticFPN`` does not pass to its head at inference.
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
-        region_supervision: use the coarse prediction, which has a loss, as soft object regions.
-            False: a second classifier of the same features predicts them without a loss.
-        downsample: the OCR head sees means over ``downsample`` x ``downsample`` cells of the sum;
-            its logits are resized to the coarse logits' size.
+        region_supervision: whether the coarse prediction, which has a loss, serves as soft object
+            regions. If False, a second classifier predicts the regions without a loss.
+        downsample: side of the square cells over which the OCR head's input is averaged; its logits
+            are resized to the size of the coarse logits.
         context, refinement: see :class:`.RefinedHead`.
     """
 
@@ -54,7 +54,7 @@ class OCRSemSegFPNHead(RefinedHead):
                 "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
-        # Detectron2 starts it with std sqrt(2 / K); here only coarse_start "detectron2" does.
+        # In Detectron2 it starts with std sqrt(2 / K); here only with coarse_start "detectron2".
         predictor.reset_parameters()
         channels, classes = predictor.in_channels, predictor.out_channels
         super().__init__(
@@ -72,7 +72,7 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
-        # Detectron2's head leaves out unknown names.
+        # Detectron2's head ignores unknown names.
         names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
         check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, input_shape)
         refinement = refinement_arguments(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM)
@@ -81,16 +81,16 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @property
     def coarse_predictor(self) -> Conv2d:
-        """The coarse classifier, ``predictor`` in the state dict as in Detectron2."""
+        """The coarse classifier, named ``predictor`` in the state dict as in Detectron2."""
         return self.predictor
 
     @property
     def ignore_value(self) -> int:
-        """The label of pixels that do not count; ``PanopticFPN`` pads labels with it."""
+        """The label of ignored pixels, with which ``PanopticFPN`` pads the labels."""
         return self.criterion.ignore_value
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the sum of the FPN branches, and the OCR head's view of it."""
+        """Return the sum of the FPN branches, and this sum downsampled for the OCR head."""
         x = sum(getattr(self, name)(features[name]) for name in self.in_features)
         return x, F.avg_pool2d(x, self.downsample) if self.downsample > 1 else x
 

@@ -1,7 +1,7 @@
 """
-The losses besides cross-entropy.
+Adds further losses to :data:`.LOSSES`.
 
-To add a loss, write one function and one line here: its name in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
+To add a loss, write its function and add an entry here: its name in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
 """
 
 from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax

@@ -24,7 +24,7 @@ class View(NamedTuple):
         image_size: (H, W) of the image.
         covered: size of the padded image, which the logits cover.
         features: features of the backbone by name, [1, C, h, w].
-        found: instances, in the image's coordinates.
+        found: detected instances in the image's coordinates.
     """
 
     logits: Tensor
@@ -44,18 +44,18 @@ def see_augmented(
     """
     Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
 
-    The image is seen with the sizes and mirror images of TEST.AUG. Boxes and masks are computed by
-    parts of Detectron2's ``GeneralizedRCNNWithTTA``: the boxes of all views suppress each other,
-    and the remaining boxes get the mean of the views' masks. Semantic logits are averaged at the
-    size of the result, as in semantic models. Each view passes through the network once and on its
-    own. Its features are kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
+    TEST.AUG sets the sizes of the views, and whether each is also mirrored. Detectron2's
+    ``GeneralizedRCNNWithTTA`` computes boxes and masks: non-maximum suppression selects boxes from
+    all views, and each box gets the mean of the masks that the views give it. Semantic logits are
+    averaged at the size of the result. Each view passes through the network once, by itself. Its
+    features are kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
 
     Args:
         cfg: config of the network.
         network: network in evaluation mode.
-        see: function that runs the network on an input.
-        inputs: mapping with "image" [C, H, W]; "height" and "width" of the result default to the
-            image's size.
+        see: function that runs the network on the input of one view.
+        inputs: mapping with "image" [C, H, W] and optionally "height" and "width" of the result,
+            which default to the size of the image.
     """
     aug = cfg.TEST.AUG
     image = inputs["image"]

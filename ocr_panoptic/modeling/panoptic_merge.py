@@ -1,4 +1,4 @@
-"""Panoptic-FPN's merge of instances and semantic labels, without waiting for each instance."""
+"""Panoptic-FPN's merge of instances and semantic labels, without a GPU sync for each instance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +19,10 @@ class MergeRules:
     The thresholds of a panoptic merge.
 
     Attributes:
-        overlap: largest share of an instance that earlier instances may have taken.
+        overlap: largest share of an instance that instances of higher score may have taken.
         scores: lowest score of an instance, for each thing class.
-        stuff_areas: fewest free pixels of a segment, for each semantic class. Class 0, things, is
-            not read.
+        stuff_areas: smallest area of a stuff segment in pixels, for each semantic class. The value
+            for class 0, which stands for all things, is not used.
     """
 
     overlap: float
@@ -31,7 +31,7 @@ class MergeRules:
 
 
 def rules_of_config(cfg: CfgNode) -> MergeRules:
-    """Return the rules of MODEL.PANOPTIC_FPN.COMBINE; ``cfg`` needs its numbers of classes."""
+    """Return the merge rules of a config in which the numbers of classes are set."""
     combine = cfg.MODEL.PANOPTIC_FPN.COMBINE
 
     def by_class(name: str, value: float, classes: int, what: str) -> tuple[float, ...]:
@@ -52,7 +52,7 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
 
 
 def rules_of_network(network: PanopticFPN) -> MergeRules:
-    """Return the merge rules of a network, also of Detectron2's own ``PanopticFPN``."""
+    """Return the merge rules of a network, which may be Detectron2's own ``PanopticFPN``."""
     if rules := getattr(network, "merge_rules", None):
         return rules
     return MergeRules(
@@ -66,19 +66,20 @@ def merge_panoptic(
     instances: Instances, labels: Tensor, rules: MergeRules
 ) -> tuple[Tensor, list[dict[str, Any]]]:
     """
-    Return the result of Detectron2's ``combine_semantic_and_instance_outputs``.
+    Merge instances and labels like Detectron2's ``combine_semantic_and_instance_outputs``.
 
-    Instances take the free pixels, the highest score first, unless too much of an instance is
-    taken. Then stuff classes take the rest. Each instance depends on the instances before it, so
-    they are handled in turn; but they are copied to the CPU together, and NumPy counts the areas.
+    Instances take free pixels, the highest score first; an instance is dropped if too many of its
+    pixels are already taken. Then stuff classes take the remaining pixels. All masks are copied to
+    the CPU together, which is faster than one by one.
 
     Args:
-        instances: ``scores`` [n], ``pred_classes`` [n] and ``pred_masks`` [n, H, W].
-        labels: semantic labels [H, W], 0 for things.
+        instances: instances with ``scores`` [n], ``pred_classes`` [n], ``pred_masks`` [n, H, W].
+        labels: semantic labels [H, W], where 0 stands for things.
 
     Returns:
-        (int32 [H, W], the segment of each pixel, 0 for none; the segments, with "id", "isthing",
-        "category_id", and "score" and "instance_id" for things, "area" for stuff)
+        (ids, segments): the segment id of each pixel, int32 [H, W], 0 for none; and the segments
+        as dicts with "id", "isthing" and "category_id". A thing also has "score" and "instance_id",
+        a stuff segment "area".
     """
     order = torch.argsort(-instances.scores)
     scores, classes = instances.scores[order].tolist(), instances.pred_classes[order].tolist()

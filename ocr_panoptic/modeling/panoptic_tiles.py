@@ -1,13 +1,13 @@
 """
-A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
+Panoptic segmentation of a large image in overlapping tiles, whose segments are joined.
 
-Two tiles divide their overlap at its middle, the seam: each tile contributes the pixels on its
-own side. Things of two tiles are the same thing if their masks in the overlap have an IoU above
-:data:`SAME` and the same class. A thing becomes void if most of its pixels lie beyond the seam,
-where no tile shows it. Stuff of a class is one segment everywhere.
+The middle of an overlap is a seam: each of the two tiles contributes the pixels on its own side.
+Two things in two tiles are joined if they have the same class and their masks in the overlap have
+an IoU above :data:`SAME`. A thing becomes void if most of its pixels lie beyond the seam, where
+the other tile does not show it. All stuff of a class is one segment.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
-sightings, which are the things of all tiles.
+sightings. A sighting is a thing as one tile shows it.
 """
 
 from collections import defaultdict
@@ -22,11 +22,11 @@ from detectron2.structures import Boxes, Instances
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 
-SAME = 0.5  # IoU; above it a thing has at most one counterpart
-# Share of a thing's pixels in its tile; if the seams leave less, the thing becomes void.
+SAME = 0.5  # two sightings of a higher IoU show the same thing; each has at most one such match
+# A thing becomes void if fewer of its pixels remain than this share of its largest sighting.
 LEAST_SHARE = 0.5
-# The last tile begins at a multiple of this number, FPN's coarsest stride. With steps that are
-# multiples, too, features fall on the same pixels as in the whole image.
+# The last tile begins at a multiple of this number, FPN's coarsest stride. If the steps are
+# multiples, too, features lie on the same pixels as in the whole image.
 ALIGNED = 64
 
 See = Callable[[np.ndarray], Mapping[str, Any]]
@@ -34,7 +34,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """Rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
+    """The rows (or columns) of a tile: it sees ``start:end`` and contributes ``first:last``."""
 
     start: int
     end: int
@@ -44,9 +44,9 @@ class Span(NamedTuple):
 
 def spans(side: int, window: int, step: int) -> list[Span]:
     """
-    Return the tiles along a side of the image; the last tile ends at its border.
+    Return the spans of the tiles along a side of the image; the last tile ends at the border.
 
-    A tile has ``window`` pixels, and starts ``step`` pixels after the tile before it.
+    Each tile is ``window`` pixels long and starts ``step`` pixels after the previous tile.
     """
     rest = max(side - window, 0)
     count = -(-rest // step)
@@ -58,15 +58,15 @@ def spans(side: int, window: int, step: int) -> list[Span]:
 
 class TiledOutput(NamedTuple):
     """
-    The result for a large image.
+    The panoptic result for a large image.
 
     Attributes:
-        labels: semantic classes, int64 [H,W].
+        labels: semantic class of each pixel, int64 [H,W].
         confidence: probability of each pixel's label, float32 [H,W].
-        ids: panoptic ids, int32 [H,W], 0 for void.
-        segments: "id", "isthing", the model's "category_id" and, for things, "score".
-        instances: the detector's results in COCO's format, without "image_id" and with the model's
-            classes; each comes from the tile that gives the middle pixel of its box.
+        ids: panoptic id of each pixel, int32 [H,W], 0 for void.
+        segments: dicts with "id", "isthing", the model's "category_id" and, for things, "score".
+        instances: detections in COCO's format, without "image_id" and with the model's classes;
+            each comes from the tile that contributes the centre of its box.
         cut: number of things that no tile shows as a whole.
     """
 
@@ -82,18 +82,18 @@ class TiledOutput(NamedTuple):
 class _Sighting:
     """A thing as one tile shows it."""
 
-    group: int  # place of another sighting of the thing; the first has its own place
-    tiles: set[int]  # tiles that show the thing; only valid in its first sighting
+    group: int  # index of an earlier sighting of the thing; a first sighting has its own index
+    tiles: set[int]  # numbers of the tiles that show the thing; only valid in its first sighting
     category: int
     score: float
     area: int  # pixels in the tile
-    is_cut: bool  # it touches a border of the tile inside the image
+    is_cut: bool  # whether the thing touches a border of the tile that lies inside the image
 
 
 class _Tile(NamedTuple):
     top: int
     left: int
-    ids: np.ndarray  # int32 [h,w]: labels of stuff, and K plus the indices of sightings
+    ids: np.ndarray  # int32 [h,w]: K plus the index of a sighting, or elsewhere the label
 
 
 def see_in_tiles(
@@ -107,10 +107,10 @@ def see_in_tiles(
     Run a model on overlapping tiles of an image, and join their segments.
 
     Args:
-        see: function that runs the model.
-        image: [H,W,C].
-        window, step: height and width of the tiles, and the steps between them.
-        stuff_areas: smallest area of a segment for each semantic class.
+        see: function that runs the model on a tile.
+        image: image [H,W,C].
+        window, step: height and width of the tiles, and the steps (down, right) between them.
+        stuff_areas: smallest area of a stuff segment in pixels, for each semantic class.
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -143,21 +143,21 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """The things of all tiles so far, and which sightings show the same thing."""
+    """The things of all tiles so far, with a record of which sightings show the same thing."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels
         self._sightings: list[_Sighting] = []
-        self._count = 0  # number of tiles
+        self._count = 0  # number of tiles so far
 
     def add(
         self, found: Any, segments: Sequence[dict], labels: np.ndarray, is_inside: Sequence[bool]
     ) -> np.ndarray:
         """
-        Add a tile and return its ids: its things, and elsewhere the labels.
+        Add the things of a tile, and return the ids of its pixels, see :class:`_Tile`.
 
-        ``is_inside`` tells whether the upper, lower, left and right border of the tile lie inside
-        the image.
+        ``is_inside`` tells for the upper, lower, left and right border of the tile whether it lies
+        inside the image.
         """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
@@ -177,7 +177,7 @@ class _Joiner:
         return np.where(ids, ids, labels.astype(np.int32))
 
     def join(self, tile: _Tile, other: _Tile) -> None:
-        """Join matching things of two tiles, the most similar first; never join two in one tile."""
+        """Join matching things of two tiles, most similar first, but never two of the same tile."""
         ids = _common(tile, other)
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]
@@ -199,7 +199,7 @@ class _Joiner:
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the index of the first sighting of the thing that a sighting belongs to."""
+        """Return the index of the first sighting of the thing that sighting ``number`` shows."""
         while (group := self._sightings[number].group) != number:
             number = group
         return number
@@ -208,10 +208,10 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the segment of each id, int32 [K+P] (0 for none), and the segments.
+        Return the segment of each id, int32 [K+P] (0 for void), the segments, and ``cut``.
 
-        The third result is the number of things that no tile shows as a whole. ``areas`` are the
-        numbers of pixels of each id in the image.
+        ``cut`` is the number of things that no tile shows as a whole. ``areas`` holds the number of
+        pixels of each id in the image.
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -278,7 +278,7 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
 
 
 def _common(*tiles: _Tile) -> list[np.ndarray]:
-    """Return the ids of two tiles in their overlap."""
+    """Return the ids of two tiles, each cropped to their overlap."""
     top, left = max(t.top for t in tiles), max(t.left for t in tiles)
     bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
     right = max(left, min(t.left + t.ids.shape[1] for t in tiles))

@@ -1,8 +1,8 @@
 """
-The part that both heads share: coarse prediction, context scheme and refined prediction.
+The base class of both semantic heads: coarse prediction, context scheme, refined prediction.
 
-Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
-``common_stride``.
+Shape shorthand: N images, K classes (and object regions), H W padded input size, h w feature size
+at ``common_stride``.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,35 +28,34 @@ class RefinedHead(nn.Module):
     """
     A semantic head that predicts coarse logits, adds context, and predicts refined logits.
 
-    The coarse logits serve as soft object regions for a context scheme, whose augmented
-    representations are classified again. A derived head builds the coarse classifier, passes it to
-    this constructor, and then registers it under the names of its checkpoints, as
-    ``coarse_predictor``. Its :meth:`representations` selects the features.
+    The coarse logits serve as soft object regions for a context scheme, whose output is classified
+    again. A subclass builds the coarse classifier, passes it to this constructor and then registers
+    it, under the name that its checkpoints use; ``coarse_predictor`` returns it. A subclass also
+    implements :meth:`representations`.
 
     Args:
-        in_channels: channels of the features that pixel representations are made from.
+        in_channels: channels of the features that the pixel representations are made from.
         common_stride: stride of the final logits.
         coarse: modules between the features and the coarse classifier; None for no modules.
-        regions: the paper's ablation: predicts the soft object regions without a loss of its own,
-            from the features of the coarse prediction. None uses the coarse prediction, which has a
-            loss.
+        regions: module that predicts the soft object regions from the features of the coarse
+            prediction, without a loss (the paper's ablation). If None, the coarse prediction, which
+            has a loss, serves as the regions.
         ocr_channels, ocr_norm, negative_slope: channels of the pixel representations, and norm and
-            slope of the :class:`.ConvNormReLU` that makes them.
-        residual: the refined prediction is the coarse prediction plus a correction, whose
-            classifier starts at 0, so that its loss also trains the coarse prediction from the
-            start.
-        coarse_start: initial weights of the coarse classifier. "pytorch": U(-b, b) with
-            b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), sqrt(6) times as large.
-            "detectron2": N(0, 2 / K), as in its ``SemSegFPNHead``; these logits are so large that
-            each region's spatial softmax begins as a few random pixels.
-        recompute: compute the head again in the backward pass, see :func:`.run_part`.
+            slope of the :class:`.ConvNormReLU` that computes them.
+        residual: whether the refined prediction is a correction that is added to the coarse
+            prediction. Its classifier then starts at 0.
+        coarse_start: initial weights of the coarse classifier, for C input channels. "pytorch":
+            U(-b, b) with b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), with sqrt(6)
+            times the standard deviation. "detectron2": N(0, 2 / K), as in ``SemSegFPNHead``, with
+            logits so large that the spatial softmax of a region begins as a few random pixels.
+        recompute: whether to compute the head again in the backward pass, see :func:`.run_part`.
         align_corners: option of all resizing, see :func:`.resize`.
 
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
             the features directly.
-        scale_attention: module that computes, from augmented representations, how far to trust this
-            scale's prediction more than larger scales; None in a head for one scale.
+        scale_attention: module that predicts where to trust this scale more than larger scales;
+            None in a head for one scale.
     """
 
     coarse_predictor: Conv2d
@@ -117,20 +116,20 @@ class RefinedHead(nn.Module):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
-        Return the features of the coarse prediction [N, C, h', w'] and of the pixels [N, C, h, w].
+        Return features for the coarse prediction [N, C, h', w'] and for the pixels [N, C, h, w].
 
-        None for the former if the coarse prediction is made from the pixel representations.
+        The first is None if the coarse prediction is made from the pixel representations.
         ``features`` are the backbone's features by name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not select its features")
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
-        Predict or learn, with the interface of Detectron2's heads.
+        Return losses in training, else refined logits, like Detectron2's semantic heads.
 
         Args:
             features: the backbone's features by name, [N, C, H / stride, W / stride]
-            targets: int64 labels [N, H, W], needed in training and for schemes that see the truth
+            targets: int64 labels [N, H, W], needed in training and by schemes with ``needs_truth``
 
         Returns:
             (None, dict of losses) in training, else (refined logits [N, K, H, W], {})
@@ -146,17 +145,17 @@ class RefinedHead(nn.Module):
     def layers(
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the logits of :meth:`maps`: coarse [N, K, h', w'] and refined [N, K, h, w]."""
+        """Return coarse logits [N, K, h', w'] and final logits [N, K, h, w]."""
         return self.maps(features, targets)[:2]
 
     def maps(
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """
-        Return coarse logits [N, K, h', w'], refined logits [N, K, h, w], and attention or None.
+        Return coarse logits [N, K, h', w'], final logits [N, K, h, w], and the scale attention.
 
-        The attention is [N, 1, h, w] in (0, 1), see ``scale_attention``. The arguments are the same
-        as in :meth:`forward`.
+        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. The arguments are
+        the same as in :meth:`forward`.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
@@ -165,9 +164,9 @@ class RefinedHead(nn.Module):
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
         """
-        Return the final logits [N, K, h, w] for the output of the refined classifier.
+        Return the final logits [N, K, h, w] for ``refined``, the output of the refined classifier.
 
-        A residual head adds it to the coarse logits [N, K, h', w'].
+        A residual head adds the coarse logits [N, K, h', w'] to it.
         """
         if not self.residual:
             return refined
@@ -177,7 +176,7 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], truth: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """
-        Predict the coarse segmentation, and compute the inputs of the context scheme.
+        Compute the coarse logits, and the inputs of the context scheme.
 
         Returns:
             (coarse logits [N, K, h', w'], pixel representations [N, C, h, w], soft object regions
@@ -208,16 +207,16 @@ class RefinedHead(nn.Module):
         if self.scale_attention is None:
             logits = [self.refined_predictor(z) for z in self.context.in_bands(x, regions)]
             return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0], None
-        z = self.context(x, regions)  # the attention of a row sees rows of neighbouring bands
+        z = self.context(x, regions)  # not in bands: the attention's 3x3 kernels cross band borders
         return self.refined_predictor(z), self.scale_attention(z)
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
-        """Return the losses of the predictions of :meth:`layers`, with int64 labels [N, H, W]."""
+        """Return the losses of the (coarse, final) logits for int64 labels [N, H, W]."""
         return self.criterion(*predictions, targets, self.align_corners)
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """Return the constructor arguments that both heads share, read from a config."""
+    """Return the constructor arguments that both heads read from a config."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

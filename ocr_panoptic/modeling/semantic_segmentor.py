@@ -20,15 +20,15 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     """
     Detectron2's ``SemanticSegmentor`` with the inference that the paper's experiments need.
 
-    It adds inference with scales, flips and windows, whose output is labels instead of
-    full-resolution scores of all classes; hierarchical multi-scale attention; and the truth for
-    schemes that see it.
+    Inference supports scales, flips and windows, and returns labels instead of full-resolution
+    scores of all classes. The class also supports hierarchical multi-scale attention, and context
+    schemes that need the ground truth.
 
     Args:
-        inference: options and computation of inference, from an image to scores.
-        hierarchy: blends the scales of an image; None for a network that sees one scale at a time.
-        pad_to_multiple: pad images to multiples of this. 0 uses the head's stride, so that a logit
-            lies in the middle of its pixels. 1 does not pad.
+        inference: inference with scales, flips and windows.
+        hierarchy: hierarchical multi-scale attention; None for a network without it.
+        pad_to_multiple: number to whose multiples images are padded. 0 uses the head's stride, so
+            that each logit lies in the middle of its pixels; 1 adds no padding of its own.
         kwargs: arguments of ``SemanticSegmentor``.
     """
 
@@ -81,12 +81,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
-        Return a dict of losses in training, else an output with height x width labels per image.
+        Return a dict of losses in training, else one output per image.
 
         Args:
-            batched_inputs: mappings with "image" [3, H, W]; "sem_seg", int64 [H, W], in training
-                and for schemes that see the truth; and for inference optionally "height" and
-                "width" of the labels, by default the image's.
+            batched_inputs: mappings with "image" [3, H, W]; "sem_seg", int64 labels [H, W], in
+                training and for schemes that need the ground truth; and, optionally at inference,
+                "height" and "width" of the predicted labels, by default the size of the image.
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
@@ -97,18 +97,18 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.hierarchy.losses(self._scale, images, targets, criterion, self.divisor)
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
-        """Return coarse and final logits [N, K, h, w] of the padded batch; see :meth:`forward`."""
+        """Return the coarse and the final logits [N, K, h, w] of a batch; see :meth:`forward`."""
         features = self.backbone(self._images(batched_inputs))
         return self.sem_seg_head.layers(features, self._targets(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Return final logits [N, K, h, w] of a normalised, padded image, for all scales."""
+        """Return the final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W]."""
         if self.hierarchy:
             return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
-        """Normalise an image [3, H, W] on the model's device by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        """Return an image [3, H, W] on the model's device, normalised by its pixel mean and std."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,7 +124,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         classes = self.inference(logits, image[None], size, self.divisor)
         if self.sees_images_once:
             return InferenceOutput(semantic_parts(classes))
-        # Compute both at once: the scores of several views are all classes at full resolution.
+        # Keep only labels and confidence: the sum over several views is K full-resolution maps.
         labels, confidence = confident_argmax(classes())
         check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})

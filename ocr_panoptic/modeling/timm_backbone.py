@@ -1,4 +1,4 @@
-"""Backbones of timm with Detectron2's interface: HRNet, ConvNeXt, Swin, EfficientNet, ViT ..."""
+"""timm's networks as Detectron2 backbones: HRNet, ConvNeXt, Swin, EfficientNet, ViT, ..."""
 
 import math
 import sys
@@ -25,7 +25,7 @@ from ocr_panoptic.errors import UserError
 
 from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, fold_network, replace
 
-# Families by timm's modules. In plain ViTs, all blocks have one stride, and each is a feature.
+# Families, named after timm's modules. In a plain ViT, each block is a feature of the same stride.
 PLAIN = ("vision_transformer", "deit", "eva")
 SWIN = ("swin_transformer", "swin_transformer_v2")
 # These networks need images whose sides are multiples of all strides.
@@ -35,9 +35,8 @@ PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3",
 # Options of timm.create_model for images of any size.
 OPTIONS: dict[str, dict[str, object]] = {
     "hrnet": {"feature_location": ""},  # the stages, not the classification head's features
-    # Swin pads to its windows, whatever the size. In its last stage, every second block shifts
-    # them, as in the published detectors: timm omits that if a classifier's map is one window
-    # large.
+    # Swin then pads its maps to whole windows. In its last stage, every second block shifts the
+    # windows, as in the published detectors; timm does not if a classifier's map is one window.
     **dict.fromkeys(SWIN, {"strict_img_size": False, "always_partition": True}),
     **dict.fromkeys(PLAIN, {"dynamic_img_size": True}),
 }
@@ -45,7 +44,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 class Training(NamedTuple):
     """
-    How a parameter is trained: ``lr_factor`` of its layer, and whether weight decay applies.
+    How timm trains a parameter: a factor of the learning rate, and whether weight decay applies.
 
     Biases, norms, layer scales, position embeddings and tokens have no weight decay.
     """
@@ -56,24 +55,24 @@ class Training(NamedTuple):
 
 class TimmBackbone(Backbone):
     """
-    The feature maps of a timm network with random weights, for images of any size.
+    A timm network with random weights as a Detectron2 backbone.
 
-    timm's module names are the names of the features. Every stage of an EfficientNet or MobileNet
-    and every block of a plain ViT is a feature.
+    The features are named after timm's modules. Every stage of an EfficientNet or MobileNet and
+    every block of a plain ViT is a feature.
 
     Args:
         name: name of a timm model from one of the families :data:`PADDED` and :data:`PATCHED`.
         features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
-            caller can name them in its error.
+            caller can list them in its error.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
         norm: kind of the batch norms, see :func:`.convert_norms`.
-        output_norm: "LN" for a layer norm over the channels of each feature: the network's last
-            norm in a plain ViT, new norms elsewhere. "" for no norm.
-        patch_size: patch of a plain ViT in pixels; 0 for the patch of its weights. The number of
-            position embeddings stays the same.
+        output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
+            plain ViT uses its own last norm, other networks get new norms.
+        patch_size: patch size of a plain ViT in pixels; 0 for the size that timm's model has. The
+            number of position embeddings stays the same.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
-        frozen: do not train: no gradients, and batch norms use running statistics.
+        frozen: whether to leave the network untrained, with running statistics in batch norms.
         drop_path: probability in training that an image skips the last residual block (stochastic
             depth); it rises linearly from 0 at the first block.
         in_channels: number of channels of the images.
@@ -113,7 +112,7 @@ class TimmBackbone(Backbone):
         body = convert_norms(body, norm)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
-        # Each row of HRNet's last exchange makes up one feature.
+        # Each row of HRNet's last exchange computes one feature: freeze rows that no head reads.
         for exchange in [m for m in body.modules() if isinstance(m, BilinearFusion)][-1:]:
             stages = [feature for feature in self.known if feature.startswith("stage")]
             for stage, row in zip(stages, exchange.fuse_layers, strict=True):
@@ -136,7 +135,7 @@ class TimmBackbone(Backbone):
 
     @property
     def size_divisibility(self) -> int:
-        """Number that must divide the images' sides; 0 for images of any size."""
+        """The number by which image sides have to be divisible; 0 for images of any size."""
         strides = (shape.stride for shape in self.known.values())
         return 0 if _family(self.name) in PADDED else math.lcm(*strides)
 
@@ -149,10 +148,10 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return feature maps [N, C, H / stride, W / stride], rounded up, by name.
+        Return feature maps by name, [N, C, H / stride, W / stride] with sides rounded up.
 
-        Sides of images are multiples of :attr:`size_divisibility`. In training, a frozen network
-        computes in the precision of its weights, whatever SOLVER.AMP is.
+        Image sides have to be multiples of :attr:`size_divisibility`. In training, a frozen network
+        computes in the precision of its weights, even with SOLVER.AMP.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -187,7 +186,7 @@ class TimmBackbone(Backbone):
                 lr_factor is layer_decay ** (number of later layers, including the classifier).
                 timm's ``group_matcher`` defines the layers, which are mostly blocks.
         """
-        with torch.device("meta"):  # with a classifier, which DINOv2 lacks by default
+        with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
         names = {parameter: key for key, parameter in network.named_parameters()}
         exempt: Collection[str] = getattr(network, "no_weight_decay", tuple)()
@@ -201,7 +200,7 @@ class TimmBackbone(Backbone):
         }
         if {"cls_token", "reg_token"} <= known.keys():
             known["reg_token"] = known["cls_token"]
-        # A network with features has "stages_0.blocks" for "stages.0.blocks", or a prefix "model.".
+        # In a network for features, "stages.0" may be "stages_0", or "model." may come first.
         known = {key.replace(".", "_"): training for key, training in known.items()}
         return {
             f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
@@ -210,9 +209,9 @@ class TimmBackbone(Backbone):
 
     def to_timm_names(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """
-        Return weights with timm's names, and with embeddings resampled to this network's patches.
+        Return weights with timm's names, and embeddings resampled to this network's patch size.
 
-        Weights in a layout that timm does not know are returned unchanged.
+        If timm does not know the layout of the weights, they are returned unchanged.
         """
         module = sys.modules[timm.model_entrypoint(self.name).__module__]
         adapt = getattr(module, "checkpoint_filter_fn", None)
@@ -223,11 +222,11 @@ class TimmBackbone(Backbone):
         try:
             return adapt(dict(weights), whole)
         except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
-            return weights  # of another network; comparing the names will show that
+            return weights  # from another network; the caller finds out when it compares the names
 
 
 def _family(name: str) -> str:
-    """Return timm's module of a network, such as "swin_transformer"."""
+    """Return the name of the timm module that defines a network, such as "swin_transformer"."""
     entry = timm.model_entrypoint(name) if timm.is_model(name) else None
     family = entry.__module__.rpartition(".")[2] if entry else ""
     if family not in (*PADDED, *PATCHED):
@@ -239,17 +238,17 @@ def _family(name: str) -> str:
 
 
 def _create_network(name: str, **options: object) -> nn.Module:
-    """Call ``timm.create_model`` for random weights, on the "meta" device too."""
+    """Create a timm network with random weights; the default device may be "meta"."""
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
     except NotImplementedError:
         if not is_meta:
             raise
-        # RegNet computes its widths, and "meta" has no values.
+        # RegNet computes its widths with tensors, which have no values on "meta".
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             network = timm.create_model(name, pretrained=False, **options)
-    return network.to("meta") if is_meta else network  # DINOv3's frequencies are on the CPU
+    return network.to("meta") if is_meta else network  # timm puts DINOv3's frequencies on the CPU
 
 
 def _network_options(
@@ -279,7 +278,7 @@ STAGED = (EfficientNetFeatures, MobileNetV3Features)
 def _create_features(
     name: str, drop_path: float, options: Mapping[str, object]
 ) -> tuple[nn.Module, dict[str, ShapeSpec]]:
-    """Create a network with features; return it with the shapes of all its features."""
+    """Create a timm network, and return it with the shapes of all its features by name."""
     is_plain = _family(name) in PLAIN
     if drop_path:
         options = {**options, "drop_path_rate": drop_path}
@@ -304,9 +303,9 @@ def _create_features(
 
 def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
     """
-    Return a network that lists the maps of the first ``count`` features, without later parts.
+    Return a network that computes the first ``count`` features as a list, without later parts.
 
-    ``final_norm`` applies the last norm of a plain ViT to its maps.
+    If ``final_norm`` is set, a plain ViT applies its last norm to each of them.
     """
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
@@ -320,7 +319,7 @@ def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
 
 
 class EfficientNetStages(nn.Module):
-    """The maps of the first ``count`` stages of timm's EfficientNet or MobileNet."""
+    """The first ``count`` stages of an EfficientNet or MobileNet, with the map of each stage."""
 
     def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
         super().__init__()
@@ -337,7 +336,7 @@ class EfficientNetStages(nn.Module):
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:
-    """Return the arguments of :class:`TimmBackbone` for MODEL.TIMM and the images."""
+    """Return the arguments of :class:`TimmBackbone`, except the features, from a config."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,

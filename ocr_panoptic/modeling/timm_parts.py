@@ -34,10 +34,9 @@ class BilinearFusion(nn.Module):
     Args:
         module: timm's module, whose parts are used.
         align_corners: see :func:`.resize`.
-        enlarge_twice: enlarge by the ratio of the strides, then resize to the size of the finer
-            map, as in mmsegmentation. False resizes in a single step, as in the authors' and
-            NVIDIA's code. They differ if the finer map is not a multiple of the ratio: two steps
-            blur it more.
+        enlarge_twice: whether to enlarge in two steps: by the ratio of the strides, then to the
+            size of the finer map, as in mmsegmentation. The authors' and NVIDIA's code uses one
+            step. The results differ if the finer map's size is not a multiple of the ratio.
     """
 
     def __init__(
@@ -76,8 +75,8 @@ class WindowBlock(nn.Module):
     """
     A Swin block that pads the map before it shifts the windows, as in the published detectors.
 
-    torchvision does so too; timm shifts first. Pixels that wrap around then lie before the padding,
-    where timm's mask does not separate them from the opposite border.
+    torchvision does so too. timm shifts first, so that its attention mask does not separate pixels
+    that wrap around from the opposite border.
 
     Args:
         block: timm's block, whose parts and settings are used.
@@ -91,33 +90,33 @@ class WindowBlock(nn.Module):
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """Return the attention in windows of x [N, h, w, C], in the same shape."""
+        """Apply timm's window attention to x [N, h, w, C], and return a tensor of its shape."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return self.attend(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
-    """A Swin block with a padded map."""
+    """timm's Swin block, with a map that is padded before the shift."""
 
     attend = SwinTransformerBlock._attn
 
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
-    """A Swin V2 block with a padded map."""
+    """timm's Swin V2 block, with a map that is padded before the shift."""
 
     attend = SwinTransformerV2Block._attn
 
 
 class EvenConv2dSame(nn.Module):
     """
-    TensorFlow's SAME padding (timm's ``tf_`` networks), fixed for maps that strides divide.
+    A convolution with TensorFlow's SAME padding, for maps whose size is a multiple of the stride.
 
-    For other maps the padding depends on their size: a computation before every convolution, and in
-    ONNX expressions as deeply nested as the network.
+    For such maps the padding is constant. timm's ``Conv2dSame`` computes it from the size of each
+    map, which in ONNX leads to expressions as deeply nested as the network.
 
     Attributes:
-        pads: left, right, top, bottom.
+        pads: padding on the left, right, top and bottom, in pixels.
     """
 
     def __init__(self, conv: Conv2dSame):
@@ -133,7 +132,7 @@ class EvenConv2dSame(nn.Module):
 
 
 def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.Module]) -> None:
-    """Replace every module of exactly this kind (no subclass) by ``make(module)``."""
+    """Replace every module of exactly this class, not of a subclass, by ``make(module)``."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
             if type(module) is kind:
@@ -142,9 +141,9 @@ def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.
 
 def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
-    Return the network with batch norms of another kind; keep other norms.
+    Return the network with its batch norms converted to another kind; keep other norms.
 
-    timm converts them together with the activations that they may contain (``BatchNormAct2d``).
+    Activations that timm's batch norms may contain (``BatchNormAct2d``) are kept.
 
     Args:
         network: network, which may be changed in place.
@@ -185,11 +184,12 @@ IN_ORDER = (
 
 def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
-    Fold batch norms into their convolutions, in place, if both are known to follow each other.
+    Fold batch norms, in place, into the convolutions that they are known to follow.
 
     Args:
-        network: copy of a network with ``features_only``, which shares its tensors.
-        outputs: names of the modules whose results are features: a convolution among them stays.
+        network: timm network created with ``features_only``; its old tensors are not changed.
+        outputs: names of the modules whose outputs are features. A convolution among them is not
+            changed.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

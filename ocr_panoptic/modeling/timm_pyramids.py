@@ -1,4 +1,4 @@
-"""Detectron2's feature pyramids on timm networks: FPN on stages, ViTDet's on a plain ViT."""
+"""Detectron2's feature pyramids on timm networks: FPN, and ViTDet's pyramid on a plain ViT."""
 
 from collections.abc import Collection
 
@@ -13,15 +13,16 @@ from ocr_panoptic.errors import UserError
 
 from .timm_backbone import TimmBackbone, timm_arguments
 
-# Detectron2's names of features by stride.
+# Stride -> name of the feature in Detectron2's ResNet.
 STAGES = {4: "res2", 8: "res3", 16: "res4", 32: "res5"}
 
 
 class TimmPyramid(TimmBackbone):
     """
-    The last feature map of a timm network at each of the strides 4, 8, 16 and 32, as res2 to res5.
+    A timm network whose features are named res2 to res5, as in Detectron2's ResNet.
 
-    Detectron2's ResNet has these names. The arguments are the same as in :class:`.TimmBackbone`.
+    They are the network's last features of stride 4, 8, 16 and 32. The arguments are the same as in
+    :class:`.TimmBackbone`.
     """
 
     def _choose(self, features: Collection[str]) -> list[str]:
@@ -36,7 +37,7 @@ class TimmPyramid(TimmBackbone):
         return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """Return res2 to res5 [N, C, H / stride, W / stride]; H and W are multiples of 32."""
+        """Return res2 to res5, [N, C, H / stride, W / stride], for sides H, W divisible by 32."""
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
 
@@ -47,7 +48,7 @@ class TimmPyramid(TimmBackbone):
 
 @BACKBONE_REGISTRY.register()
 def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
-    """Build MODEL.FPN on MODEL.TIMM's network: p2 to p6, like ``build_resnet_fpn_backbone``."""
+    """Build an FPN (p2 to p6) on the network of MODEL.TIMM, like ``build_resnet_fpn_backbone``."""
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
@@ -65,11 +66,11 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
 
 
 PATCH_SIZE = 16
-SCALES = (4.0, 2.0, 1.0, 0.5)  # to strides 4, 8, 16 and 32
+SCALES = (4.0, 2.0, 1.0, 0.5)  # from stride 16 to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """Detectron2's pyramid with its misspelt padding constraint fixed, for images of any size."""
+    """ViTDet's pyramid from Detectron2, with its misspelt key "size_divisiblity" corrected."""
 
     @property
     def size_divisibility(self) -> int:
@@ -83,11 +84,11 @@ class TimmSimplePyramid(SimpleFeaturePyramid):
 @BACKBONE_REGISTRY.register()
 def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmSimplePyramid:
     """
-    Build :paper:`ViTDet`'s pyramid on the plain ViT of MODEL.TIMM: p2 to p6.
+    Build the pyramid of :paper:`ViTDet` (p2 to p6) on the plain ViT of MODEL.TIMM.
 
-    It reads MODEL.FPN.OUT_CHANNELS and MODEL.FPN.NORM (default "LN", as in the paper).
-    MODEL.FPN.IN_FEATURES names the one block whose map is read, in the paper the last block; later
-    blocks are removed.
+    It has MODEL.FPN.OUT_CHANNELS channels, and the norm MODEL.FPN.NORM (default "LN", as in the
+    paper). MODEL.FPN.IN_FEATURES names the one block whose map it reads, which is the last block in
+    the paper; later blocks are removed.
     """
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)
@@ -111,5 +112,5 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         fpn.OUT_CHANNELS,
         SCALES,
         top_block=LastLevelMaxPool(),
-        norm=fpn.NORM or "LN",  # Detectron2's pyramid cannot do without a norm
+        norm=fpn.NORM or "LN",  # Detectron2's pyramid needs a norm
     )

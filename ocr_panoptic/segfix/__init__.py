@@ -1,7 +1,7 @@
 """
-SegFix: predicts, for a pixel near a boundary, the step to the inside of its region.
+SegFix predicts, for each pixel near a boundary, a step into the region that the pixel belongs to.
 
-The package has the network, its truth, its evaluator, and the refinement of other predictions.
+The package has the network, its ground truth, its evaluator, and the refinement of a model by it.
 """
 
 # Importing the network registers it with Detectron2.

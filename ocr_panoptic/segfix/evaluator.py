@@ -15,17 +15,18 @@ logger = logging.getLogger(__name__)
 
 class OffsetEvaluator(DatasetEvaluator):
     """
-    An evaluator of offsets: precision, recall and F1 of the pixels near a boundary, and directions.
+    An evaluator of offsets: F1, precision and recall of pixels near a boundary, and direction_ACC.
 
-    "direction_ACC" is the share of correct directions among pixels truly near a boundary. Pixels
-    without truth do not count.
+    "direction_ACC" is the share of correct directions among pixels that are near a boundary in the
+    ground truth. Pixels without ground truth do not count.
 
     Args:
-        dataset_name: name of the data set in the log.
+        dataset_name: name of the data set, for the log.
 
     Attributes:
-        counts: int64 [5], counts of this process: pixels near a boundary by truth and prediction,
-            by the prediction only, by the truth only; correct directions, all directions.
+        counts: numbers of pixels in this process, int64 [5]: near a boundary in ground truth and
+            prediction, only in the prediction, only in the ground truth; with a correct direction,
+            with any true direction.
     """
 
     def __init__(self, dataset_name: str):
@@ -40,7 +41,7 @@ class OffsetEvaluator(DatasetEvaluator):
         Count the pixels of a batch.
 
         Args:
-            inputs: mappings with "file_name" and "sem_seg", true offset labels [H, W].
+            inputs: mappings with "file_name" and "sem_seg", the true offset labels [H, W].
             outputs: mappings with "near_boundary" and "direction", [H, W].
         """
         for input_, output in zip(inputs, outputs, strict=True):
@@ -57,7 +58,7 @@ class OffsetEvaluator(DatasetEvaluator):
             self.counts += [np.count_nonzero(mask) for mask in masks]
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"offsets": metrics in percent, NaN if undefined} (main process only)."""
+        """Return {"offsets": metrics in percent}; undefined metrics are NaN (main process only)."""
         gathered = comm.gather(self.counts)
         if not comm.is_main_process():
             return None

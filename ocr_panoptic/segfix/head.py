@@ -1,4 +1,4 @@
-"""The head of SegFix: is a pixel near a boundary, and in which direction is the inside?"""
+"""The head of SegFix, which predicts boundaries and the direction into a pixel's region."""
 
 from typing import Any
 
@@ -22,15 +22,15 @@ from ocr_panoptic.modeling.features import (
 @SEM_SEG_HEADS_REGISTRY.register()
 class SegFixHead(nn.Module):
     """
-    Two branches on the backbone's features, as in the published code: boundary and direction.
+    SegFix's head, which has a boundary branch and a direction branch, as in the published code.
 
-    A branch is a 1x1 conv-norm-ReLU and a 1x1 classifier without bias. The features are resized to
-    the finest map's size and concatenated.
+    Each branch is a 1x1 conv-norm-ReLU and a 1x1 classifier without bias. The features are resized
+    to the size of the finest feature and concatenated.
 
     Args:
         input_shape: shapes of the backbone's features.
-        in_features: features that both branches see.
-        channels: channels between a branch's convolutions.
+        in_features: names of the features that both branches see.
+        channels: number of channels between the two convolutions of a branch.
         norm, negative_slope: see :class:`.ConvNormReLU`.
         loss_weight: weight of both losses.
         align_corners: see :func:`.resize`.
@@ -81,14 +81,14 @@ class SegFixHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
-        Predict or learn.
+        Return losses in training, else logits.
 
         Args:
             features: the backbone's features by name.
             targets: offset labels, int64 [N, H, W], in training.
 
         Returns:
-            In training (None, losses), else (the logits of :meth:`layers`, {}).
+            (None, losses) in training, else (the logits of :meth:`layers`, {})
         """
         logits = self.layers(features)
         if not self.training:
@@ -97,16 +97,16 @@ class SegFixHead(nn.Module):
         return None, self.losses(*logits, targets)
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the logits of (inside, boundary) [N, 2, h, w] and of directions [N, 8, h, w]."""
+        """Return logits of inside and boundary, [N, 2, h, w], and of directions, [N, 8, h, w]."""
         x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
     def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """
-        Return ``loss_boundary`` and ``loss_direction``, each with its weight applied.
+        Return ``loss_boundary`` and ``loss_direction``, multiplied by ``loss_weight``.
 
-        Both are :func:`.rarity_weighted_cross_entropy`. The direction counts only for pixels that
-        the network itself predicts near a boundary.
+        Both are computed by :func:`.rarity_weighted_cross_entropy`. The direction loss counts only
+        pixels that the network itself predicts near a boundary.
 
         Args:
             boundary, direction: logits from :meth:`layers`.

@@ -1,4 +1,4 @@
-"""The meta-architecture of SegFix, which predicts offsets and no classes."""
+"""The meta-architecture of SegFix, which predicts offsets instead of classes."""
 
 import math
 
@@ -14,21 +14,21 @@ from ocr_panoptic.modeling.inference import SemanticInference, padded_batch
 
 from .head import SegFixHead
 
-# The boundary's score comes first.
+# Score channels that change places in a mirror image; channel 0 is the boundary.
 MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 
 
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    A network that predicts which pixels lie near a boundary, and where their region lies.
+    A network that predicts which pixels lie near a boundary, and the direction into their region.
 
     See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
-    segmentation. The probability of a boundary and the logits of the directions are averaged over
-    them, as the published code averages windows.
+    segmentation. Boundary probabilities and direction logits are averaged over them, in the same
+    way as the published code averages windows.
 
     Args:
-        inference: combines scores [N, 1 + 8, h, w] of the views of an image.
+        inference: inference with scales, flips and windows.
         pad_to_multiple: see :class:`.OCRSemanticSegmentor`.
         kwargs: arguments of ``SemanticSegmentor``.
     """
@@ -58,7 +58,7 @@ class SegFix(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict[str, Tensor]]:
         """
-        Predict or learn.
+        Return a dict of losses in training, else the predictions for each image.
 
         Args:
             batched_inputs: mappings with "image" [3, H, W] and, in training, "sem_seg", offset
@@ -66,9 +66,8 @@ class SegFix(SemanticSegmentor):
                 default the size of the image.
 
         Returns:
-            In training, a dict of losses.
-            In inference, for each image {"near_boundary": bool [height, width], "direction": int64
-            [height, width] in 0..7, defined at every pixel}.
+            losses; or for each image {"near_boundary": bool [height, width], "direction": int64
+            [height, width] in 0..7, defined at every pixel}
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]
@@ -78,7 +77,7 @@ class SegFix(SemanticSegmentor):
         return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the head's logits for a normalised and padded image [N, 3, H, W]."""
+        """Return boundary and direction logits of a normalised and padded image [N, 3, H, W]."""
         return self.sem_seg_head.layers(self.backbone(image))
 
     def _offsets(self, inputs: dict) -> dict[str, Tensor]:
@@ -89,7 +88,7 @@ class SegFix(SemanticSegmentor):
         return {"near_boundary": scores[0] > 0.5, "direction": scores[1:].argmax(dim=0)}
 
     def _scores(self, image: Tensor) -> Tensor:
-        """Return the boundary's probability and the directions' logits, [N, 1 + 8, H, W]."""
+        """Return the boundary probability and the direction logits, joined to [N, 1 + 8, H, W]."""
         boundary, direction = (
             resize(logits.float(), image.shape[2:], self.sem_seg_head.align_corners)
             for logits in self.layers(image)

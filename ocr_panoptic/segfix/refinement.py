@@ -18,7 +18,7 @@ class RefinedModel(nn.Module):
     Args:
         model: an :class:`.InferenceModel` that predicts classes.
         segfix: an :class:`.InferenceModel` of SegFix.
-        scale: factor of the offsets.
+        scale: factor by which the offsets are multiplied.
     """
 
     def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
@@ -31,8 +31,8 @@ class RefinedModel(nn.Module):
         Return the model's outputs, refined by :func:`refine_output`.
 
         Args:
-            batched_inputs: inputs of the model. Each has "segfix", the input of SegFix for the same
-                image, with "height" and "width" of the model's result.
+            batched_inputs: inputs of the model, which also have "segfix": the input of SegFix for
+                the same image, with "height" and "width" of the model's result.
         """
         outputs = self.model(batched_inputs)
         return [
@@ -41,7 +41,7 @@ class RefinedModel(nn.Module):
         ]
 
     def sources(self, inputs: dict) -> Tensor:
-        """Return the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
+        """Return the index of the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
         (found,) = self.segfix([inputs["segfix"]])
         offsets = offsets_of(*(found[key].cpu().numpy() for key in ("near_boundary", "direction")))
         sources = source_pixels(offsets, self.scale)
@@ -50,12 +50,12 @@ class RefinedModel(nn.Module):
 
 def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
-    Move labels with their scores, segments, and masks of instances.
+    Return a model's output in which each pixel copies labels, scores and masks from another pixel.
 
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances do not change.
 
-    ``sources`` are the pixels that each pixel copies, int64 [H, W].
+    ``sources`` holds the index of the pixel that each pixel copies, int64 [H, W].
     """
 
     def refined(values: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 """
-The true offset labels of a segment map: which pixels lie near a boundary, and where inside is.
+Computes SegFix's ground truth: the offset labels of a segment map.
 
-A *segment map* is uint8 [H, W]: the number of each pixel's segment, or VOID_LABEL. The segments are
-the classes of a semantic data set, or the things and stuff of a panoptic data set. All other
-pixels, void too, are outside a segment. The image's border is not a boundary.
+A *segment map*, uint8 [H, W], has the number of each pixel's segment, or VOID_LABEL. The segments
+are the classes of a semantic data set, or the things and stuff of a panoptic data set. Void pixels
+are outside every segment. The image's border is not a boundary.
 
-The labels equal openseg.pytorch's offline labels (its three ``dt_offset_generator.py``) except in
-three cases. Here a class too small to count is void, not a boundary with random directions;
-the direction in the middle of a region is undefined; the image's border does not push directions
-away. Shape letters: H, W size of the image.
+The labels equal openseg.pytorch's offline labels (``dt_offset_generator.py``) except in three
+cases. Here, a class with very few pixels is void, not a boundary with random directions; the
+direction in the middle of a region is undefined; and directions do not turn away from the image's
+border. Shape letters: H, W size of the image.
 """
 
 from collections.abc import Mapping
@@ -23,15 +23,16 @@ from ocr_panoptic.formats.offsets import IGNORED, UNDEFINED, offset_labels
 from ocr_panoptic.formats.segment_runs import segment_statistics
 
 MIN_PIXELS = 100  # a class with fewer pixels in an image is void
-MAX_SEGMENTS = VOID_LABEL  # segments that a segment map can number
+MAX_SEGMENTS = VOID_LABEL  # number of segments that a segment map can hold
 
-RADIUS = 2  # pixels; radius of the kernels
+RADIUS = 2  # radius of the kernels in pixels
 _SIDE = np.arange(-RADIUS, RADIUS + 1, dtype=np.float32)
 _SQUARES = _SIDE[:, None] ** 2 + _SIDE**2
-_SQUARES[RADIUS, RADIUS] = 1  # its numerator is 0
-# The published correlation gives the (rightward, downward) slope of a map, times 12.
+_SQUARES[RADIUS, RADIUS] = 1  # avoids 0 / 0 in the middle
+# As published: a correlation with them gives 12 times the (rightward, downward) slope of a map.
 KERNELS = _SIDE / _SQUARES, _SIDE[:, None] / _SQUARES
-LEAST_SLOPE = 0.05  # of the distance, for a defined direction; 1 across a straight boundary
+# A direction is undefined if the distance has a smaller slope; a straight boundary has slope 1.
+LEAST_SLOPE = 0.05
 
 
 def read_segment_map(
@@ -40,8 +41,9 @@ def read_segment_map(
     """
     Return the segment map of a record.
 
-    Classes with fewer than MIN_PIXELS pixels, crowds (whose inner boundaries are unknown) and the
-    smallest of more than MAX_SEGMENTS segments are void, too.
+    In a semantic data set, classes with fewer than MIN_PIXELS pixels are void, too. In a panoptic
+    data set, crowds (whose inner boundaries are unknown) are void, and so are the smallest segments
+    if there are more than MAX_SEGMENTS.
 
     Args:
         record: record of a panoptic data set, with pan_seg_file_name and segments_info, or of a
@@ -76,24 +78,22 @@ def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
 
 def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarray:
     """
-    Return the offset labels of a segment map, uint8 [H, W]: see :func:`.offset_labels`.
-
-    They are IGNORED at void pixels.
+    Return the :func:`.offset_labels` of a segment map, uint8 [H, W], IGNORED at void pixels.
 
     Args:
         segments: segment map, uint8 [H, W].
-        boundary_distance: a pixel is near a boundary if its distance from the nearest pixel outside
-            its segment, rounded down, is at most this.
+        boundary_distance: largest distance, rounded down to whole pixels, from a pixel near a
+            boundary to the nearest pixel outside its segment.
     """
-    import cv2  # here, since data without offsets do not need it
+    import cv2  # imported here, since only data with offsets need it
 
     height, width = segments.shape
     found = np.full(segments.shape, IGNORED, np.uint8)
     ids = segments.astype(np.int32) + 1
     ids[segments == VOID_LABEL] = 0
     for number, (area, (left, top, wide, high)) in segment_statistics(ids).items():
-        # The nearest pixel outside lies in the box or in the ring around it. The kernels reach
-        # RADIUS pixels further.
+        # The nearest pixel outside lies in the box or in the ring of one pixel around it. The
+        # kernels need RADIUS pixels around the box.
         rows = slice(max(top - RADIUS, 0), min(top + high + RADIUS, height))
         columns = slice(max(left - RADIUS, 0), min(left + wide + RADIUS, width))
         inside = ids[rows, columns] == number
@@ -116,10 +116,10 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
 
 def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """
-    Return the direction of each slope, int64.
+    Return the direction of each slope, int64 in 0..7, or UNDEFINED for a small slope.
 
-    Direction i is at -180 + 45 i degrees, clockwise from the right, and includes the angles at most
-    22.5 degrees away.
+    Direction i covers all angles within 22.5 degrees of -180 + 45 i degrees, measured clockwise
+    from the right.
     """
     angle = np.degrees(np.arctan2(down, right))
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8
@@ -129,7 +129,7 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
 
 class OffsetTruth(Transform):
     """
-    A transform that replaces a segment map by its offset labels, and keeps images.
+    A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
     Args:
         boundary_distance: see :func:`true_offset_labels`.
@@ -146,5 +146,5 @@ class OffsetTruth(Transform):
         return coords
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return :func:`true_offset_labels` of a segment map, uint8 [H, W]."""
+        """Return the offset labels of a segment map, uint8 [H, W]."""
         return true_offset_labels(segmentation, self.boundary_distance)
