@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 def add_ocr_config(cfg: "CfgNode") -> None:
     """
-    Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
+    Add the project's keys to a Detectron2 config, and set MODEL.DEVICE to "auto".
 
     ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD means that the number is taken from the data
     (see :mod:`ocr_panoptic.engine.task`).

@@ -39,7 +39,7 @@ def when(name: str, *values: object) -> Condition:
 
 
 def one_of(*values: object) -> Allowed:
-    """Allow these values."""
+    """Allow only the given values."""
     return _listed(lambda: values)
 
 
@@ -63,7 +63,7 @@ def _listed(values: Callable[[], Sequence]) -> Allowed:
 
 
 def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
-    """Allow the values that a function permits."""
+    """Allow the values that a function permits; ``text`` describes them in error messages."""
     return Allowed(permits, lambda: text)
 
 
@@ -85,13 +85,13 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
 
 
 def some_of(*names: str) -> Allowed:
-    """Allow lists of these names in which no name occurs twice."""
+    """Allow lists of the given names in which no name occurs twice."""
     text = f"a list of {', '.join(names)}, each at most once"
     return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
 def share(ends: str) -> Allowed:
-    """Allow the numbers from 0 to 1; ``ends`` is "(0, 1]" if 0 itself is not allowed."""
+    """Allow the numbers of the interval ``ends``: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 

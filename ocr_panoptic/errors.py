@@ -1,4 +1,4 @@
-"""User errors, whose messages are written for users. Any other exception is a bug."""
+"""Exceptions for mistakes of users, and helpers for error messages."""
 
 import difflib
 import re

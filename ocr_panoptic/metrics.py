@@ -3,7 +3,7 @@ The table of the metrics that evaluations report.
 
 The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets") to
 its values under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high" are the
-ends of the PQ's 95 % confidence interval. An undefined value is NaN, or None in a file.
+ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
 
 Metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on the page of a run.
 ``metrics.json`` has all results of the evaluators.
@@ -19,7 +19,7 @@ Results = Mapping[str, Values]  # task -> values
 
 
 def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-    """Return a metric's values by Detectron2's names for each class, such as "PQ-car"."""
+    """Return a metric's values for the classes under Detectron2's names, such as "PQ-car"."""
     return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 

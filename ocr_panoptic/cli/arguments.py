@@ -1,4 +1,4 @@
-"""Parse the commands' arguments. Without slow imports in this module, ``--help`` is fast."""
+"""Parse the commands' arguments. The module has no slow imports, so that ``--help`` is fast."""
 
 import argparse
 import os
@@ -17,14 +17,14 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
-    """Return a flag's path with ~ expanded, because a shell does not expand it in --output=~/x."""
+    """Convert the text of a flag to a path, expanding ~ (a shell does not in --output=~/x)."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; expected a path")
     return Path(text).expanduser()
 
 
 def positive(text: str) -> int:
-    """Return a flag's number, which must be at least 1."""
+    """Convert the text of a flag to a number, which must be at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
     return int(text)
@@ -77,7 +77,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add KEY VALUE ..., the config's overrides at the end of the command line."""
+        """Add KEY VALUE ..., the arguments at the end of the line that override the config."""
         self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
 
     def add_weights(self) -> None:
@@ -139,11 +139,8 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
     Some faults can be found only with PyTorch, so the command checks again.
 
-    Args:
-        args: arguments of a command that takes KEY VALUE ...
-
     Returns:
-        the config before it is completed
+        the config, which is not completed (:func:`.complete_config`)
     """
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options

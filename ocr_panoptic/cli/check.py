@@ -78,7 +78,7 @@ def check(
         data: data files.
         config: config file, or name of a packaged config.
         num_gpus: number of training processes.
-        resume: whether the run continues from its last checkpoint; "auto": if there is one.
+        resume: whether the run continues from its last checkpoint; "auto" means: if there is one.
         **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:

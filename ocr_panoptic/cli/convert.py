@@ -5,7 +5,7 @@ Convert another code base's published OCR weights into a checkpoint and its conf
         output/converted/hrnet_cityscapes.pth \\
         --config-file Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8
 
-This example also writes hrnet_cityscapes.yaml, which is the config of --config-file (the recipe)
+The command also writes the config, here hrnet_cityscapes.yaml: the recipe named by --config-file,
 with the settings that the weights need. docs/checkpoints.md has a recipe for each published file.
 """
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)
-        differing.pop("MODEL.BACKBONE.NAME", None)  # the recipe is for another kind of network
+        differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another network is refused
         options = options_of({key: values[0] for key, values in differing.items()})
         cfg = load_config(args.config_file, [*options, *args.opts])
         if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # only then are data needed

@@ -19,7 +19,7 @@ The data set's splits are called NAME_train and NAME_val. docs/imports.md descri
     labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
                          default the folder of the JSON files
     masks                SOURCE: folder of mask images, one for each object or class; IMAGES: folder
-                         of the images, by default the same
+                         of the images, by default the same folder
     via                  SOURCE: JSON of VGG Image Annotator; IMAGES: folder of the images
 """
 

@@ -21,7 +21,7 @@ class AccumulatingTrainer(SimpleTrainer):
     The step uses the mean of the parts' gradients, so iterations, schedule and batch size keep
     their meaning. With ``amp``, this class replaces ``AMPTrainer``, otherwise ``SimpleTrainer``.
 
-    If all losses are means over images, this equals a step on the whole batch. Batch norms, and
+    If all losses are means over images, it equals a step on the whole batch. Batch norms, and
     losses that are means over pixels or boxes, are computed for each part separately.
 
     Args:
@@ -97,8 +97,8 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     """
     Return a function that clips each parameter's gradient by SOLVER.CLIP_GRADIENTS, or None.
 
-    Call it after the backward pass, when the gradients are unscaled. Detectron2 instead clips in
-    the optimizer's step, where a fused optimizer's gradients are still scaled for float16.
+    Call it after the backward pass, on unscaled gradients. Detectron2 instead clips in the
+    optimizer's step, where a fused optimizer's gradients are still scaled for float16.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:
@@ -121,7 +121,7 @@ def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
     Prepare an optimizer's new or loaded momenta for fused steps.
 
-    - Each momentum gets its parameter's memory layout: a fused step reads both in memory order.
+    - Each momentum gets its parameter's memory layout, because a fused step relies on it.
     - Momenta of SGD are created as zeros. If an infinite float16 gradient skips the first step,
       SGD would leave its momenta uninitialised, and the second step would read them.
     """

@@ -26,8 +26,8 @@ def load_config(
     """
     Load a config from a config file, data files, and the overrides of the command line.
 
-    MODEL.TRUST_PICKLE counts only among the overrides: a stranger's config must not allow a
-    stranger's weights to run code.
+    MODEL.TRUST_PICKLE has an effect only as an override, because a stranger's config must not
+    allow a stranger's weights to run code.
 
     Args:
         config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
@@ -72,9 +72,9 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
     """
-    Return the KEY VALUE overrides that reset each key that the chosen model does not read.
+    Return overrides KEY VALUE ... that reset the keys that the chosen model does not read.
 
-    :func:`check_unread_keys` refuses other values of these keys.
+    :func:`check_unread_keys` accepts only the default values of these keys.
     """
     default = _defaults()
     names = sorted(unread_keys(cfg))

@@ -47,8 +47,8 @@ class Averaging(HookBase):
         self.module = self._average.module.train().requires_grad_(False)
 
     def begin(self) -> None:
-        """Start the average at the model's current weights: the first update copies them."""
-        self._average.update_parameters(self._model)
+        """Start the average at the model's current weights."""
+        self._average.update_parameters(self._model)  # the first update copies the weights
 
     def after_step(self) -> None:
         self._average.update_parameters(self._model)
@@ -97,7 +97,7 @@ class Stopped(SystemExit):
 
 
 class StopOnSignal(HookBase):
-    """Saves a checkpoint and ends all processes after an iteration in which one got a signal."""
+    """Saves a checkpoint and ends all processes when one of them has received a signal."""
 
     def __init__(self, checkpoints: Checkpoints | None = None):
         self._checkpoints = checkpoints

@@ -66,7 +66,7 @@ class Identity(NamedTuple):
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """Return the identity to save in a run's checkpoints; ``written`` is its config.yaml."""
+    """Return the identity to save in a run's checkpoints; ``written`` is the text of its config."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": written, "classes": classes if "stuff_classes" in classes else None}

@@ -23,7 +23,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
     """
     Run ``main(args)`` in every process; return its result if it ran in this process, else None.
 
-    torchrun has started the processes, or Detectron2 starts them; a single process is this one.
+    Several processes are started by torchrun or by Detectron2; a single process is this one.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process

@@ -54,8 +54,8 @@ def load(
         **keys: keys of the config, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are missing; or the weights, of an earlier version, do
-            not hold their classes, and the data set that names these is missing.
+        FileNotFoundError: config or weights are missing, or the data set is missing that weights of
+            an earlier version need for their class names.
         ValueError: config or data contradict the training, the weights do not fit the model, or a
             key or value is wrong.
     """
@@ -77,7 +77,7 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """Build the model of a completed config; files get "train" or "dataset" ``labels``."""
+        """Build the model; result files get the ``labels`` "train" (0..K-1) or "dataset"."""
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)
@@ -115,10 +115,10 @@ class Model:
         Predict one image, or several images one after the other.
 
         Args:
-            source: image file; array [H,W,C] or [H,W] (grey), uint8, RGB first; tensor [C,H,W] with
-                the same values; Pillow image, which is turned by its EXIF data; or several
-                images: a folder with its subfolders, a list of files (``.txt``), a video, or an
-                iterable of images.
+            source: image file; uint8 array [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor
+                [C,H,W] in RGB order; Pillow image, which is rotated as its EXIF data say; or
+                several images: a folder with its subfolders, a list of files (``.txt``), a video,
+                or an iterable of images.
 
         Returns:
             a :class:`.Result`; for several images, an iterator of results, which reads the next
@@ -148,7 +148,7 @@ class Model:
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-        """Yield each item with its result or its image's error; images are read ahead."""
+        """Yield each item with its result or the error about its image; images are read ahead."""
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
             if isinstance(image, Exception):
@@ -198,7 +198,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Predict an image; return the arguments ``labels`` to ``instances`` of a Result."""
+        """Return the model's outputs for an image, which are the last arguments of a Result."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas

@@ -96,7 +96,7 @@ class Result:
         Return a dict for each segment.
 
         Each has "name", "area" (pixels) and "confidence" (mean over the pixels). Segments of a
-        panoptic model also have "id" (in ``ids``), "isthing", "category_id" (the data set's),
+        panoptic model also have "id" (as in ``ids``), "isthing", "category_id" (of the data set),
         "iscrowd", "bbox" (x, y, width, height) and, for things, "score". A semantic model has one
         segment for each class in the image, which also has "label".
         """
@@ -135,7 +135,7 @@ class Result:
         return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
-        """Return an RGB picture of W x H pixels: the grey image under coloured segments."""
+        """Return an RGB picture of W x H pixels: the image in grey under coloured segments."""
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
@@ -159,10 +159,10 @@ class Result:
         Return the prediction in COCO's formats.
 
         Returns:
-            a dict with "images", "annotations" and "categories". For a panoptic model, these have
-            COCO panoptic format, with each segment's run lengths as "segmentation", and "instances"
-            has COCO's results format. For a semantic model, each class has an annotation with run
-            lengths, as in COCO-Stuff; category ids are labels.
+            a dict with "images", "annotations" and "categories". For a panoptic model, these follow
+            COCO's panoptic format, with each segment's run lengths as "segmentation", and the dict
+            also has "instances" in COCO's results format. For a semantic model, each class has an
+            annotation with run lengths, as in COCO-Stuff; category ids are labels.
         """
         height, width = self.labels.shape
         image = {"id": image_id, "file_name": self._item.file_name}

@@ -110,7 +110,7 @@ def inference_precision(cfg: CfgNode) -> str:
 
 @functools.cache
 def cpu_computes_bfloat16() -> bool:
-    """Return whether the CPU has AVX512-BF16 or AMX; without them, bfloat16 is slower."""
+    """Return whether the CPU has fast instructions for bfloat16: AVX512-BF16 or AMX."""
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})

@@ -78,7 +78,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """Refuse a data set without semantic or panoptic labels; their classes do not matter."""
+    """Refuse a data set without semantic or panoptic labels; any classes are accepted."""
     if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
         raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
 

@@ -97,7 +97,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     """
     Check ``cfg``, and fill in the values that depend on the data and the machine.
 
-    Without ``training``, described data sets get the class order of the trained MODEL.WEIGHTS.
+    Without ``training``, data sets from data files get the class order of MODEL.WEIGHTS.
 
     Args:
         training: whether DATASETS.TRAIN is used; otherwise it is not checked.

@@ -1,4 +1,4 @@
-"""Prepare single images for a trained model, and name its classes, without a data set."""
+"""Prepare single images for a trained model, and find the names of its classes."""
 
 from collections.abc import Callable
 from typing import Any

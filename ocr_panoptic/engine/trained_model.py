@@ -46,7 +46,7 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Deploy a model (:func:`.deploy`) as TEST.OPTIMIZED and TEST.PRECISION say."""
+    """Return a model deployed for inference as TEST.OPTIMIZED and TEST.PRECISION say."""
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
@@ -132,7 +132,7 @@ def trained_config(
 
     Args:
         run: folder of a run, config, trained weights, or "" if ``weights`` are named.
-        weights: trained weights; None for the weights that ``run`` stands for.
+        weights: trained weights; None for the folder's last checkpoint or the config's weights.
         opts: overrides KEY VALUE ...
         needs_data: whether DATASETS.TEST must be read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
