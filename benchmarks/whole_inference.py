@@ -174,14 +174,14 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
     return {
         "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
+        "OCR at stride 8, optimized": (
+            lambda: predicted(faster, image, "panoptic_seg"),
+            network_parts(faster.network) + own,
+        ),
         "OCR, as trained": (as_trained, network_parts(ours) + theirs),
         "OCR, optimized": (
             lambda: predicted(fast, image, "panoptic_seg"),
             network_parts(fast.network) + own,
-        ),
-        "OCR at stride 8, optimized": (
-            lambda: predicted(faster, image, "panoptic_seg"),
-            network_parts(faster.network) + own,
         ),
     }
 
