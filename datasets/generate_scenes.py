@@ -1,18 +1,18 @@
 #!/usr/bin/env python
 """
-Generate the sample data: small scenes in COCO panoptic format, and label PNGs.
+Generate sample data: small scenes in COCO panoptic format, and label PNGs.
 
 A scene is a landscape (stuff: sky, forest, water, sand, grass) with objects on it (things: ball,
-crate, tent, starfish) that hide one another. Shades are shared between classes on purpose: water
-has the blues of the sky, forest the greens of grass, and every kind of object comes in several
-colours, so texture, shape and context tell the classes apart.
+crate, tent, starfish) that hide one another. Classes share colours on purpose: water has the blues
+of the sky, forest has the greens of grass, and every kind of object comes in several colours. Only
+texture, shape and context tell the classes apart.
 
-A cluster of small balls is annotated as one crowd segment in some scenes. Void pixels are the
-narrow seams between neighbouring stuff regions, and the rocks, which have no category.
+Some scenes have a cluster of small balls, annotated as one crowd segment. The narrow seams between
+neighbouring stuff regions are void, and so are rocks, which have no category.
 
-A scene depends on (seed, split, index) and the classes only, so equal arguments give equal bytes.
+A scene depends only on its seed, split, index, size and classes: equal arguments give equal bytes.
 
-Shape letters: S side of the square image.
+In shapes, S is the side of the square image.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def generate_scenes(
     classes: Sequence[str] = CLASSES,
 ) -> None:
     """
-    Write scenes into a folder, and a data file named after the folder.
+    Write scenes into a folder, and two data files named after the folder.
 
     The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
 
@@ -86,7 +86,8 @@ def generate_scenes(
     The data file ``<name>_sem.yaml`` lists the classes in the order of their labels.
 
     Args:
-        classes: names of the categories to draw: at least "sky", a ground and an object.
+        classes: names of the categories to draw: at least "sky", one of ``GROUNDS``, and one of
+            ``SHAPES``.
     """
     if size < 64:
         raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
@@ -114,7 +115,7 @@ def generate_scenes(
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
-    """Raise UserError for unusable arguments, and for a folder with images of another run."""
+    """Raise UserError for invalid arguments, or if the folder has images of another run."""
     check_name(output.resolve().name)
     if min(num_train, num_val) < 1 or seed < 0:
         raise UserError(
@@ -135,7 +136,7 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
 def write_scene(
     index: int, root: Path, size: int, seed: tuple[int, int], categories: Sequence[dict]
 ) -> tuple[dict, dict]:
-    """Write a scene; return its entries in "images" and "annotations"."""
+    """Write the files of a scene; return its entries for panoptic.json: image and annotation."""
     names = [category["name"] for category in categories]
     pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size, names)
     stem, number = f"{root.name}_{index:05d}", index + 1
@@ -166,7 +167,7 @@ def draw_scene(
 
 
 class Canvas:
-    """Colours and segment ids, painted from back to front."""
+    """An image and its segment ids, painted from back to front."""
 
     def __init__(self, rng: np.random.Generator, size: int):
         self.rng, self.size = rng, size
@@ -176,7 +177,7 @@ class Canvas:
         self.segments: list[dict] = []
 
     def new_segment(self, name: str, iscrowd: int = 0) -> int:
-        # Random ids, as in PNGs of any tool.
+        # Random ids, because readers must accept any ids.
         taken = {segment["id"] for segment in self.segments}
         while (number := int(self.rng.integers(1, 256**3))) in taken:
             pass
@@ -184,7 +185,7 @@ class Canvas:
         return number
 
     def near(self, x: float, y: float, reach: float) -> "Canvas":
-        """Return the part of the canvas around (x, y): painting on it paints on the whole."""
+        """Return a view of the canvas around (x, y); painting on the view paints on the canvas."""
         part = copy.copy(self)
         rows = slice(max(0, int(y - reach)), max(0, int(y + reach) + 1))
         columns = slice(max(0, int(x - reach)), max(0, int(x + reach) + 1))
@@ -193,19 +194,19 @@ class Canvas:
         return part
 
     def paint(self, distance: np.ndarray, colour: np.ndarray, segment_id: int) -> None:
-        """Paint a shape with smooth edges; ``distance`` [S, S] is in pixels, negative inside it."""
+        """Paint a shape with smooth edges; ``distance`` [S, S] is in pixels and negative inside."""
         alpha = np.clip(0.5 - distance, 0, 1)[..., None]
         self.colour += alpha * (colour - self.colour)
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth noise [S, S], zero on average, with about (rows, columns) ``cells``."""
+        """Return smooth noise [S, S] with mean 0; ``cells`` is its number of rows and columns."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
 
     def wave(self, height: float, roughness: float) -> np.ndarray:
-        """Return a wavy line [1, S]: the row that it reaches in every column."""
+        """Return a wavy line across the image: its row in each column, [1, S]."""
         line = self.noise((2, 5))[:1] + 0.3 * self.noise((2, 18))[:1]
         return self.size * (height + roughness * line)
 
@@ -226,11 +227,11 @@ class Canvas:
 
 
 def shade(colour: tuple[int, int, int], brightness: np.ndarray) -> np.ndarray:
-    """Return a colour [3] under brightness [S, S] around 1: [S, S, 3]."""
+    """Return a colour multiplied by brightness [S, S], float64 [S, S, 3]."""
     return np.asarray(colour, float) * brightness[..., None]
 
 
-# Landscape: the textures of stuff, and where they meet.
+# Landscape: the textures of stuff, and the borders between them.
 
 
 def sky(canvas: Canvas) -> np.ndarray:
@@ -287,11 +288,11 @@ def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
     return horizon * size
 
 
-# Objects: signed distances [S, S] in pixels, negative inside.
+# Objects: shapes given by signed distances [S, S] in pixels, negative inside.
 
 
 def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
-    """Return the distance to a polygon with corners [N, 2] (x, y), by the even-odd rule."""
+    """Return the signed distance [S, S] to a polygon with ``corners`` [N, 2] (x, y)."""
     squared = np.full(canvas.x.shape, np.inf)
     inside = np.zeros(canvas.x.shape, bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -305,7 +306,7 @@ def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
 
 
 def draw_shadow(canvas: Canvas, x: float, y: float, radius: float) -> None:
-    """Darken the ground below an object; the pixels stay the ground's."""
+    """Darken the ground below an object, without changing segment ids."""
     reach = ((canvas.x - x) / (1.15 * radius)) ** 2 + ((canvas.y - y) / (0.35 * radius)) ** 2
     canvas.colour *= 1 - 0.4 * np.exp(-2.0 * reach)[..., None]
 
@@ -365,7 +366,7 @@ def pick_colour(canvas: Canvas, name: str) -> np.ndarray:
 
 
 def draw_objects(canvas: Canvas, horizon: float, kinds: Sequence[str]) -> None:
-    """Paint two to five objects on the ground, the near ones large, in front, and hiding others."""
+    """Paint two to five objects on the ground; near objects are larger and hide far objects."""
     rng, size = canvas.rng, canvas.size
     rows = np.sort(rng.uniform(horizon + 0.04 * size, 0.9 * size, rng.integers(2, 6)))
     for row in rows:
@@ -393,7 +394,7 @@ def draw_crowd(canvas: Canvas, horizon: float) -> None:
 
 
 def draw_rock(canvas: Canvas, horizon: float) -> None:
-    """Paint a grey rock. It has no category: its pixels are void."""
+    """Paint a grey rock, whose pixels are void because it has no category."""
     rng, size = canvas.rng, canvas.size
     angles, reach = np.sort(rng.uniform(0, 2 * np.pi, 9)), size * rng.uniform(0.04, 0.08, 9)
     x, y = rng.uniform(0.1, 0.9) * size, rng.uniform(horizon + 0.1 * size, 0.9 * size)

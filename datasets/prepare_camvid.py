@@ -4,9 +4,9 @@ Prepare CamVid as a semantic (camvid_*) and a panoptic data set (camvid_panoptic
 
 CamVid has no instances, so the panoptic data set approximates them: each connected component of a
 thing class is an instance. Things that touch or occlude each other become one instance, and a thing
-that a pole divides becomes two. Numbers from these data also measure this approximation.
+that a pole divides becomes two. Panoptic scores on these data also depend on this approximation.
 
-Shape letters: H, W size of the image.
+In shapes, H and W are the size of the image.
 """
 
 import argparse
@@ -41,7 +41,7 @@ _CLASSES = (
 )
 _VOID = 11
 THINGS = ("car", "pedestrian", "bicyclist")
-# Smaller components are distant things, or slivers behind poles: one crowd for each class.
+# Smaller components are distant things or slivers behind poles; they form one crowd per class.
 SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
 
 
@@ -50,14 +50,14 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
 
     Args:
-        source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
-            ``labels``; or, like the public copy, with ``train`` and ``trainannot``, ...
-        root: ``$DETECTRON2_DATASETS``.
-        workers: processes, see :func:`.imap_with_progress`.
+        source: folder of CamVid, with ``train/images``, ``train/labels`` and the same for ``val``
+            and perhaps ``test``; or, like the public copy, with ``train``, ``trainannot``, ...
+        root: folder of data sets, ``$DETECTRON2_DATASETS``.
+        workers: number of processes, see :func:`.imap_with_progress`.
 
     Returns:
-        data files of the semantic data set, which is read in place, and of the panoptic data set,
-        which is made
+        data file of the semantic data set, which uses the files in ``source``, and data file of the
+        panoptic data set, whose files are written
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
@@ -68,7 +68,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     sources = [SemanticSource(f"camvid_{name}", split, space) for name, split in splits.items()]
     check_sources(sources, workers, thorough=True)
     write_data_file(semantic, "camvid", splits, **classes)
-    panoptic.unlink(missing_ok=True)  # until its files are complete
+    panoptic.unlink(missing_ok=True)  # is written again when its files are complete
     made = {
         name: write_panoptic_split(split, panoptic.parent / "raw" / name, workers)
         for name, split in splits.items()
@@ -78,7 +78,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
-    """Return the folders of each split, whichever of the two layouts they have."""
+    """Return split -> folders of images and labels, in either of the two layouts."""
     splits = {}
     for name in ("train", "val", "test"):
         layouts = (
@@ -129,8 +129,9 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
     """
     Make segments from CamVid's labels.
 
-    Each class of stuff is a segment. Each 8-connected component of a thing with at least
-    ``SMALLEST_INSTANCE`` of the area is a segment, and the others form one crowd per class.
+    Each stuff class becomes one segment. Each 8-connected component of a thing class with at least
+    ``SMALLEST_INSTANCE`` of the area becomes one segment; smaller components of a class form one
+    crowd.
 
     Args:
         labels: uint8 [H, W], 0..11.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """
-Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from the MATLAB files.
+Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from their MATLAB files.
 
-Reads $DETECTRON2_DATASETS, laid out as docs/published_data.md shows. Needs SciPy. The PNGs keep the
-raw labels; the data set's label map is applied when they are read.
+$DETECTRON2_DATASETS must be laid out as docs/published_data.md shows. SciPy must be installed. The
+PNGs keep the raw labels; the data set's label map is applied when they are read.
 
-Shape letters: H, W size of the image.
+In shapes, H and W are the size of the image.
 """
 
 import argparse
@@ -32,15 +32,17 @@ from ocr_panoptic.progress import imap_with_progress
 @dataclass(frozen=True)
 class MatRelease:
     """
-    A release whose labels are MATLAB files.
+    A published data set whose labels are MATLAB files.
+
+    Paths are relative to Detectron2's folder of data sets.
 
     Attributes:
-        images, mats, labels: folders of ``<name>.jpg``, of ``<name>.mat`` and, for the results, of
-            ``<split>/<name>.png``; relative to Detectron2's folder of data sets.
+        images, mats: folders of ``<name>.jpg`` and of ``<name>.mat``.
+        labels: folder in which ``<split>/<name>.png`` are written.
         splits: split -> text file with a name in each line.
         key: variable of the MATLAB files that holds the labels [H, W].
-        space: label space, whose map has every raw label.
-        hint: advice if a folder is missing.
+        space: label space, whose label map has every raw label.
+        hint: advice for the user if a file or folder is missing.
     """
 
     images: Path
@@ -76,14 +78,14 @@ MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_1
 
 def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
     """
-    Write ``labels/<split>/*.png``; a second run changes nothing.
+    Write the label PNGs of a release; a second run writes equal files.
 
     Args:
         root: Detectron2's folder of data sets.
-        workers: processes, see :func:`.imap_with_progress`.
+        workers: number of processes, see :func:`.imap_with_progress`.
 
     Returns:
-        written folders
+        folders of the written PNGs
     """
     require_scipy()
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
@@ -102,7 +104,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
 
 
 def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str | None:
-    """Write the label PNG of an image; return the fault of its files, or None."""
+    """Write the label PNG of an image; return an error message if a file is faulty, else None."""
     image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
     try:
         labels = read_mat_labels(mat, release.key)
@@ -123,7 +125,7 @@ def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str |
 
 
 def read_mat_labels(path: Path, key: str) -> np.ndarray:
-    """Return the labels of a MATLAB file: uint8 [H, W], or uint16 if they do not fit."""
+    """Return the labels of a MATLAB file: uint8 [H, W], or uint16 for labels above 255."""
     labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
         raise UserError(

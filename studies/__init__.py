@@ -1,5 +1,5 @@
 """
-The laboratory: studies of many runs, receptive fields, drawn tiles, complexity.
+Programs for research: studies of many runs, receptive fields, generated tiles, complexity.
 
-It uses ``ocr_panoptic``, and nothing uses it.
+They use ``ocr_panoptic``, which does not use them.
 """

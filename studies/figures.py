@@ -1,7 +1,7 @@
 """
-A study's results as figures that are readable without colours.
+Draw a study's results as figures that are readable without colours.
 
-Each line has its own marker, and a label beside it or a separate panel.
+Each line has its own marker, and an entry in the legend or a separate panel.
 """
 
 import math
@@ -25,8 +25,8 @@ def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
     Plot the first metric over the iterations, with a panel for each place.
 
-    A system has the mean of its seeds, and a band from the lowest to the highest. The baseline is
-    black.
+    Each system has a line for the mean over its seeds, and a band from the lowest to the highest
+    seed. Baselines are black.
     """
     trained = {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
@@ -56,13 +56,13 @@ def gain_figure(
     """
     Draw each scheme's gain in the first metric against the effective receptive field.
 
-    The field, of the features that the scheme gets, is a share of the image. Each scheme has a
-    panel with confidence intervals, and the means of the others in grey. A scheme that gains more
-    than twice as much as all others, such as one that sees the truth, comes last with its own
-    scale.
+    The receptive field is that of the scheme's input features, in percent of the image. Each scheme
+    has a panel with its confidence intervals, and the means of the other schemes in grey. A scheme
+    that gains more than twice as much as any other, such as a scheme that sees the ground truth,
+    has the last panel, with a separate scale.
 
     Args:
-        fields: place -> row of .fields.measurement.measure_fields.
+        fields: place -> row of :func:`.measure_fields` for the features at this place.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}
@@ -115,14 +115,14 @@ def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
 
 
 def _far_above(gains: Mapping[str, Points]) -> str | None:
-    """Return the scheme that gains more than twice as much as any other."""
+    """Return the scheme that gains more than twice as much as any other, or None."""
     largest = {name: max(0, *(i.mean for _, i in points)) for name, points in gains.items()}
     first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
     return first if others and largest[first] > 2 * largest[others[0]] else None
 
 
 def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:
-    """Limit the axis to a margin around the means; wide intervals would hide the others."""
+    """Limit the vertical axis to the means and a margin; wide intervals would stretch it."""
     means = [interval.mean for points in gains.values() for _, interval in points]
     low, high = min(0, *means), max(0, *means)
     axes.set_ylim(low - (high - low) / 3, high + (high - low) / 3)

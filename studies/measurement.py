@@ -1,4 +1,4 @@
-"""Time and memory of a step of computation on a device."""
+"""Measure time and memory of a step of computation on a device."""
 
 import statistics
 import time
@@ -14,9 +14,10 @@ from studies.training_memory import counting
 
 def peak_memory(step: Callable[[], object], device: str) -> int:
     """
-    Return the peak bytes that PyTorch allocates in a step on "cpu" or "cuda", above the start.
+    Return the peak bytes that PyTorch allocates in a step, without the bytes allocated before it.
 
-    On a CPU this includes oneDNN's copies of a convolution's input and weights in its own layouts.
+    ``device`` is "cpu" or "cuda". On a CPU, the peak includes copies of the inputs and weights of
+    convolutions, which oneDNN makes in its own layouts.
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -83,7 +84,7 @@ class StepMemory(NamedTuple):
     The memory of a training step, in bytes.
 
     Attributes:
-        saved: bytes kept for the backward pass, without parameters and buffers.
+        saved: bytes kept for the backward pass, except parameters and buffers.
         peak: peak of the bytes in use, including gradients, but without parameters, buffers,
             features and labels.
     """

@@ -1,4 +1,4 @@
-"""Records of runs that another machine, or an earlier study, has finished."""
+"""Add runs that another machine, or an earlier study, has finished to a study."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from ocr_panoptic.workbench.comparing.study import RECORD, Study, check_record
 
 def add_records(study: Study, output: Path, file: Path) -> int:
     """
-    Put finished runs into the run folders of a study, and return how many were added.
+    Add the finished runs in a file to the run folders of a study; return how many were added.
 
     If a run does not fit the study, nothing is added.
 

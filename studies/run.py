@@ -3,10 +3,10 @@ Train the systems of a study with several seeds under equal settings, and compar
 
     python -m studies.run studies/STUDY.yaml
 
-Finished runs are not trained again, and an interrupted run is resumed: repeat the command. The
-tables, the curves and the records of all runs are made from the run folders. --records adds runs
-that another machine has finished, with that machine's times and memory. --fields adds a figure of
-the gains over the receptive field.
+If the command is repeated, finished runs are not trained again, and an interrupted run is resumed.
+Tables, curves and results.json are made from the run folders. --records adds runs that another
+machine has finished, with that machine's times and memory. --fields adds a figure of the gains
+over the receptive field.
 """
 
 import argparse
@@ -82,15 +82,15 @@ def write_study(
     Write tables.md, results.json, curves.png and, with ``fields``, gains.png; return the tables.
 
     Args:
-        output: folder.
-        fields: place -> receptive field (see :func:`.gain_figure`).
+        output: folder to write into.
+        fields: receptive fields for :func:`.gain_figure`; {} draws no gains.
     """
     rows = summarise(study, runs)
     report = placed_report(study, rows)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", runs, indent=1)
     figures = {"curves.png": placed_curves(study, runs)}
-    # At first, only the baseline has runs.
+    # While only the baseline has runs, there are no gains.
     if fields and any(row.gains[study.metrics[0]] for row in rows):
         figures["gains.png"] = gain_figure(study, rows, fields)
     for name, figure in figures.items():

@@ -1,11 +1,11 @@
-"""Sizes on the command line."""
+"""Parse sizes and counts on the command line."""
 
 import argparse
 from collections.abc import Callable
 
 
 def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
-    """Return the type of a flag: whole numbers above 0, one for each name, with commas between."""
+    """Return the argparse type of whole numbers above 0 with commas between, one for each name."""
 
     def parse(text: str) -> tuple[int, ...]:
         numbers = text.split(",")
@@ -19,7 +19,7 @@ def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
 
 
 def count(text: str) -> int:
-    """Return the whole number above 0 that a flag has."""
+    """Parse a whole number above 0 for argparse."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

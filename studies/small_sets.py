@@ -3,10 +3,10 @@ Make two small semantic data sets for studies, clothing9 and nuclei2: 100 traini
 
     python -m studies.small_sets --clothing CLOTHING --nuclei NUCLEI
 
-writes label PNGs, links to the photos and a data file to clothing9 and nuclei2 in
+The command writes label PNGs, links to the photos and a data file to clothing9 and nuclei2 in
 $DETECTRON2_DATASETS. CLOTHING has {train,val}/{images,labels} and classes.json with the 59 classes
-of Clothing Co-Parsing, which become 11 groups. NUCLEI has {train,val}/{images,panoptic} and
-{train,val}/panoptic.json, COCO's panoptic format with the thing "nucleus".
+of Clothing Co-Parsing, merged into 11 groups. NUCLEI has {train,val}/{images,panoptic} and
+{train,val}/panoptic.json, in COCO's panoptic format with the thing class "nucleus".
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def make_clothing(source: Path, target: Path) -> None:
-    """Write every n-th photo with its classes in groups."""
+    """Write clothing9: photos, evenly chosen, with the classes merged into GROUPS."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
     groups = [words.split() for words in GROUPS.values()]
     table = np.full(256, 255, np.uint8)
@@ -64,7 +64,7 @@ def make_clothing(source: Path, target: Path) -> None:
 
 
 def make_nuclei(source: Path, target: Path) -> None:
-    """Write every n-th photo with label 1 on the nuclei."""
+    """Write nuclei2: photos, evenly chosen, with label 1 on the nuclei and 0 elsewhere."""
     for split in ("train", "val"):
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}

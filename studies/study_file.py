@@ -1,4 +1,4 @@
-"""The YAML file of a study."""
+"""Read the YAML file of a study."""
 
 import functools
 import reprlib
@@ -22,12 +22,12 @@ OPTIONAL = {"opts", "at"}
 @dataclass(frozen=True, kw_only=True)
 class PlacedSystem(System):
     """
-    A system of a study file, at a place or without places.
+    A system to train: an entry of ``systems``, at one of the places if the study file has places.
 
     Attributes:
-        baseline: name of the system with which it is compared.
-        scheme: name of the system in the file.
-        place: entry of ``at`` for its training; "" without places.
+        baseline: name of the system to compare with.
+        scheme: key in ``systems``.
+        place: key in ``at``; "" if the file has no places.
     """
 
     baseline: str
@@ -37,7 +37,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named SCHEME, or SCHEME at PLACE."""
+    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if it has places."""
 
     systems: Mapping[str, PlacedSystem]
 
@@ -67,7 +67,7 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
     the same place.
 
     Args:
-        baseline: baseline instead of the file's.
+        baseline: key in ``systems`` of another baseline than the file's.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such study")
@@ -108,7 +108,7 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """Return name -> settings for the names below a key; an empty entry is an empty mapping."""
+    """Return name -> settings for the entries below a key; an empty entry has the settings {}."""
     entries = {name: entry or {} for name, entry in content[key].items()}
     for name, entry in entries.items():
         if unknown := set(entry) - known:
@@ -131,7 +131,7 @@ def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]
 def _config(
     name: str, entries: Sequence[Mapping[str, Any]], folder: Path
 ) -> tuple[Path, tuple[str, ...]]:
-    """Return the last config and all overrides of some entries."""
+    """Return the config of the last entry that has one, and the overrides of all entries."""
     config = [entry["config"] for entry in entries if "config" in entry][-1]
     file = _existing(config, "config", name, folder)
     opts = tuple(str(opt) for entry in entries for opt in entry.get("opts", ()))

@@ -1,4 +1,4 @@
-"""A study's results as Markdown tables and curves: means, and gains over the baselines."""
+"""Show a study's results in Markdown tables and curves: means, and gains over the baseline."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,19 +19,18 @@ MARKERS = "os^DvPph<>X"  # distinguishable without colours, also hollow
 @dataclass(frozen=True)
 class SystemSummary:
     """
-    The runs of a system.
+    The results of a system, summarised over its runs.
 
-    Undefined values of an evaluation (null) do not count. If there are too few runs, a value is
-    None.
+    Undefined metrics (null) are left out. A value is None if there are too few runs for it.
 
     Attributes:
         system, baseline: names of the system and of its baseline.
         runs: number of finished runs.
-        means: metric -> mean and standard deviation (of the sample) over the seeds.
+        means: metric -> mean and sample standard deviation over the seeds.
         gains: metric -> gain over the baseline, paired by seed.
-        class_gains: class -> gain in its IoU, PQ or AP.
-        costs: parameters, median seconds per iteration, and mean CPU seconds and largest peak
-            memory in bytes of a run.
+        class_gains: class -> gain in the class's IoU, PQ or AP.
+        costs: number of parameters, median seconds per iteration, mean CPU seconds of a run, and
+            largest peak memory of a run in bytes.
     """
 
     system: str
@@ -95,7 +94,7 @@ def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def paragraphs(parts: Iterable[str]) -> str:
-    """Return a text of the parts that are not empty."""
+    """Join the parts that are not empty into a text of paragraphs."""
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -103,8 +102,8 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """
     Return a table with a row for each system.
 
-    It has the mean ± standard deviation over the seeds, the gain in the first metric, and the cost
-    of the runs.
+    The columns are the mean ± standard deviation of each metric over the seeds, the gain in the
+    first metric, and the costs of the runs.
     """
     table = []
     for row in rows:
@@ -139,7 +138,7 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def class_gains_table(rows: Summaries) -> str:
-    """Return a table of gains: a row for each class, a column for each system with such gains."""
+    """Return a table of gains: a row for each class, a column for each system that has gains."""
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
@@ -150,7 +149,7 @@ def class_gains_table(rows: Summaries) -> str:
 
 
 def gain_note(rows: Summaries, metric: str) -> str:
-    """Return a note on how to read the gains, depending on the pairs of runs."""
+    """Return a note on how to read the gains, given the numbers of paired runs in the rows."""
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
         "brackets; bold: it excludes 0. One in 20 such intervals misses."
@@ -163,12 +162,12 @@ def gain_note(rows: Summaries, metric: str) -> str:
 
 def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
     """
-    Draw each system's mean over the seeds, and a band from the lowest to the highest.
+    Draw each system's mean over the seeds, and a band from the lowest to the highest seed.
 
     Each line has its marker, so the figure is readable without colours.
 
     Args:
-        runs: system -> records; systems without records only use up their colour.
+        runs: system -> records; a system without records is not drawn, but keeps its colour.
         black: baselines, drawn in black.
     """
     axes.set_xlabel("iteration")

@@ -1,4 +1,4 @@
-"""Tables of a study whose systems are compared at several places."""
+"""Make the tables of a study whose systems are compared at several places."""
 
 from ocr_panoptic.workbench.comparing.compare import markdown, plus_minus
 from ocr_panoptic.workbench.comparing.intervals import gain_text
@@ -10,7 +10,7 @@ from .study_tables import Summaries
 
 def placed_report(study: PlacedStudy, rows: Summaries) -> str:
     """
-    Return all tables in Markdown.
+    Return all tables of a study in Markdown.
 
     Args:
         rows: results of :func:`.summarise` for this study.
@@ -29,8 +29,8 @@ def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
     Return a table with a row for each scheme and a column for each place.
 
-    It has the gain in the metric over the baseline at this place (see :func:`.gain_text`). The
-    baseline itself has mean ± standard deviation.
+    A cell has the scheme's gain in the metric over the baseline at the same place (see
+    :func:`.gain_text`). The baseline's cells have its mean ± standard deviation.
     """
     table = {scheme: {metric: scheme} for scheme in study.schemes}
     for row in rows:

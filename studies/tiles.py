@@ -1,20 +1,20 @@
 """
-Generated tiles under unknown light: a single pixel does not show its class.
+Generate tiles under unknown light, in which a single pixel does not show its class.
 
-Tiles cover the image. Each tile has one of K materials, which differ only in hue, evenly spaced on
-the circle. It bears a bright stamp, whose hue is the same on all materials. The light turns all
-hues of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is
-then equally likely for d K materials (at least one). Outside the stamps, a classifier of single
-pixels is right on a share of 1 / max(1, d K) of the pixels: on all at d = 0, and on 1 / K, which is
-chance, at d = 1. The angle from a stamp to a tile always shows the material, but few pixels of a
-tile are near a stamp.
+Tiles cover the image. Each tile has one of K materials, which differ only in hue; the hues are
+evenly spaced on the colour circle. Each tile bears a bright stamp, whose hue is the same on all
+materials. The light turns all hues of an image by one random angle, uniform in +-180 degrees times
+the difficulty d. A pixel outside the stamps may then belong to d K materials (at least one), so a
+classifier of single pixels is right on a share of 1 / max(1, d K) of these pixels: on all at d = 0,
+and on 1 / K, which is chance, at d = 1. The angle between the hues of a tile and its stamp always
+shows the material, but few pixels of a tile are near the stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 
 Tiles depend only on (seed, split, index), the size, the materials and the difficulty: equal
 arguments give equal bytes.
 
-Shape letters: S side of the square image.
+In shapes, S is the side of the square image.
 """
 
 import argparse
@@ -35,11 +35,11 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.progress import imap_with_progress
 
-# Shares of the image's side.
+# Sizes of tiles and stamps, as shares of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
 
 TILE_LEVELS, STAMP_LEVEL = (80.0, 105.0), 150.0  # brightness
-# Distance to grey, as a share of the brightness. Hues are angles in the plane of these two
+# Distance from grey, as a share of the brightness. Hues are angles in the plane of these two
 # directions, which are at right angles to grey and to each other.
 SATURATION = 0.6
 HUE_PLANE = np.array([[2, -1, -1], [0, 3**0.5, -(3**0.5)]]) / 6**0.5
@@ -111,7 +111,7 @@ def draw_tiles(
 def lay_tiles(
     rng: np.random.Generator, size: int, materials: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return labels uint8, brightness float64, and the places of stamps, bool; all [S, S]."""
+    """Draw tiles; return labels uint8, brightness float64, and mask of stamps bool, all [S, S]."""
     labels = np.zeros((size, size), np.uint8)
     level = np.zeros((size, size))
     stamps = np.zeros((size, size), bool)
@@ -138,7 +138,7 @@ def lay_tiles(
 
 
 def material_hues(materials: int) -> np.ndarray:
-    """Return the hues [K] in radians."""
+    """Return the hue of each material in radians, [K]."""
     return np.arange(materials) * 2 * np.pi / materials
 
 

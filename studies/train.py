@@ -3,9 +3,9 @@ Train like train_net.py, but compute the features of a frozen backbone only once
 
     python -m studies.train --config-file CONFIG ...
 
-Studies train with this program. If MODEL.TIMM.FROZEN is True, the features of every image are kept
-in output/feature_cache, under the network and the image as the network gets it. Each image's
-features are computed separately. Random crops and scales would fill the disk.
+Studies train with this program. If MODEL.TIMM.FROZEN is True, the features of each image are
+computed separately and kept in output/feature_cache, keyed by the network and by its input image.
+Random crops and scales change the input each time, so that they would fill the disk.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy h
 
 def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
-    Return the feature maps of images, each image from its file if it is kept.
+    Return the feature maps of images, read from a file for each image whose features are kept.
 
     Args:
-        x: [N, in_channels, H, W]
+        x: images [N, in_channels, H, W]
     """
     in_other_precision = torch.is_autocast_enabled(x.device.type) and not self.training
     if not self.frozen or in_other_precision:
@@ -59,7 +59,7 @@ def _kept(network: TimmBackbone, folder: Path, image: Tensor) -> dict[str, Tenso
 
 
 def keep_features() -> None:
-    """Let this process keep the features of frozen networks."""
+    """Make this process store the features of frozen networks in files and reuse them."""
     TimmBackbone.forward = kept_features
 
 

@@ -1,8 +1,8 @@
 """
-Memory of a training step, counted on tensors without values: no GPU and no RAM is needed.
+Count the memory of a training step on tensors without values, which need no GPU and no RAM.
 
-It counts the tensors that PyTorch allocates. A GPU holds more: CUDA itself, work space of cuDNN,
-NCCL's buffers, gaps between tensors.
+The count includes the tensors that PyTorch allocates. A GPU needs more memory: for CUDA itself,
+cuDNN's work space, NCCL's buffers and gaps between tensors.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling.build import build_network
 
-MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors of the size of a parameter
+MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors kept for each parameter
 
 
 class AllocatedBytes(TorchDispatchMode):
     """
-    A mode that counts the storages made inside it, until they are freed.
+    A dispatch mode that counts the bytes of storages made inside it, until they are freed.
 
     Attributes:
         current, peak: bytes in use now, and their maximum since :meth:`reset`.
@@ -58,7 +58,7 @@ class AllocatedBytes(TorchDispatchMode):
         return result
 
     def reset(self) -> int:
-        """Set the peak to the current bytes, and return them."""
+        """Set the peak to the current number of bytes, and return this number."""
         self.peak = self.current
         return self.current
 
@@ -70,7 +70,7 @@ class AllocatedBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
-    """Let tensors have no values, but allocate like on a GPU."""
+    """Yield a counter of allocations; inside, tensors have no values and bands are a GPU's."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device
         patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
@@ -103,19 +103,19 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    Return the memory of a step of SOLVER.OPTIMIZER.
+    Return the memory of a training step with SOLVER.OPTIMIZER.
 
-    A detector has as many proposals and regions of interest as the config asks for, pooled from the
-    finest features. Matching with the ground truth is left out.
+    A detector gets as many regions of interest as the config allows, all pooled from the finest
+    features. Matching with the ground truth is left out.
 
     Args:
-        cfg: config of a model, with numbers of classes and without SyncBN.
-        images: number of images of a process.
+        cfg: config of a model, which sets the numbers of classes and has no SyncBN.
+        images: number of images per process.
         height, width: padded size of the images.
-        amp: whether to use mixed precision, by a CPU's rules for bfloat16; on a GPU, group norms
-            are in float32.
+        amp: whether to use mixed precision with bfloat16. The rules are a CPU's; on a GPU, group
+            norms are in float32.
     """
-    # Not inside the mode: timm's ConvNeXt reads values of its own tensors.
+    # Built outside the mode, because timm's ConvNeXt reads values of its own tensors.
     with torch.device("meta"):
         model = build_network(cfg).train()
     with counting() as allocated:
@@ -146,7 +146,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """Return a term from every output of the detector's parts, in the order of a training step."""
+    """Return a loss for each output of the detector's heads, in the order of a training step."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

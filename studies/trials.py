@@ -3,8 +3,8 @@ Train with a change that the package does not have, to measure its gain.
 
     python -m studies.trials TRIAL --config-file CONFIG ...
 
-is train_net.py with one function of the package replaced. studies/docs/short_trainings.md has the
-results; a study names a trial by `trial: [trials.py, TRIAL]`.
+The command runs train_net.py with functions of the package replaced. The results are in
+studies/docs/short_trainings.md. A study names a trial by `trial: [trials.py, TRIAL]`.
 """
 
 import sys
@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Start the classifier of Detectron2's head like PyTorch, as OCR's coarse classifier starts."""
+    """Initialise the classifier of Detectron2's head like OCR's coarse classifier."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -44,7 +44,7 @@ def small_start_of_the_plain_head() -> None:
 
 
 def large_start_of_the_refined_classifier() -> None:
-    """Start the refined classifier like Detectron2's head, without the residual form."""
+    """Initialise the refined classifier like the classifier of Detectron2's head."""
     add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
@@ -55,14 +55,14 @@ def large_start_of_the_refined_classifier() -> None:
 
 
 def correction_left_out() -> None:
-    """Predict the coarse logits of the residual form, for --eval-only of a trained model."""
+    """Predict only the coarse logits, for --eval-only of a trained model in residual form."""
     RefinedHead.with_coarse = lambda self, refined, coarse: resize(
         coarse, refined.shape[2:], self.align_corners
     )
 
 
 def correction_times_4(factor: float = 4.0) -> None:
-    """Scale the correction of the residual form, so that it learns faster."""
+    """Multiply the correction in the residual form by ``factor``, so that it learns faster."""
 
     def scaled(self: RefinedHead, refined: Tensor, coarse: Tensor) -> Tensor:
         return factor * refined + resize(coarse, refined.shape[2:], self.align_corners)
@@ -71,7 +71,7 @@ def correction_times_4(factor: float = 4.0) -> None:
 
 
 def correction_times_10() -> None:
-    """Scale the correction by 10 instead of 4."""
+    """Multiply the correction in the residual form by 10."""
     correction_times_4(10.0)
 
 
@@ -81,7 +81,7 @@ def regions_detached() -> None:
 
 
 def trunk_detached() -> None:
-    """Let the refined loss train only the OCR head."""
+    """Let the refined loss train only the OCR head, not the backbone."""
 
     def detached(self: RefinedHead, features: dict[str, Tensor], truth: Tensor | None = None):
         stage, pixels = self.representations(features)
@@ -93,7 +93,7 @@ def trunk_detached() -> None:
 
 
 def refined_loss_warmed_up(iterations: int = 150) -> None:
-    """Raise the weight of the refined loss from 0 to its value in the first iterations."""
+    """Raise the weight of the refined loss linearly from 0 to its value in the first iterations."""
 
     def warmed_up(self: SemSegCriterion, *args) -> dict[str, Tensor]:
         found = losses(self, *args)
@@ -104,7 +104,7 @@ def refined_loss_warmed_up(iterations: int = 150) -> None:
 
 
 def posterior_in_relation() -> None:
-    """Add the coarse prediction's log probability of each class to each pixel's relation."""
+    """Add each pixel's coarse log probability of a class to the pixel's relation to the class."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2))
 
 
@@ -114,7 +114,7 @@ def presence_mean() -> None:
 
 
 def presence_max() -> None:
-    """Add the log of each class's largest probability in the image to the relation."""
+    """Add the log of each class's largest probability in the image to relations to the class."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2).amax(dim=2, keepdim=True))
 
 
@@ -153,7 +153,7 @@ def skip() -> None:
 
 
 def two_rounds() -> None:
-    """Use the refined logits as the regions of a second round of the same OCR."""
+    """Run the same OCR layer twice; the second time, the refined logits give the regions."""
 
     def twice(self: RefinedHead, x: Tensor, regions: Tensor) -> Tensor:
         first = refine(self, x, regions)
@@ -163,7 +163,7 @@ def two_rounds() -> None:
 
 
 def presence_classifier() -> None:
-    """Weigh the relation by a classifier of the image, with an extra loss (weight 0.2)."""
+    """Weight relations by an added classifier of which classes are in the image."""
     add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
@@ -190,7 +190,7 @@ def presence_classifier() -> None:
 
 
 def adapted(teacher: bool = False, adaptation: bool = True) -> None:
-    """Classify by cosines to prototypes of the refined prediction (context-aware classifier)."""
+    """Classify by cosines to each image's prototypes of the classes (context-aware classifier)."""
     add = RefinedHead.__init__
 
     def mlp(channels: int) -> nn.Sequential:
@@ -261,7 +261,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Classify as in ``adapted``, taught by prototypes of the truth (context-aware classifier)."""
+    """Classify as in ``adapted``, distilled from a teacher with prototypes of the ground truth."""
     adapted(teacher=True)
 
 

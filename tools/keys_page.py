@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-Print docs/keys.md from the table of keys.
+Print the content of docs/keys.md, from the table of config keys.
 
     python tools/keys_page.py > docs/keys.md
 """
@@ -31,7 +31,7 @@ and how does each work? Each has its default. Keys under "With ..." are read onl
 
 
 def keys_page() -> str:
-    """Return the page, with a line for each key, or for several keys with equal text."""
+    """Return the page, which has a line for each key or for adjacent keys with equal text."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -61,7 +61,7 @@ def _text(key: Key) -> str:
 
 
 def _linked(text: str) -> str:
-    """Turn the paths of pages, relative to the repository's root, into links."""
+    """Return a text with links in place of paths of pages (relative to the repository's root)."""
     return re.sub(r"(?:\w+/)+(\w+\.md)", _link, text)
 
 

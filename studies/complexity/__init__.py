@@ -1,1 +1,1 @@
-"""Parameters, FLOPs, memory and time of context schemes and backbones."""
+"""Measure parameters, FLOPs, memory and time of context schemes and backbones."""

@@ -1,7 +1,7 @@
 """
 Compare parameters, FLOPs, peak memory and time of the context schemes on one input.
 
-The table is in Markdown, beside table 6 of the paper.
+The printed Markdown table also has the figures of table 6 of the paper.
 
     python -m studies.complexity [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
         [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
@@ -91,9 +91,9 @@ def compare_backbones(args: argparse.Namespace) -> None:
 
 def model_config(file: str, opts: list[str]) -> CfgNode:
     """
-    Return the completed config on the CPU, without data.
+    Load and complete a config for a model on the CPU, without data.
 
-    A config whose number of classes follows from the data is refused.
+    UserError is raised if the config takes its number of classes from the data.
     """
     cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
     cfg.DATASETS.TEST = ()

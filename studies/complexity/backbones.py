@@ -1,4 +1,4 @@
-"""Parameters, FLOPs, time and memory of backbones and semantic heads, side by side."""
+"""Compare parameters, FLOPs, time and memory of backbones and semantic heads."""
 
 import statistics
 import time
@@ -21,19 +21,19 @@ def measure_backbones(
     configs: Iterable[tuple[str, CfgNode]], size: tuple[int, int], repeats: int
 ) -> list[dict]:
     """
-    Count the costs of the configs' networks, and measure them if ``repeats`` is above 0.
+    Count parameters and FLOPs of networks; measure time and memory if ``repeats`` is above 0.
 
     Args:
-        configs: name and completed config of each model, in either architecture.
-        size: height and width of the image in pixels; it is padded as the model pads it.
+        configs: name and completed config of each model, semantic or panoptic.
+        size: height and width in pixels of the image, which is padded as the model pads images.
         repeats: number of timed passes, in turn for all configs; 0 leaves out time and memory.
 
     Returns:
-        for each config "config", "backbone", "parameters" and "flops" of the backbone with its FPN,
-        "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of the other
-        parts, "strides" of the features, and "multiple", to which images are padded. With
-        ``repeats`` also "cpu_seconds", the time of all threads in one pass of the deployed backbone
-        and head, which other programs hardly change, and "peak_memory_bytes" above weights and
+        a row for each config: "config", "backbone", "parameters" and "flops" of the backbone with
+        its FPN, "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of
+        the other parts, "strides" of the features, and "multiple", of which the sides of padded
+        images are multiples. With ``repeats`` also "cpu_seconds", the median CPU time of a pass of
+        the deployed backbone and head in all threads, and "peak_memory_bytes" above weights and
         image
     """
     rows, steps = [], {}
@@ -52,7 +52,7 @@ def measure_backbones(
 
 
 def _count(model: nn.Module, size: tuple[int, int]) -> dict:
-    """Count on tensors without values: nothing is computed."""
+    """Return the counts of a row, on tensors without values, so that nothing is computed."""
     backbone, head = model.backbone, model.sem_seg_head
     of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():

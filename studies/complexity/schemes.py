@@ -1,9 +1,9 @@
 """
-Parameters, FLOPs, memory and time of the context schemes on one input.
+Measure parameters, FLOPs, memory and time of the context schemes on one input.
 
-This is the table "Complexity comparison" of :paper:`OCR`.
+The results correspond to the table "Complexity comparison" of :paper:`OCR`.
 
-Shape shorthand: N images, K classes, h w feature size, I channels of the features.
+Shape letters: N images, K classes, h and w size of the features, I channels of the features.
 """
 
 import statistics
@@ -28,7 +28,7 @@ from .transcriptions import CompactAttention, transcribed
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """A row of the paper's table: millions, GFLOP, MB, and ms on a P40."""
+    """A row of the paper's table: millions of parameters, GFLOPs, MB, and ms on a P40."""
 
     parameters: float
     flops: int
@@ -48,7 +48,7 @@ PAPER = {
 
 
 class SchemeOfFeatures(nn.Module):
-    """A scheme, after the head's 3x3 convolution if it takes this convolution's output."""
+    """A context scheme, after the head's 3x3 convolution unless it reads backbone features."""
 
     def __init__(self, name: str, in_channels: int):
         super().__init__()
@@ -56,7 +56,7 @@ class SchemeOfFeatures(nn.Module):
         add_ocr_config(cfg)
         cfg.MODEL.CONTEXT.NAME = name
         cfg.MODEL.OCR.NORM = "BN"
-        cfg.MODEL.OCR.TRANSFORM_CONVS = 1  # as in the paper's text, which fits its FLOPs
+        cfg.MODEL.OCR.TRANSFORM_CONVS = 1  # as in the paper's text, which agrees with its FLOPs
         self.scheme = build_context(cfg, in_channels)
         self.bottleneck = nn.Identity()
         if not self.scheme.takes_features:
@@ -66,12 +66,12 @@ class SchemeOfFeatures(nn.Module):
 
     def forward(self, x: Tensor, m: Tensor, call=ContextScheme.__call__) -> Tensor:
         """
-        Augment the features.
+        Return the augmented representations for a backbone's features.
 
         Args:
             x: the backbone's features [N, I, h, w]
             m: coarse logits [N, K, h, w]
-            call: function that calls the scheme, or :func:`.transcriptions.transcribed`
+            call: function that computes the scheme, such as :func:`.transcriptions.transcribed`
 
         Returns:
             z: augmented representations [N, C', h, w]
@@ -96,7 +96,7 @@ def count_flops(function: Callable[..., object], *args: object) -> int:
     def of_product(_, a: torch.Size, b: torch.Size, **kwargs: object) -> int:
         return 2 * a.numel() * b[-1]
 
-    # PyTorch's counter does not know in-place products, nor the attention kernel of CPUs.
+    # PyTorch's counter knows neither in-place products nor the attention kernel of CPUs.
     in_place = {torch.ops.aten.baddbmm_: of_product}
     counter = FlopCounterMode(display=False, custom_mapping=in_place)
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
@@ -114,8 +114,9 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
         num_classes: number K of classes, which are OCR's regions.
 
     Returns:
-        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` for
-        the paper's operations, and ``flops_reduced`` for this package's equal function
+        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` of
+        the operations in the scheme's paper, and ``flops_reduced`` of this package's operations,
+        which give the same result
     """
     with FakeTensorMode():
         module = SchemeOfFeatures(name, size[1])
@@ -137,7 +138,7 @@ def measure(
     repeats: int = 5,
 ) -> list[dict]:
     """
-    Count and measure schemes on one input.
+    Count parameters and FLOPs of schemes, and measure memory and time on one input.
 
     Args:
         names: names of the schemes. They are timed in turn, so that other programs on the machine
@@ -145,7 +146,7 @@ def measure(
         size, num_classes: see :func:`count`.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
-        repeats: number of timed forward passes, whose median counts, after an untimed pass.
+        repeats: number of timed forward passes; the median time is returned.
 
     Returns:
         for each scheme the result of :func:`count`, ``peak_memory_bytes`` above weights and input,
@@ -202,16 +203,13 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a table of DANet and criss-cross attention in two structures.
+    Return a Markdown table of DANet and criss-cross attention, each in two structures.
 
-    The official heads have the FLOPs that the paper prints, and
-    :class:`.transcriptions.CompactAttention` has the parameters that it prints.
+    The OCR paper prints the FLOPs of the official heads, but the parameters of
+    :class:`.transcriptions.CompactAttention`.
 
     Args:
         size: size of the features, (N, I, h, w)
-
-    Returns:
-        a table in Markdown
     """
     cells = []
     for name in ("DANet", "CC-Attention"):

@@ -1,11 +1,11 @@
 """
-The compared schemes as in their papers, for the FLOPs of the complexity table.
+Compute the context schemes as in their papers, to count FLOPs for the complexity table.
 
-They compute operation by operation, with nothing moved, merged or left out. Only the parameters of
-the package's modules are used, and each function equals its module.
+No operation is moved, merged or left out. Each function takes its parameters from a module of this
+package, and returns the same result as the module.
 
-Shape shorthand: N images, K classes, h w feature size, I channels of the features, C of the pixel
-representations.
+Shape letters: N images, K classes, h and w size of the features, I channels of the features, C
+channels of the pixel representations.
 """
 
 from collections.abc import Callable
@@ -88,13 +88,13 @@ _TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] =
 
 def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
     """
-    Compute a scheme's result without dropout, by its transcription.
+    Compute the result of a scheme without dropout, operation by operation as in its paper.
 
-    Criss-cross attention has none: there, the scheme itself is its transcription.
+    For criss-cross attention, which this module does not transcribe, the scheme itself is called.
 
     Args:
         scheme: module whose parameters are used.
-        x: features [N, I, h, w] or pixel representations [N, C, h, w], as the scheme takes them
+        x: features [N, I, h, w] or pixel representations [N, C, h, w], whichever the scheme takes
         m: coarse logits [N, K, h, w]
 
     Returns:
@@ -109,16 +109,16 @@ class _PlainPositionAttention(PositionAttention):
 
 class CompactAttention(nn.Module):
     """
-    A guess at the structure whose parameters the paper prints for DANet and criss-cross attention.
+    A guess at the head whose parameters the paper prints for DANet and criss-cross attention.
 
-    It has 10.6M: the 3x3 convolution of OCR to 512 channels, two attentions on its output, and a
-    1x1 convolution of all three maps. DANet has position and channel attention; criss-cross
-    attention has its first and its second pass.
+    It has 10.6 million parameters: OCR's 3x3 convolution to 512 channels, two attention steps, and
+    a 1x1 convolution of all three maps. The steps are position and channel attention in DANet, and
+    the same module applied twice in criss-cross attention.
 
     Args:
-        in_channels: I.
+        in_channels: number I of channels of the features.
         criss_cross: whether this is criss-cross attention, not DANet.
-        channels: C.
+        channels: number C of channels of the result.
     """
 
     def __init__(self, in_channels: int, criss_cross: bool, channels: int = 512):

@@ -1,1 +1,1 @@
-"""Receptive fields of a backbone's features, theoretical and effective."""
+"""Measure the theoretical and effective receptive fields of a backbone's features."""

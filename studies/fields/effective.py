@@ -1,10 +1,10 @@
 """
-The effective receptive field of a network's features: which pixels do change a cell?
+Measure the effective receptive field of a network's features: which pixels do change a cell?
 
-It follows from the gradient of the cell in the middle with respect to the image (Luo, Li, Urtasun
-and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
-2016). A pixel belongs to the field if its gradient is above 1 - 95.45 % of the largest; this is
-two standard deviations of a Gaussian. The field's size is the root of its number of pixels.
+It follows from the gradient of the middle cell with respect to the image (Luo, Li, Urtasun and
+Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
+2016). A pixel belongs to the field if its gradient is above 1 - 95.45 % = 4.55 % of the largest
+gradient. The size of the field is the square root of its number of pixels.
 """
 
 import math
@@ -26,14 +26,15 @@ def effective_fields(
     backbone: Backbone, images: Iterable[Tensor], seed: int = 0
 ) -> dict[str, Tensor]:
     """
-    Return the root mean square of the gradients, over the images and the colours.
+    Return the root mean square gradient of each pixel, over the images and their channels.
 
-    The function to derive is the sum of the cell's channels with standard normal weights, drawn
-    anew for each image. Its mean square equals the mean square over all channels' gradients.
+    The gradient is that of a weighted sum of the middle cell's channels. The weights are standard
+    normal and drawn anew for each image, so that the expected square of the gradient is the sum of
+    the squared gradients of all channels.
 
     Args:
         backbone: backbone in evaluation mode.
-        images: images [3, H, W] of equal size, normalised as the backbone expects.
+        images: images [C, H, W] of equal size, normalised as the backbone expects.
         seed: seed of the weights.
 
     Returns:
@@ -59,7 +60,7 @@ def effective_fields(
 
 
 def padded(image: Tensor, backbone: Backbone) -> Tensor:
-    """Pad [3, H, W] with zeros below and on the right, to sides that the backbone takes."""
+    """Pad an image [C, H, W] with zeros below and on the right, to a size for the backbone."""
     divisor = backbone.size_divisibility or 1
     height, width = image.shape[1:]
     return F.pad(image, (0, -width % divisor, 0, -height % divisor))

@@ -1,4 +1,4 @@
-"""The receptive fields of a config's backbone, theoretical and effective."""
+"""Measure the theoretical and effective receptive fields of a config's backbone."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
 
 
 def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
-    """Yield images as the backbone gets them in tests, float32 [C, H, W]."""
+    """Yield image files as the backbone gets them in tests: normalised, float32 [C, H, W]."""
     mean, deviation = (
         torch.tensor(values)[:, None, None]
         for values in (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD)
@@ -62,13 +62,14 @@ def measure_fields(
 
     Args:
         backbone: backbone in evaluation mode, on the CPU.
-        images: see :func:`.effective_fields`.
+        images: images for the effective fields, see :func:`.effective_fields`.
         channels: number of channels of the images.
 
     Returns:
-        for each feature: "feature" and "stride"; "theoretical", height and width in pixels, None if
-        it sees all of every image; "effective", a side in pixels; and the shares of the image in
-        both fields, "theoretical_share" and "effective_share", for the cell in the middle
+        a row for each feature: "feature" and "stride"; "theoretical", height and width of the field
+        in pixels, or None if a cell sees every image completely; "effective", side of the effective
+        field in pixels; "theoretical_share" and "effective_share", shares of the image that the two
+        fields of the middle cell cover
     """
     fields = effective_fields(backbone, images)
     height, width = next(iter(fields.values())).shape
@@ -97,7 +98,7 @@ def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]
     Return the row of each feature, read from the JSON of :func:`measure_fields`.
 
     Args:
-        features: names that the file must have.
+        features: names of features that the file must have.
     """
     try:
         rows = {row["feature"]: row for row in read_json(file)}
@@ -112,7 +113,7 @@ def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]
 
 
 def fields_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return :func:`measure_fields` as a Markdown table."""
+    """Return the rows of :func:`measure_fields` as a Markdown table."""
     cells = [
         {
             "features": row["feature"],

@@ -1,10 +1,10 @@
 """
-The theoretical receptive field of a network's features: which pixels can change a cell?
+Compute the theoretical receptive field of a network's features: which pixels can change a cell?
 
-The network runs once on tensors without values. Each operator passes on, for every row and every
-column of its output, the first and the last row or column of the image that it can see. So this
-works for any network (strides, dilations, branches that meet, maps that are resized). An operator
-of unknown reach raises an error.
+The network runs once on tensors without values. For every row of an operator's output, the first
+and the last row of the image that it can see are recorded; likewise for every column. This works
+for any network (strides, dilations, branches that meet, maps that are resized). An operator of
+unknown reach raises an error.
 """
 
 import math
@@ -27,17 +27,17 @@ aten = torch.ops.aten
 AxisSpan = np.ndarray
 NOTHING = np.array([[math.inf], [-math.inf]])
 
-# These mix at most channels or images, like operators that PyTorch tags as pointwise.
+# These mix channels or images, but no pixels, like operators that PyTorch tags as pointwise.
 KEEP_PLACES = {
     *(aten.cat, aten.slice, aten.split, aten.split_with_sizes, aten.clone, aten.detach, aten.alias),
     *(aten.native_batch_norm, aten.cudnn_batch_norm),  # at inference
     *(aten.hardswish, aten.hardswish_),
 }
-LARGEST = 2**14  # side of an image in pixels; a field as large as this image is infinite
+LARGEST = 2**14  # side of an image in pixels; a field that fills it counts as infinite
 
 
 class PixelBox(NamedTuple):
-    """Rows top ... bottom and columns left ... right of an image, both ends included."""
+    """A box in an image: rows top to bottom and columns left to right, both ends included."""
 
     top: float
     bottom: float
@@ -46,11 +46,11 @@ class PixelBox(NamedTuple):
 
     @property
     def size(self) -> tuple[float, float]:
-        """Return height and width."""
+        """Return the height and width in pixels."""
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
-        """Return whether the field lies in a square image without touching its borders."""
+        """Return whether the box lies in a square image without touching the image's borders."""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":
@@ -70,9 +70,8 @@ def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[fl
             name, [N, C, h, w].
 
     Returns:
-        feature -> height and width in pixels of the middle cell's field in an image without
-        borders; infinite after a pooling of the whole image. The holes of dilated convolutions
-        count.
+        feature -> height and width in pixels of a cell's field in an unbounded image, including the
+        holes of dilated convolutions; infinite after a pooling of the whole image
     """
     side = 512
     boxes = receptive_boxes(network, side, side, channels)
@@ -93,7 +92,7 @@ def receptive_boxes(
 
     Args:
         network, channels: see :func:`receptive_sizes`.
-        height, width: size of an image that the network takes.
+        height, width: size of the image, which the network must accept.
 
     Returns:
         feature -> field of its middle cell (see :func:`middle`) in this image
@@ -101,7 +100,7 @@ def receptive_boxes(
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
     image = torch.empty(1, channels, height, width, device="meta")
-    assert not network.training  # a batch norm would see all of the image
+    assert not network.training  # in training, a batch norm sees the whole image
     with torch.no_grad(), _Propagation(image) as propagation:
         features = torch.func.functional_call(network, shapes, (image,))
     return {
@@ -117,7 +116,7 @@ def receptive_boxes(
 
 
 def middle(feature: Tensor) -> tuple[int, int]:
-    """Return row and column of the middle cell of a map [..., h, w], the later of two."""
+    """Return the row and column of the middle cell of a map [..., h, w], rounded up."""
     return feature.shape[-2] // 2, feature.shape[-1] // 2
 
 
@@ -178,7 +177,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Return spans of cells with a sliding window of ``kernel`` places, ``dilation`` apart."""
+    """Return the spans of n sliding windows of ``kernel`` input cells, ``dilation`` apart."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
@@ -224,7 +223,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Return options of a resizing, which end in the scales of rows and columns, for one column."""
+    """Return the options that resize a single column along an axis, given a resizing's options."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]
