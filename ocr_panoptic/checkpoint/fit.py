@@ -36,7 +36,7 @@ class Fit:
         Args:
             names: names of all tensors of the model.
             missing, unexpected: names that only the model has, and names that only the file has.
-            misshapen: (name, shape in the file, shape in the model).
+            misshapen: (name, shape in the file, shape in the model) of tensors with two shapes.
         """
         why = dict.fromkeys(missing, "missing in the file")
         why |= {name: f"{found} in the file, {own} in the model" for name, found, own in misshapen}

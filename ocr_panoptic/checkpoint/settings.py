@@ -48,7 +48,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     Warn or raise an error if the config differs from the settings that the weights expect.
 
     Args:
-        record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
+        record: record of the weights, :attr:`.SafeCheckpointer.record`; None if unknown.
         strict: raise an error instead of a warning. An evaluation is strict, because its numbers
             would be wrong; training may start from the weights with other settings.
     """
