@@ -1,4 +1,4 @@
-"""Builds the model of a config; a panoptic model gets exact coordinates and merge rules."""
+"""Builds a config's model; ``PanopticFPN`` gets float32 coordinates and merge rules by class."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -25,7 +25,7 @@ def build_network(cfg: CfgNode) -> nn.Module:
     """
     Build the network of a config on PyTorch's default device.
 
-    If MODEL.META_ARCHITECTURE is ``PanopticFPN``, it is a :class:`PanopticSegmentor`.
+    If MODEL.META_ARCHITECTURE is ``PanopticFPN``, the network is a :class:`PanopticSegmentor`.
     """
     name = cfg.MODEL.META_ARCHITECTURE
     if name == PanopticFPN.__name__:

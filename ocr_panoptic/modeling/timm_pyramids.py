@@ -37,7 +37,7 @@ class TimmPyramid(TimmBackbone):
         return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """Return res2 to res5, [N, C, H / stride, W / stride], for sides H, W divisible by 32."""
+        """Return res2 to res5, [N, C, H / stride, W / stride]; 32 has to divide H and W."""
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
 
