@@ -159,7 +159,10 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     calibrate(ours)
     weights = {k: v for k, v in ours.state_dict().items() if k in plain.state_dict()}
     plain.load_state_dict(weights)
-    fast = deploy(ours)
+    cfg.MODEL.OCR.DOWNSAMPLE = 2
+    at_stride_8 = build_model(cfg).eval()
+    at_stride_8.load_state_dict(ours.state_dict())
+    fast, faster = deploy(ours), deploy(at_stride_8)
     image = {"image": 255 * torch.rand(3, *args.size)}
     image.update(zip(("height", "width"), args.output_size))
     theirs = post_parts(detectron2_panoptic, "combine_semantic_and_instance_outputs")
@@ -171,6 +174,10 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
     return {
         "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
+        "OCR at stride 8, optimized": (
+            lambda: predicted(faster, image, "panoptic_seg"),
+            network_parts(faster.network) + own,
+        ),
         "OCR, as trained": (as_trained, network_parts(ours) + theirs),
         "OCR, optimized": (
             lambda: predicted(fast, image, "panoptic_seg"),

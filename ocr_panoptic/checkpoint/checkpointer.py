@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
-NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, before the first
+NO_CHECKPOINT = "none of the run that has begun here"  # last_checkpoint of a new run
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -43,7 +43,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         strict: raise an error, not a warning, if the file lacks parameters of the model or has
             them in another shape. For evaluation: a partly random model has no meaningful result.
         min_share: smallest share of the backbone that a file must fill without an error
-            (:meth:`.Fit.backbone_share`). With less, they are the weights of another model.
+            (:meth:`.Fit.backbone_share`). A smaller share is a sign of another model's weights.
         identity: facts about the training that are saved in each file, see
             :func:`ocr_panoptic.engine.identity.identity_of_run`.
         by_class: match the rows of classifiers by class name (:func:`.rows_by_name`), if the file

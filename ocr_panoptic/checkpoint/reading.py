@@ -172,7 +172,7 @@ def _damaged(file: str, found: str) -> UserError:
     with open(file, "rb") as f:
         if f.read(200).lstrip().startswith(b"<"):
             found = "a web page, not weights"
-    if "weights only load failed" in found.lower():  # its advice is to trust the file
+    if "weights only load failed" in found.lower():  # torch advises users to trust it
         found = "no tensors of torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "

@@ -28,7 +28,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
         allowed = [list(option) if isinstance(option, tuple) else option for option in allowed]
         found = values.get(key, UNKNOWN)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
-            found = found[: len(allowed[0])]  # colour weights do not know further channels
+            found = found[: len(allowed[0])]  # ignore channels beyond the colours
         if found not in allowed:
             differing[key] = allowed
     return differing

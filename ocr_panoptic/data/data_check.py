@@ -57,7 +57,7 @@ class SplitSummary:
 
     Attributes:
         pixels: number of pixels in all images, including pixels without a class.
-        most_things: file of the image with the most things, and their number.
+        most_things: file of the image that has the most things, and its number of things.
     """
 
     name: str
@@ -107,7 +107,7 @@ class DataSummary:
 
 
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
-    """Check all files of the data sets that data files describe; use cached results if valid."""
+    """Check the data sets that data files describe, or use the cached results of earlier checks."""
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
@@ -115,7 +115,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
-    """Check the registered data sets that have at most MANY images and are of this package."""
+    """Check the registered panoptic and semantic sources that have at most MANY images."""
     from detectron2.data import DatasetCatalog
 
     return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)

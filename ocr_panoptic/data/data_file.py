@@ -15,8 +15,7 @@ or
     classes: [road, building, tree]
     ignore: 255
 
-Paths are relative to the file's folder. Each split is registered with Detectron2 under the name
-``<name>_<split>``.
+Paths are relative to the file's folder. Detectron2 knows each split as ``<name>_<split>``.
 """
 
 import os
@@ -78,8 +77,7 @@ class DataFile:
         kind: "panoptic" or "semantic".
         splits: name of each split -> absolute paths of its files and folders.
         channels: number of channels of the images.
-        classes: values of the CLASS_KEYS that the file has; the value of "classes" may be the
-            absolute path of a class file.
+        classes: values of the CLASS_KEYS; "classes" may be the absolute path of a class file.
     """
 
     path: Path
@@ -238,7 +236,7 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return ``<stem>_train`` and ``<stem>_val`` for ``$DETECTRON2_DATASETS/*/<stem>.yaml``."""
+    """List ``<stem>_train`` and ``<stem>_val`` for each ``$DETECTRON2_DATASETS/*/<stem>.yaml``."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 
@@ -253,7 +251,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Raise UserError if a name is invalid, or if a data file outside ``output`` already has it."""
+    """Raise UserError if a name is invalid, or if a data file outside ``output`` uses it."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():

@@ -29,7 +29,7 @@ class Look(NamedTuple):
 
 
 def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
-    """Yield a fault if an image is so thin that resizing may leave less than a pixel of a side."""
+    """Yield a fault if an image is so thin that resizing may shrink a side to nothing."""
     if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
         yield (
             f"{file}: the image has {photo.width}x{photo.height} pixels, a side more than {THIN:,} "

@@ -2,8 +2,8 @@
 Prepare images for a network: check sizes, resize any number of channels, crop, flip and rotate.
 
 This module resizes each channel on its own. Detectron2 resizes whole images with Pillow, which
-weights three channels by a fourth, taking it for opacity, and cannot resize five channels. It also
-resizes floats without antialiasing.
+takes a fourth channel for opacity, weights the others by it, and cannot resize five channels. It
+also resizes floats without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -73,7 +73,7 @@ def resized(
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: resampling filter of Pillow.
-        box: left, top, right and bottom of the region to resize, in pixels; None for the image.
+        box: left, top, right and bottom of the region to resize, in pixels; by default, the whole.
 
     Returns:
         array of the same dtype, [height, width, C].

@@ -22,8 +22,8 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # data sets that this module has registered, by name
 
-# Functions that register public data sets, given the names that are wanted. Each module of public
-# data sets adds its function (data/published/register.py).
+# Functions that register published data sets, given the wanted names. Each module of published
+# data sets appends its function (data/published/register.py).
 KNOWN: list[Callable[[Collection[str]], None]] = []
 
 
@@ -40,7 +40,7 @@ def register(
     Register a data set; replace a data set that this function registered under the same name.
 
     Args:
-        origin: data file or folder that messages name.
+        origin: data file or folder to name in messages.
         load: function that returns the records.
         files: files and folders that :func:`check_files` looks for.
         replaces: whether to replace a data set that Detectron2 or other code has registered, too.

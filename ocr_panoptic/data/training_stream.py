@@ -205,7 +205,7 @@ def explained_workers() -> Iterator[None]:
     """
     Shorten the errors of processes that load images, and explain why such a process has ended.
 
-    PyTorch reports an ended process in a signal handler, so any line of the block may raise this.
+    PyTorch reports an ended process in a signal handler, so any line of the block may raise it.
     """
     try:
         yield
@@ -235,9 +235,8 @@ def begin_worker(worker: int) -> None:
     """
     Make an image-loading process ignore Ctrl-C, SIGHUP, and any SIGTERM not from the trainer.
 
-    If such a signal reaches all processes, the trainer still needs images to finish its iteration;
-    it then ends its workers with a SIGTERM. By default, workers would end at once, and the trainer
-    with an error.
+    When such a signal reaches all processes, the trainer still needs images to end its iteration.
+    By default, workers would stop at once, and the trainer would fail.
     """
     end_if_an_image_is_lost(worker)
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -29,7 +29,7 @@ class PanopticEvaluator(DatasetEvaluator):
     An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
 
     The metrics are computed for all categories, things, stuff and each class; :mod:`.bootstrap`
-    defines the interval. The scores equal those of Detectron2's COCOPanopticEvaluator, which calls
+    defines the interval. They equal the results of Detectron2's COCOPanopticEvaluator, which calls
     panopticapi, except that areas of true segments are counted in the PNG. The PNGs of processed
     images are read through :class:`.PanopticTruth`.
 

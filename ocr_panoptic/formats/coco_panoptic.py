@@ -73,7 +73,7 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
 
 
 def id2rgb(ids: np.ndarray) -> np.ndarray:
-    """Convert segment ids [H, W] in 0..2**24 - 1 to the colours of a panoptic PNG, [H, W, 3]."""
+    """Convert segment ids [H, W], 0..2**24 - 1, to colours of a panoptic PNG, uint8 [H, W, 3]."""
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
         raise UserError(
             f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "

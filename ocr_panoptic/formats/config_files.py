@@ -88,7 +88,7 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 
 def are_weights(name: str) -> bool:
-    """Return whether a file name has a suffix of weights, such as ".pth", not of a config."""
+    """Return whether a file name has the suffix of a weights file, such as ".pth"."""
     return name.endswith(WEIGHTS)
 
 
@@ -163,7 +163,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return config values as arguments KEY VALUE ...; strings are quoted, so "1" stays one."""
+    """Return config values as arguments KEY VALUE ...; a string such as "1" stays a string."""
     options = []
     for key, value in keys.items():
         if isinstance(value, Path):

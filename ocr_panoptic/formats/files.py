@@ -110,7 +110,7 @@ def collection_paused() -> Iterator[None]:
     """
     Pause the garbage collector in a ``with`` block or in a decorated function.
 
-    It would take most of the time of parsing a large JSON, whose objects have no cycles.
+    Collection would take most of the time of parsing a large JSON, which creates no cycles.
     """
     enabled = gc.isenabled()
     gc.disable()

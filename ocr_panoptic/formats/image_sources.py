@@ -31,7 +31,7 @@ class Item:
     An input image: a file, or a frame of a video.
 
     Attributes:
-        name: unique relative path, without suffix, for the results of the image.
+        name: unique relative path for the image's results, usually without suffix.
         file_name: path of the image relative to the folder that contains all images.
         source: path of the image file, or of the video that contains the frame.
     """

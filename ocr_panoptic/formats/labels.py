@@ -45,9 +45,8 @@ def read_label_image(
 
     Images with one channel or a palette have numbers: pixel values or palette indices; for a GIF,
     grey values, because its writer may reorder the palette. Images with several channels have
-    colours, or numbers if all channels are equal. If the data set lacks such labels, colours are
-    tried instead of numbers, or numbers instead of colours; if both readings fail, each pixel gets
-    the nearest label of the data set (:func:`.nearest_labels`).
+    colours, or numbers if all channels are equal. If the data set lacks such labels, the other
+    kind is tried; if the data set lacks these, too, each pixel gets its nearest label.
 
     Args:
         known: raw labels of the data set as keys; by default, all numbers are known.
@@ -115,7 +114,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return a label image's colours, most frequent first; [] if there are over 256, or numbers."""
+    """Return a label image's colours, most frequent first; [] for numbers or over 256 colours."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
@@ -136,7 +135,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return an image's labels as numbers and ""; or None and a fault, "" if it has colours."""
+    """Return (labels, "") if an image has numbers, else (None, fault), "" for colours."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)

@@ -17,8 +17,7 @@ CLOSEST = 32  # least distance at which two labels can be distinguished
 # Largest distance of a value inside an area from its label: in JPEG files, in files converted from
 # JPEG, and in files where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
-# Fewest unknown values that smoothed borders have with two labels, and with more; if an image has
-# fewer, its unknown values are forgotten classes.
+# Fewest unknown values on smoothed borders (two labels, more labels); fewer are forgotten classes.
 _FEWEST, _FEWEST_OF_MANY = 3, 16
 ROUNDING = 4  # how far JPEG may shift the values of a flat area, except for black and white
 
@@ -30,8 +29,8 @@ def nearest_labels(
     Return the index of the nearest value for each pixel, or None if this would be a guess.
 
     If there are more than two values, a border pixel that is far from all of them gets the index of
-    the closest pixel near a value. An area that is far from all values belongs to a forgotten
-    class, so that the result is None.
+    the closest pixel near a value. An area that is far from all values belongs to a class that
+    ``values`` lacks, so that the result is None.
 
     Args:
         values: the K intended values: greys (C = 1) or colours (C = 3).
@@ -88,7 +87,7 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Find values that lie between two others; return their index -> pairs of the others' indices.
+    Map (by index) each value that lies between two others to the pairs that enclose it.
 
     Args:
         meant: values, float32 [K, C].
@@ -181,7 +180,7 @@ class _Pixels:
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return a map [H, W] with each pixel's entry from a table [N] of the colours."""
+        """Return an array [H, W] that gives each pixel the entry of its colour in ``table`` [N]."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)
 
     def has_flat_area(self, is_foreign: np.ndarray) -> bool:

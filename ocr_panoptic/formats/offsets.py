@@ -1,10 +1,9 @@
 """
 SegFix offsets [1]: steps from pixels near a boundary into the region that they belong to.
 
-A *direction* is one of eight, 45 degrees apart. An *offset label*, the target of the network, says
-whether a pixel lies near a boundary, and in which direction its region lies. An *offset* is a step
-in that direction, or (0, 0) away from boundaries. Refinement gives each pixel the prediction at the
-end of its step.
+A *direction* is one of eight, 45 degrees apart. An *offset label*, the network's target, says
+whether a pixel lies near a boundary, and the direction of its region. An *offset* is a step that
+way, or (0, 0) away from boundaries. Refinement copies the prediction from the end of the step.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
 https://arxiv.org/abs/2007.04269; directions are numbered as in openseg.pytorch.
@@ -93,7 +92,7 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    Return refined values [..., H, W]: each pixel takes the value of its source.
+    Return refined values [..., H, W]: each pixel takes the value of its source pixel.
 
     Args:
         values: [..., H, W] of any type

@@ -53,7 +53,7 @@ class TooThin(UserError):
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
-    Return a fault if an image is too thin for ``ResizeShortestEdge``, or None.
+    Return an error message if an image is too thin for ``ResizeShortestEdge``, else None.
 
     Args:
         longest: length of the resized long side in pixels, set by the config key ``key``.
@@ -83,7 +83,7 @@ def read_picture(
     """
     Read the pixels of an image file, rotated by its EXIF orientation.
 
-    With 3 channels, grey files become colour images, 8-bit files give the same pixels as in
+    With 3 channels, grey files become colour images, 8-bit files give the same pixels as
     Detectron2's ``read_image``, and 16-bit values lose their lower 8 bits. With 1 or 4 channels,
     the file must have the same number of channels. UserError is raised for broken or truncated
     files, and for values whose white is unknown, such as floats.
@@ -287,7 +287,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, which names no file, if an image cannot be read with these channels."""
+    """Raise UserError, which names no file, if an image cannot be read with ``channels``."""
     bits, found = _bits(image), len(image.getbands())
     if channels == COLOURS:
         return

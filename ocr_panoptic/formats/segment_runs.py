@@ -84,7 +84,7 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return a segment's mask as COCO's compressed RLE, in the form that JSON holds."""
+        """Return a segment's mask as COCO's compressed RLE, which JSON can hold."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         return _run_lengths(self._starts[mine], self._ends[mine], self.size)
@@ -92,7 +92,7 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    Return COCO's compressed RLE of a mask placed in a larger image, in little memory.
+    Return COCO's compressed RLE of a mask that is placed in a larger image.
 
     Args:
         mask: bool [h, w].

@@ -23,8 +23,8 @@ class ASPP(ContextScheme):
     Atrous spatial pyramid pooling: parallel branches, fused by a 1x1 convolution g.
 
     The branches are a 1x1 convolution, dilated 3x3 convolutions, and a 1x1 convolution of the
-    features' mean over the image. g is computed as a sum over the branches, without concatenating
-    them. All pixels share the mean, so its term is computed once per image.
+    features' mean over the image, which is computed once per image. g is a sum over the branches,
+    so they are not concatenated.
 
     The defaults match the published code.
 

@@ -45,7 +45,7 @@ def compute_in_bands(
     summed: bool = False,
 ) -> Tensor:
     """
-    Return a function of the full-size logits and the labels, computed one band of rows at a time.
+    Return ``compute`` of the enlarged logits and the labels, evaluated one band of rows at a time.
 
     Gradients flow to the logits [N, K, h, w].
 
@@ -130,7 +130,7 @@ def _enlarge(
     size: tuple[int, int],
     align_corners: bool,
 ) -> Tensor:
-    """Return ``source`` resized; row i blends rows ``lower[i]`` and ``upper[i]`` linearly."""
+    """Return ``source`` resized; row i blends rows ``lower[i]`` and ``upper[i]`` of it linearly."""
     source = source.to(_precision(source))
     rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)

@@ -61,8 +61,7 @@ def dice_loss(
     A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²), with the class's softmax probability p and
     one-hot label y at each valid pixel of all images (Milletari et al., V-Net, 2016).
     ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
-    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; it is 0 if all pixels are
-    ignored.
+    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -88,8 +87,7 @@ def lovasz_softmax(
     A class's loss is the Lovász extension of 1 - IoU, evaluated at the errors of the class's
     softmax probabilities at the valid pixels of all images (Berman et al., 2018).
     ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
-    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; it is 0 if all pixels are
-    ignored.
+    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)
@@ -125,7 +123,7 @@ def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, 
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Return the (weighted) mean of the losses [K] over the present classes; 0 without any."""
+    """Return the weighted mean of the losses [K] over the present classes; 0 if there are none."""
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)

@@ -36,8 +36,7 @@ class ContextScheme(nn.Module):
         uses_regions: whether the scheme reads m (OCR and its variants).
         needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
             (GT-OCR).
-        adds_logits: whether m holds coarse logits after the one-hot labels, as channels K to
-            2K - 1.
+        adds_logits: whether coarse logits follow the one-hot labels in m, as channels K to 2K - 1.
         recompute: whether training recomputes activations, see :func:`.run_part`; the head sets it.
     """
 
@@ -116,7 +115,7 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
 
 @contextlib.contextmanager
 def _running_statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Keep batch norms from updating their running statistics within the context."""
+    """Keep batch norms from updating their running statistics inside the ``with`` block."""
     # The temporary counter cannot be None: PyTorch's SyncBatchNorm does not train without one.
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     settings = [(norm.momentum, norm.num_batches_tracked) for norm in norms]

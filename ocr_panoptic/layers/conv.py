@@ -48,9 +48,9 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     Return x [N, O, h, w] normalised.
 
     If a batch norm in training mode gets a single value per channel, it uses its running statistics
-    and leaves them unchanged: one value has no variance, so PyTorch would raise an error. OCR's
-    keys [N, O, K, 1] have a single value if there is one image and one class, and globally pooled
-    features if there is one image. A synchronised norm has more values in several processes.
+    and leaves them unchanged: one value has no variance, so PyTorch would raise an error. This
+    happens to OCR's keys [N, O, K, 1] with one image and one class, and to globally pooled features
+    with one image. A synchronised norm of several processes gets more values.
     """
     if norm is None:
         return x
@@ -182,8 +182,7 @@ class ConvNormReLU(Conv2d):
         """
         Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
 
-        Schemes that do not call :meth:`forward` apply these to their input, then call
-        :meth:`finish`.
+        Schemes that do not call :meth:`forward` convolve with these, then call :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)
         if affine is None:
@@ -196,9 +195,8 @@ class ConvNormReLU(Conv2d):
         """
         Return y [N, O, h, w] after the norm (unless folded) and the ReLU; y may be overwritten.
 
-        y is the input convolved with :meth:`linear_part`. Dropout comes before the ReLU, so that
-        the backward pass stores one map less. The result is the same, because dropout's factors
-        are not negative.
+        y is the input convolved with the result of :meth:`linear_part`. Dropout before the ReLU
+        gives the same result, as its factors are not negative, but stores one map less.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)

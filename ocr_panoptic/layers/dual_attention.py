@@ -59,7 +59,7 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x + gamma y [N, C, h, w] for x [N, C, h, w]."""
+        """Return x after the attention: [N, C, h, w] -> [N, C, h, w]."""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
@@ -67,8 +67,7 @@ class ChannelAttention(nn.Module):
     """
     Attention among channels: x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d; gamma starts at zero.
 
-    The minus is from the official code, which subtracts the products from their maximum; the
-    softmax cancels the maximum.
+    The official code subtracts the products from their maximum, which the softmax cancels.
     """
 
     def __init__(self):

@@ -25,7 +25,7 @@ class GroundTruthOCR(RegionContext):
 
     See "Ground-truth OCR" in the paper's empirical analysis: m_ki = 1 and w_ik = 1 if pixel i has
     label k, else 0, so phi and psi are not needed. The representation of a region is the mean over
-    its pixels, or 0 without pixels. The pixels without a label form an additional region, as in the
+    its pixels, or 0 if it has none. The pixels without a label form an additional region, as in the
     published code, so that every pixel belongs to a region.
 
     Args:

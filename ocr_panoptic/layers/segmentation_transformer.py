@@ -38,14 +38,12 @@ class SegmentationTransformer(ContextScheme):
 
     Args:
         num_classes, in_channels, out_channels: numbers K, C and O.
-        key_channels: number D of channels of queries, keys and values, except in the decoder's
-            cross-attention.
-        encoder_self_attention: whether the pixels attend to each other; without a fused kernel, as
-            in float32, this needs P^2 memory.
+        key_channels: number D of channels of queries, keys, values (C in decoder cross-attention).
+        encoder_self_attention: whether the pixels attend to each other; in float32 without a fused
+            kernel, the memory for this grows with P^2.
         decoder_self_attention: place of the categories' self-attention: "none", "before" the
             cross-attention (mixes the queries) or "after" it (mixes the region representations).
-        options: options of :class:`.ContextScheme`, for projections, feed-forward network and
-            fusion.
+        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(

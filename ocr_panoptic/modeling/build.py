@@ -37,9 +37,8 @@ class PanopticSegmentor(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
 
-    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision it
-    pools boxes and pastes masks at float32 coordinates (:class:`ExactROIHeads`,
-    :class:`ExactMaskHead`).
+    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision,
+    it still pools boxes and pastes masks at float32 coordinates.
 
     Args:
         merge_rules: thresholds of the panoptic merge.

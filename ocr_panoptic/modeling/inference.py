@@ -285,7 +285,6 @@ def resized_classes(
     classes at once. Each group of G classes is float32 [N,G,Ho,Wo].
 
     Args:
-        size: (Ho, Wo) of the scores.
         image_size: (H, W) of the image that the network saw; ``size`` by default.
         padded_size: size of the padded image, which the logits cover; ``image_size`` by default.
     """

@@ -65,8 +65,7 @@ class TimmBackbone(Backbone):
         features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can list them in its error.
-        output_stride: stride of the last feature: 32, or 16 or 8 if timm can dilate the network
-            (ResNets, EfficientNets).
+        output_stride: stride of the last feature: 32; also 16 or 8 for ResNets and EfficientNets.
         norm: kind of the batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
             plain ViT uses its own last norm, other networks get new norms.

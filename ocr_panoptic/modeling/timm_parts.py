@@ -188,8 +188,7 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
 
     Args:
         network: timm network created with ``features_only``; its old tensors are not changed.
-        outputs: names of the modules whose outputs are features. A convolution among them is not
-            changed.
+        outputs: names of the modules whose outputs are features; convolutions among them stay.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

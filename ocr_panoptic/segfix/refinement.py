@@ -55,8 +55,7 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances do not change.
 
-    ``sources`` holds the index of the source of each pixel, int64 [H, W]: see
-    :func:`.source_pixels`.
+    ``sources`` holds the index of each pixel's source, see :func:`.source_pixels`.
     """
 
     def refined(values: Tensor) -> Tensor:

@@ -42,8 +42,7 @@ def read_segment_map(
     Return the segment map of a record.
 
     In a semantic data set, classes with fewer than MIN_PIXELS pixels become void. In a panoptic
-    data set, crowds become void, because their inner boundaries are unknown, and so do the smallest
-    segments if there are more than MAX_SEGMENTS.
+    data set, crowds become void, and so do all segments except the MAX_SEGMENTS largest.
 
     Args:
         record: record of a panoptic data set, with pan_seg_file_name and segments_info, or of a

@@ -1,4 +1,4 @@
-"""Map panoptic records to model inputs, by an extension of Detectron2's mapper."""
+"""Map panoptic records to model inputs with an extended version of Detectron2's mapper."""
 
 import pickle
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG; raise UserError if they are not the record's."""
+        """Return the segments of the panoptic PNG; raise UserError if the record lists others."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)

@@ -76,7 +76,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return the source with classes in the order of ``classes``, or itself if they differ."""
+        """Return the source with a model's order of classes, or unchanged if class names differ."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
@@ -97,7 +97,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return an image's record; ``kinds`` maps a category id to (label, whether a thing)."""
+        """Return an image's record; ``kinds`` maps a category id to (label, isthing)."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -163,7 +163,7 @@ class PanopticSource:
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """Read the panoptic JSON of a split, whose folders must exist."""
+    """Read a split's panoptic JSON; raise MissingFileError if one of its folders is missing."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(

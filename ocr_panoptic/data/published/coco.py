@@ -1,10 +1,9 @@
 """
 COCO 2017 for Panoptic-FPN, read from the downloaded files.
 
-Detectron2's data sets ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that
-its script ``datasets/prepare_panoptic_fpn.py`` writes. This module replaces them by data sets of
-the same names, whose labels are derived from the panoptic PNGs. Instances come from COCO's
-``instances_*.json``, as in Detectron2.
+Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its script
+``datasets/prepare_panoptic_fpn.py`` writes. The data sets of this module replace them, and derive
+labels from the panoptic PNGs. Instances come from COCO's ``instances_*.json``, as in Detectron2.
 """
 
 from dataclasses import dataclass

@@ -8,9 +8,8 @@ Both come without a panoptic JSON, so segments and classes are decoded from the 
   without separate outlines. Classes that are not evaluated are void, as in
   ``cityscapesscripts.preparation.createPanopticImgs``.
 - ADE20K: in ``annotations_instance``, red is the category of an object (1..100) and green is its
-  number in the image. Objects are drawn over the 50 stuff labels of ``annotations``; all other
-  pixels are void. Mask2Former's ``prepare_ade20k_pan_seg.py`` differs only in that it also lists
-  stuff without pixels.
+  number in the image. Objects cover the 50 stuff labels of ``annotations``; other pixels are void.
+  Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
 """
 
 import logging

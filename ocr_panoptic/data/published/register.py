@@ -15,7 +15,7 @@ from .splits import NAMED_SPLITS, load_named
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
     """
-    Register the published data sets, with files below ``root`` or ``$DETECTRON2_DATASETS``.
+    Register the published data sets; ``root`` is ``$DETECTRON2_DATASETS`` by default.
 
     A data set that Detectron2 itself registers is replaced only if ``wanted`` names it. Files are
     read only when records are requested. The function may be called again with another root.

@@ -30,9 +30,8 @@ def build_semantic_augmentation(
     """
     Return the augmentations that ``cfg.INPUT`` describes.
 
-    Training images are rotated, resized, scaled and stretched at random, cropped, flipped (which
-    swaps the labels of ``flip_pairs``), changed in colour, and padded if they are smaller than the
-    crop. Test images are only resized, if at all.
+    Training images are rotated, resized, rescaled at random, cropped, flipped (with ``flip_pairs``
+    swapped), changed in colour, and padded to the crop size. Test images are at most resized.
     """
     _check(cfg.INPUT)
     if not is_train:

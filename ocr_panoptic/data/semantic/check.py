@@ -22,7 +22,7 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .source import SemanticSource
 
-FIRST, MOST = 20, 40  # label images to search for unknown labels; most labels in a message
+FIRST, MOST = 20, 40  # label images to search for unknown labels; labels to list in a message
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:

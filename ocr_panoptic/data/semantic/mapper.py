@@ -22,7 +22,7 @@ class SemanticDatasetMapper:
     A mapper that returns the image and the training labels of a record, augmented in training.
 
     Unlike Detectron2's mapper, it reads palette indices and 16-bit labels as stored, and applies
-    the label map of the data set ``dataset_name``. If the data set has no label map, labels must be
+    the label map of the record's data set. If there is no label map, labels must be
     0..num_classes-1 or 255.
     """
 
@@ -48,8 +48,7 @@ class SemanticDatasetMapper:
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> its label map (raw label -> training label or 255).
-            keep_labels: whether to return labels at test time, too, for context schemes that take
-                the ground truth.
+            keep_labels: whether to return labels at test time, too, for schemes that need them.
             read_labels: function (record, label map) -> labels, uint8 [H, W].
             truth_of_file: function that computes "sem_seg" at test time from labels that are not
                 resized, if the record has labels.
@@ -120,7 +119,7 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Return the flip pairs of the training data; raise UserError if its data sets differ."""
+    """Return the flip pairs of the training data sets; raise UserError if their classes differ."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]

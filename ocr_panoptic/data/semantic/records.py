@@ -21,7 +21,7 @@ IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
 )
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
-LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels only without another file for the image
+LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels only if there is no other label file
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,12 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return the files with one of the suffixes by a key, which an image and its labels share.
+    Return a dict from key to file; an image and its labels have the same key.
 
     The key is the path relative to the folder, without suffix. For a pattern, the key is the
     relative folder and the text at ``{stem}``.
 
     Args:
-        place: folder or pattern to search.
         other_place: folder or pattern of the other kind (images or labels); its folder is skipped
             if it lies inside this folder.
         taken: label files to skip if images are searched for in the same folder.

@@ -28,7 +28,7 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source with classes in the order of ``classes``, or itself if they differ."""
+        """Return the source with a model's order of classes, or unchanged if class names differ."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     # The data check calls the following methods; every class of sources has them.

@@ -2,8 +2,7 @@
 A web page that runs an exported model in a browser, without a server.
 
 The page runs the model with onnxruntime-web, which the export fetches from npm's registry. A page
-opened from a disk can load only scripts, so the model and the runtime are stored in scripts, as
-base64-encoded gzip.
+opened from a disk can load only scripts, so scripts hold the model and the runtime (gzip, base64).
 """
 
 import base64

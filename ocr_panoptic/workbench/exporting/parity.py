@@ -94,10 +94,9 @@ def check_parity(
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """
-    Return a text with value and limit for each entry of a row that violates its limit.
+    Return a text for each entry that violates its limit in a row of :func:`check_parity`.
 
-    ``row`` is from :func:`check_parity`. For the precision "int8", only labels (most must be equal)
-    and confidences (no NaN) are checked.
+    For the precision "int8", only labels (most must be equal) and confidences (no NaN) are checked.
     """
     least = LEAST_SHARES[precision]
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -112,8 +111,7 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     faults = []
     for key, limit in limits.items():
         is_share = key.endswith("equal")
-        # NaN is a fault too, hence "not".
-        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):
+        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # true of NaN
             at = "least" if is_share else "most"
             faults.append(f"{key} {row[key]:.6g} (at {at} {limit:.6g})")
     return faults

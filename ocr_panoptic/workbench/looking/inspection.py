@@ -131,8 +131,7 @@ def cell_edges(
     """
     Return the edges of the features' cells along one axis.
 
-    When the features are resized to the image, each cell's centre has a position in the image; an
-    edge lies half-way between the positions of two neighbouring cells.
+    An edge lies half-way between the positions of two neighbouring cells' centres in the image.
 
     Args:
         inside: number of cells outside the padding.
