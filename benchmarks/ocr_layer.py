@@ -6,8 +6,8 @@ Compare time and memory of the OCR layer with a plain transcription of the paper
 Both have the same weights; their outputs and gradients are compared before anything is timed.
 "Optimized" is the layer as an evaluation runs it (``ocr_panoptic.modeling.inference_model``): norms
 are folded, and x is in channels-last memory, as the convolution before the layer returns it.
-"Products" are only the four matrix products over all pixels (two in phi, and in g with x and with
-y), which every order of the computation needs.
+"Products" are only the four matrix products over all pixels (two in phi and two in g), which every
+order of the computation needs.
 """
 
 import argparse
@@ -124,7 +124,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
-    """Run the layer on ``x`` and ``m``, which are already in its memory layout."""
+    """Run the layer on ``x`` and ``m``, which are already in channels-last memory."""
     layer(x, m)
 
 

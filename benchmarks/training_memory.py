@@ -97,7 +97,7 @@ def make_input(height: int, width: int) -> tuple[dict[str, Tensor], Tensor]:
 def make_step(
     variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], list[Tensor]]:
-    """Return a function that does a training step and returns all gradients, of features too."""
+    """Return a function that runs a step and returns the gradients of parameters and features."""
     head = build(variant).to(dtype)
     features, targets = make_input(height, width)
     features = {name: feature.to(dtype).requires_grad_() for name, feature in features.items()}

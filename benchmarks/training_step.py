@@ -224,7 +224,7 @@ def step_of_training(
 
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
-    """Yield title, counts of a step, counts of a GPU's forward pass, and ms, for each network."""
+    """Yield each network's title, counts of a step and of a forward pass on a GPU, and CPU ms."""
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
         large = [example(size, 19, 0)] * 2

@@ -102,7 +102,7 @@ def calibrate(model: nn.Module) -> None:
     """
     Set the statistics of all norms to those of a random image.
 
-    The activations of an untrained network then are as large as those of a trained network.
+    The activations of an untrained network are then as large as those of a trained network.
     """
 
     def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:

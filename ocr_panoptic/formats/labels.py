@@ -135,7 +135,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (labels, "") if an image has numbers, else (None, fault), "" for colours."""
+    """Return (labels, "") if an image has numbers, (None, "") for colours, else (None, fault)."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
