@@ -43,7 +43,7 @@ demo-finetune: MINUTES := 2
 SCHEME ?= OCR
 # As Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml.
 OWN_DATA_HEAD := MODEL.SEM_SEG_HEAD.LOSS_WEIGHT 0.5 MODEL.OCR.COARSE_LOSS_WEIGHT 0.5 \
-    MODEL.OCR.RESIDUAL True MODEL.OCR.COARSE_START detectron2 \
+    MODEL.OCR.RESIDUAL True MODEL.OCR.COARSE_START detectron2 MODEL.OCR.DOWNSAMPLE 2 \
     MODEL.SEM_SEG_HEAD.LOSS_TYPE 'cross_entropy + dice'
 export DETECTRON2_DATASETS ?= datasets
 # Threads that wait for others sleep; where cores are shared they would hold them up.

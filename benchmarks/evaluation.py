@@ -1,5 +1,5 @@
 """
-Compare the time per image of semantic and panoptic evaluation with Detectron2.
+Compare the time per image of the semantic and panoptic evaluators with Detectron2's.
 
     python benchmarks/evaluation.py [--images 24] [--repeats 5]
 
@@ -46,7 +46,7 @@ TARGET = 0.25
 
 
 def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
-    """Draw six bands of stuff under 60 ellipses; return ids int32 [H, W] and segments_info."""
+    """Draw a ground truth of stuff and 60 ellipses; return ids int32 [H, W] and segments_info."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     ids = np.zeros(SIZE, dtype=np.int32)
     new_ids = iter(rng.choice(256**3 - 1, 6 + NUM_INSTANCES, replace=False) + 1)
@@ -73,7 +73,7 @@ def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
 
 
 def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
-    """Return the truth, moved by some pixels, with small ids; every tenth category is wrong."""
+    """Return the ground truth, moved by a few pixels, with one category in ten wrong."""
     table = np.zeros(256**3, dtype=np.int32)
     segments_info = []
     for number, segment in enumerate(segments, start=1):
@@ -90,7 +90,7 @@ def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], met
 
 
 def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
-    """Write and register the data set; return inputs and outputs of an imagined model."""
+    """Write and register the data set; return a model's inputs and invented outputs."""
     rng = np.random.default_rng(0)
     metadata = MetadataCatalog.get(NAME)
     metadata.set(
@@ -148,7 +148,7 @@ def detectron2s() -> DatasetEvaluators:
 
 
 def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float, dict]:
-    """Return the seconds per image, and the results."""
+    """Run the evaluators; return the seconds per image, and the results."""
     # Detectron2's evaluator changes segments_info.
     outputs = [
         {**output, "panoptic_seg": copy.deepcopy(output["panoptic_seg"])} for output in outputs
@@ -174,7 +174,7 @@ def compare(our_results: dict, their_results: dict) -> int:
     for task, metrics in their_results.items():
         for metric, value in metrics.items():
             if "Boundary" in metric or metric.startswith("min("):
-                continue  # Detectron2's Boundary IoU
+                continue  # Detectron2's Boundary IoU has no equal here
             np.testing.assert_allclose(
                 our_results[task][metric], value, rtol=1e-12, err_msg=f"{task}/{metric}"
             )

@@ -1,14 +1,13 @@
 """
-Compare the time of an image's data, and the memory of its masks, with Detectron2.
+Compare the mappers' time per image, and the memory of masks, with Detectron2's.
 
     python benchmarks/mappers.py FOLDER [--repeats 30]
 
-FOLDER is panopticapi's ``sample_data``: two images of COCO, their panoptic PNGs and JSON. The
-mapper reads them as own data (masks from the panoptic PNG) and as COCO's (polygons around the
-segments, and labels from the panoptic PNG). Detectron2's mapper reads polygons and a semantic PNG,
-written beside them. Crops of Cityscapes' recipe come from a PNG of 2048 x 1024 pixels, an enlarged
-image with noise. Masks show 25 objects in 800 x 1333 pixels; the loss wants 128
-boxes.
+FOLDER is panopticapi's ``sample_data``: two COCO images with their panoptic PNGs and JSON. This
+package's mapper reads them like a user's own data (masks from the panoptic PNG) and like COCO
+(polygons around the segments, labels from the panoptic PNG). Detectron2's mapper reads the polygons
+and a semantic PNG. The crops of the Cityscapes recipe come from a PNG of 2048 x 1024 pixels, an
+enlarged image with noise. The masks are 25 objects in 800 x 1333 pixels, cropped to 128 boxes.
 """
 
 import argparse
@@ -46,7 +45,7 @@ CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"
 
 
 def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
-    """Yield each image as own data, as COCO's data, and in Detectron2's form."""
+    """Yield the records of each image: as a user's own data, as COCO, and for Detectron2."""
     content = json.loads((sample / "panoptic_examples.json").read_text())
     kinds = {c["id"]: c["isthing"] for c in content["categories"]}
     label_of = {c: i for k in (0, 1) for i, c in enumerate(c for c in kinds if kinds[c] == k)}
@@ -120,7 +119,7 @@ def crops(sample: Path, repeats: int) -> list[list[str]]:
 def timed(
     kinds: dict[str, tuple[Callable[[dict], object], list[dict]]], repeats: int
 ) -> list[list[str]]:
-    """Return a row for each mapper and its records, timed in turn: median CPU time of an image."""
+    """Time the mappers in turn; return a row for each: name, and median CPU time per image (ms)."""
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for k in range(repeats):
         for kind, (mapper, images) in kinds.items():

@@ -3,11 +3,11 @@ Compare time and memory of the OCR layer with a plain transcription of the paper
 
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
-Both share their weights; their outputs and gradients are compared before anything is timed.
-"Optimized" is the layer of an evaluation (``ocr_panoptic.modeling.inference_model``): norms are
-folded, and x is in channels-last memory, as the convolution before it returns it. "Products" are
-only the four matrix products over all pixels, in phi and in g with x and y, which no order of the
-computation avoids.
+Both have the same weights; their outputs and gradients are compared before anything is timed.
+"Optimized" is the layer as an evaluation runs it (``ocr_panoptic.modeling.inference_model``): norms
+are folded, and x is in channels-last memory, as the convolution before the layer returns it.
+"Products" are only the four matrix products over all pixels (two in phi and two in g), which every
+order of the computation needs.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequent
 
 
 class TranscribedOCR(nn.Module):
-    """Eq. 3 - 6 of the paper, operation by operation (two convolutions in phi and psi)."""
+    """The OCR layer by equations 3 to 6 of the paper, with two convolutions in phi and in psi."""
 
     def __init__(self, channels: int, key_channels: int, norm: str = "BN"):
         super().__init__()
@@ -65,7 +65,7 @@ class TranscribedOCR(nn.Module):
         return self.g(torch.cat([x, y], dim=1))
 
     def load_from(self, ocr: OCR) -> None:
-        """Take over the parameters and statistics of an OCR layer."""
+        """Copy the parameters and norm statistics of an OCR layer."""
         pairs = [(self.delta, ocr.delta), (self.rho, ocr.rho), (self.g, ocr.g)]
         pairs += zip(self.phi, ocr.phi, strict=True)
         pairs += zip(self.psi, ocr.psi, strict=True)
@@ -109,7 +109,7 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
 
 
 def measure(steps: list[Callable[[], None]], device: str, repeats: int):
-    """Return median seconds and peak bytes of each step, timed in turn so that noise hits all."""
+    """Return median seconds and peak bytes of each step; times are taken in turn."""
     for step in steps:
         step()
     rounds = [[seconds(step, device) for step in steps] for _ in range(repeats)]
@@ -124,7 +124,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
-    """Run the layer on ``x`` and ``m``, which are already in its memory layout."""
+    """Run the layer on ``x`` and ``m``, which are already in channels-last memory."""
     layer(x, m)
 
 
@@ -136,7 +136,7 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
-    """Multiply pixels [N * P, channels] by weights; ``backward`` adds the gradients' products."""
+    """Multiply pixels [N * P, channels] by weights; ``backward`` also computes the gradients."""
     for pixels, weight in maps:
         y = F.linear(pixels, weight)
         if backward:

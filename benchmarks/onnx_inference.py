@@ -3,9 +3,9 @@ Compare time and memory of exported models with their deployed PyTorch models, o
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
-``onnx_parity.py`` has the models and compares their results. Times are medians of CPU time, which
-other programs hardly change, taken in turn in one process. Memory is the peak of a first run in a
-process that already holds the model; each run has a separate process (Linux).
+``onnx_parity.py`` defines the models and compares their results. Times are medians of CPU time,
+which other programs hardly change, taken in turn in one process. Memory is the peak of a first run
+in a process that already holds the model; each run has its own process (Linux only).
 """
 
 import argparse
@@ -32,7 +32,7 @@ from ocr_panoptic.workbench.exporting.parity import sample_image
 from ocr_panoptic.workbench.exporting.run_onnx import Model
 
 OWN_SIZE = T.ResizeShortestEdge(0)
-"""Both networks get the image as it is."""
+"""Both models get the image without resizing."""
 
 ADE20K = "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16.yaml"
 
@@ -48,7 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return the two functions that compute an image's result."""
+    """Return "PyTorch" and "onnxruntime" -> function that computes the result for an image."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
@@ -61,36 +61,36 @@ def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
 
 
 def predict(model: InferenceModel, inputs: list[dict]) -> None:
-    """Compute the same parts as the file: confidence with the labels, and the panoptic map."""
+    """Compute what the exported model computes: labels with confidence, and the panoptic map."""
     (output,) = model(inputs)
     for part in ("confidence", "panoptic_seg"):
         output.get(part)
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
-    """Return the peak memory of a run in MiB."""
+    """Return the peak memory of a run in MiB, above the memory before it."""
     run = runs(name, path, size, threads)[way]
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the highest point is now
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
     run()
     return resident("VmHWM") - before
 
 
 def resident(what: str) -> float:
-    """Return MiB of this process, as Linux counts them."""
+    """Return a value of this process's Linux status in MiB: VmRSS (current) or VmHWM (peak)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
-    """Return seconds and MiB of both ways."""
+    """Return a row of the table: name, seconds of both ways, their ratio, and MiB of both."""
     ways = runs(name, path, size, threads)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, run in ways.items():
             start = time.process_time()
             run()
-            if turn:  # the first warms up
+            if turn:  # the first turn warms up
                 seconds[way].append(time.process_time() - start)
     memory = []
     for way in ways:

@@ -9,8 +9,8 @@ It covers every context scheme in every network, and converted weights of the pu
 Each figure is the worst of three images (``SIZES``): the share of pixels with equal labels (in a
 panoptic model also with equal segments), and the largest difference of the logits (relative to the
 largest logit if this is above 1). Weights are random; norms and biases are fitted to an image, so
-that labels differ between pixels and instances are found. Published weights are those of
-``tests/support/published_networks.py``, through ``convert_weights``.
+that labels differ between pixels and instances are found. Weights in published layouts come from
+``tests/support/published_networks.py`` and are converted by ``convert_weights``.
 """
 
 import argparse
@@ -113,7 +113,7 @@ def fitted_model(cfg: CfgNode) -> nn.Module:
         normalised = ((x - model.pixel_mean) / model.pixel_std)[None]
         final(head.layers(model.backbone(normalised)))
         model.eval()
-        for norm in norms:  # no norm enlarges: small values of this image may be noise in others
+        for norm in norms:  # or norms would enlarge values that are small only in this image
             norm.running_var.clamp_(min=1.0)
         features = model.backbone(normalised)
         head.refined_predictor.weight *= 3 / final(head.layers(features)).std()
@@ -144,13 +144,13 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Export without a comparison, with the least description that the runner needs."""
+    """Export a model without comparing it, with the least description that a runner needs."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Return the rows of ``check_parity``, each with "model"."""
+    """Export a model; return the rows of ``check_parity``, each with the name as "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)
@@ -169,13 +169,13 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
 
 
 def cell(rows: list[dict]) -> str:
-    """Return the worst of the rows: equal pixels in percent, and the difference of the logits."""
+    """Return the worst values in rows: equal pixels in percent, and difference of the logits."""
     shares = [row[key] for row in rows for key in ("labels equal", "segments equal") if key in row]
     return f"{100 * min(shares):.4f}, {max(row['logits'] for row in rows):.0e}"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the table; return 1 if a result is beyond the limits of ``parity_faults``."""
+    """Print the table; return 1 if a result is beyond the limits of ``parity_faults``, else 0."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     for kind, names in (("networks", NETWORKS), ("schemes", SCHEMES), ("published", PUBLISHED)):
         parser.add_argument(

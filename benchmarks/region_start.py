@@ -1,12 +1,13 @@
 """
 Measure the soft object regions of a network before its first iteration.
 
-It compares three starts of the coarse classifier, the values of MODEL.OCR.COARSE_START.
+It compares three initialisations of the coarse classifier: the values of MODEL.OCR.COARSE_START.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
 
-It takes four images of DATASETS.TRAIN[0] and three seeds. "pixels" is 1 / sum_i w_ki^2 for the
-spatial softmax w_k: the number of pixels of a region with equal weights (median over regions).
+It takes four images of DATASETS.TRAIN[0] and three seeds. "pixels" is the effective number of
+pixels in a region (median over regions): 1 / sum_i w_ki^2, where w_ki is the weight of pixel i in
+region k by the spatial softmax.
 """
 
 import argparse

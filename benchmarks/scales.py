@@ -1,9 +1,9 @@
 #!/usr/bin/env python
 """
-Evaluate semantic systems at several lists of TEST.SCALES.
+Evaluate semantic systems with several values of TEST.SCALES.
 
 It prints the metrics of ``train_net.py --eval-only``, each system's gain over the first system with
-the same seed, and the CPU time of an image.
+the same seed, and the median CPU time per image.
 
     python benchmarks/scales.py SYSTEM SYSTEM ... [--scales 1 0.5,1 0.5,1,2]
         [--opts KEY VALUE ...]
@@ -62,7 +62,7 @@ def config_of(run: Path, test_scales: Sequence[float], opts: list[str]) -> CfgNo
 
 
 def measure(cfg: CfgNode) -> dict[str, float]:
-    """Return METRICS, and "CPU ms", the model's median time for an image."""
+    """Return the METRICS of a model, and its median CPU time per image as "CPU ms"."""
     name, model = cfg.DATASETS.TEST[0], build_trained_model(cfg)
     times = []
     with tempfile.TemporaryDirectory() as folder:

@@ -2,8 +2,8 @@
 """
 Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement.
 
-Offsets come from the truth and from trained SegFix models, at several scales. The model runs once,
-and each variant has all evaluators of ``train_net.py --eval-only``. A table is printed.
+Offsets come from the ground truth ("oracle") and from trained SegFix models, and are multiplied by
+each scale. The model runs once, and each variant is evaluated as by ``train_net.py --eval-only``.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]

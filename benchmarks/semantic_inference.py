@@ -1,12 +1,12 @@
 """
-Compare time and memory of labels of a full-resolution image by dilated ResNet-101 + OCR.
+Compare time and memory of ways to compute full-resolution labels from low-resolution logits.
 
-The scores of all classes are upsampled at once, or one class at a time.
+The logits come from a dilated ResNet-101 with OCR.
 
     python benchmarks/semantic_inference.py [--device cpu|cuda] [--size 1024 2048] [--classes 19]
 
-There are three ways from logits at stride 8 to labels. They must agree on all pixels (up to equal
-float32 scores for Detectron2's way, which resizes twice):
+There are three ways from logits at stride 8 to labels. They should agree on all pixels, except for
+Detectron2's way where two float32 scores are equal, because it resizes twice:
 
 - Detectron2's: its heads upsample, its ``sem_seg_postprocess`` resizes to the image's own size,
   its evaluator takes the argmax;
@@ -14,8 +14,8 @@ float32 scores for Detectron2's way, which resizes twice):
 - ``resized_classes`` and ``running_argmax`` of this package.
 
 Weights are random; neither time nor memory depends on them. Memory is PyTorch's peak above the
-model and the image. "Whole" is the larger peak of the network and of the step from logits to
-labels. One class at a time lowers it if K is large.
+model and the image. The peak "of the whole" is the larger of two: that of the network, and that of
+the step from logits to labels. One class at a time lowers it if K, the number of classes, is large.
 """
 
 import argparse

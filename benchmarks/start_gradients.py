@@ -3,10 +3,10 @@ Measure the gradients of the losses in the backbone before the first iteration.
 
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 
-There is a row for the config with the keys at the end, and a row for each --also, which adds keys.
-Norms cover all parameters of the backbone and its FPN, and are means over three seeds with separate
-batches. "detection" is for all losses of the RPN and the ROI heads, "semantic" for the others.
-"above" counts the tensors whose gradient is longer than SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
+The first row is for the config with the keys at the end; each --also gives a row with more keys.
+Gradient norms cover all parameters of the backbone and its FPN, and are means over three seeds with
+separate batches. "detection" has all losses of the RPN and the ROI heads, "semantic" all others.
+"above" counts the tensors whose gradient norm exceeds SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def gradients(cfg: CfgNode, seed: int) -> list[float]:
-    """Return COLUMNS for one seed."""
+    """Return the values of COLUMNS for one seed."""
     cfg.SEED = seed
     torch.manual_seed(seed)
     model = build_model(cfg).train()

@@ -1,12 +1,12 @@
 """
-Measure memory and time of the panoptic head's training step beside Detectron2's plain head.
+Compare memory and time of a training step of the OCR head and of Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
         [--cards] [--losses]
 
-Bytes are counted on tensors without values. Times are measured on a CPU at the smaller size, and
-gradients are compared in float64 at 64 x 96. --cards adds the table of images that a GPU holds,
---losses adds the cost of dice in the configs for own data.
+Bytes are counted on tensors without values. Times are measured on a CPU at --timed-size, and
+gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU,
+--losses adds the memory of the dice loss in the configs for own data.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SHARE = 0.85  # share of a card for tensors; CUDA, cuDNN, NCCL and gaps take the
 def full_size_losses(
     logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool
 ) -> Tensor:
-    """Compute ``pixel_cross_entropy`` from logits at full size."""
+    """Compute the result of ``pixel_cross_entropy`` from logits resized to full size."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logits = resize(logits, targets.shape[1:], align_corners)
     return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
@@ -59,7 +59,7 @@ def as_it_is() -> Iterator[None]:
     yield
 
 
-# Name -> head, RECOMPUTE, how its loss is computed.
+# Name -> head, value of MODEL.OCR.RECOMPUTE, context for computing the loss.
 VARIANTS = {
     "Detectron2's plain head": (SemSegFPNHead, False, as_it_is),
     "OCR, losses at full size": (OCRSemSegFPNHead, False, loss_at_full_size),
@@ -97,7 +97,7 @@ def make_input(height: int, width: int) -> tuple[dict[str, Tensor], Tensor]:
 def make_step(
     variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], list[Tensor]]:
-    """Return a training step, which returns the gradients of parameters and features."""
+    """Return a function that runs a step and returns the gradients of parameters and features."""
     head = build(variant).to(dtype)
     features, targets = make_input(height, width)
     features = {name: feature.to(dtype).requires_grad_() for name, feature in features.items()}

@@ -1,18 +1,18 @@
 """
-Measure the work of a training step on the CPU before a GPU: waits, copies, operations, time.
+Measure the work of the CPU that drives a GPU in a training step: waits, copies, operations, time.
 
     python benchmarks/training_step.py [--processes 8] [--repeats 30]
 
-No GPU is needed. A step of the whole trainer has forward and backward pass, optimizer, log and
-hooks, for two images. It runs on a CPU, on small images and with plain batch norms. Operations that
-would wait for values on a GPU (``.item()``, boolean masks, ``nonzero``) are counted, by the package
-of the nearest caller; so are all operations, each one kernel or more. The CPU time includes their
-arithmetic. Copies to a GPU are counted in the forward pass, on tensors without values, at the sizes
-of the recipes and with batch norms synchronised over --processes.
+No GPU is needed. A complete step (forward and backward pass, optimizer, logging, hooks) of two
+small images runs on a CPU with plain batch norms. Operations that would wait for values from a GPU
+(``.item()``, boolean masks, ``nonzero``) are counted by the package that calls them. All operations
+are counted, too; each is one kernel or more. The CPU time includes their arithmetic. Copies to a
+GPU are counted in a separate forward pass on tensors without values, at the image sizes of the
+recipes and with batch norms synchronised over --processes.
 
-Detectron2's Panoptic-FPN in Detectron2's trainer stands beside ours. A second table times parts of
-the host's work: HRNet-W48 + OCR with one value in each tensor, and training, with all hooks, of a
-model that does nothing.
+Detectron2's Panoptic-FPN in Detectron2's trainer is measured for comparison. The last table times
+parts of the CPU's work: HRNet-W48 + OCR with one value in each tensor, and the training, with all
+hooks, of a model that does nothing.
 """
 
 import argparse
@@ -69,13 +69,13 @@ PANOPTIC = {
 COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
 INDEXING = ("index", "index_put", "index_put_")  # with boolean masks
-# Operations without a kernel, beside views: allocations, and questions to a fake tensor.
+# Operations without a kernel, besides views: allocations, and queries of a fake tensor.
 IDLE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "device")
 IDLE += ("_unsafe_view",)
 
 
 class Counted(TorchDispatchMode):
-    """A mode that counts a GPU's operations: ``counts`` by kind, and ``copied`` bytes."""
+    """A mode that counts operations on a device by kind (``counts``), and ``copied`` bytes."""
 
     def __init__(self, device: str):
         super().__init__()
@@ -103,7 +103,7 @@ class Counted(TorchDispatchMode):
 
 
 def _package() -> str:
-    """Return the package of the nearest caller; the backward pass has none."""
+    """Return the package of the nearest caller, or "backward" in the backward pass."""
     frame = sys._getframe(2)
     while frame := frame.f_back:
         if frame.f_code.co_name == "_engine_run_backward":
@@ -121,12 +121,12 @@ def load(name: str, *opts: object) -> CfgNode:
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
     """
-    Count a forward pass on examples as training passes them, in one of several processes.
+    Count operations and copies of a training forward pass, in one of several processes.
 
-    Panoptic-FPN is counted up to the first value that it waits for; everything is copied by then.
+    In a panoptic model the count stops at the first value to wait for; all copies are done by then.
     """
     make = build_model if ours else detectron2_model
-    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # timm's facts are looked up only once
+    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # for what timm does only once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
     if ours:  # as in training: no copy makes the CPU wait
         copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
@@ -144,7 +144,7 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
 
 
 def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContextManager:
-    """Replace kernels that PyTorch has only for GPUs, counting each as one operation."""
+    """Replace the GPU-only kernels of synchronised batch norm, and count each as one operation."""
 
     def statistics_of(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
         counted.counts["operations"] += 1
@@ -163,7 +163,7 @@ def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContex
 
 
 def example(size: tuple[int, int], classes: int, things: int) -> dict:
-    """Return an image, its labels, and box-shaped things if there are any."""
+    """Return a training example: an image, its labels, and ``things`` box-shaped instances."""
     height, width = size
     found = {
         "file_name": "0.jpg",
@@ -182,7 +182,7 @@ def example(size: tuple[int, int], classes: int, things: int) -> dict:
 
 
 class Counting(HookBase):
-    """A hook between all others that counts one iteration, and times later iterations."""
+    """A hook that counts the operations of one iteration, and times later iterations."""
 
     def __init__(self, counted: Counted):
         self.counted, self.times = counted, []
@@ -202,7 +202,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """Count a whole step on a CPU; return also the milliseconds of CPU time of later steps."""
+    """Count a complete step on a CPU; also return the median CPU time of later steps in ms."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod
@@ -224,7 +224,7 @@ def step_of_training(
 
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
-    """Yield each network's title, counts of a step and of a forward pass on a GPU, and time."""
+    """Yield each network's title, counts of a step and of a forward pass on a GPU, and CPU ms."""
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
         large = [example(size, 19, 0)] * 2
@@ -247,7 +247,7 @@ def measured(
 
 
 def operations_of_bands() -> list[tuple[str, int]]:
-    """Count the loss of two images of COCO, and labels with their confidence, on a GPU."""
+    """Count a GPU's operations for labels with confidence, and for the loss of two COCO images."""
     found = []
     with FakeTensorMode():
         for classes in (19, 54, 150):
@@ -286,7 +286,7 @@ class Clock(HookBase):
 
 def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
     """
-    Return the CPU time of the fastest tenth of a trainer's iterations around :class:`Nothing`.
+    Return the 10th percentile of a trainer's CPU time per iteration with :class:`Nothing`, in ms.
 
     The hooks are included. Other programs disturb the fastest iterations least.
     """
@@ -316,7 +316,7 @@ def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
 
 
 def host_steps(title: str) -> dict[str, Callable[[], object]]:
-    """Return the steps to time for a network of SEMANTIC, with one value in each tensor."""
+    """Return name -> step to time, for a network in SEMANTIC with one value in each tensor."""
     cfg = load(SEMANTIC[title][0], *CITY, "MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN")
     cfg.MODEL.TIMM.NORM = "BN"
     network = build_model(cfg)

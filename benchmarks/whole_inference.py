@@ -1,8 +1,8 @@
 """
-Compare the whole inference of an image, part by part.
+Compare the time and memory of a complete inference on an image, part by part.
 
-Detectron2's plain Panoptic-FPN stands beside ours with OCR, or a published semantic network beside
-ours, as trained and as optimized for inference.
+It compares Detectron2's plain Panoptic-FPN with this package's Panoptic-FPN with OCR, or published
+code of a semantic network with this package's code, both as trained and optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
     python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
@@ -12,9 +12,9 @@ All run in one process, in turn, on the same random image with the same random w
 is the median of --repeats rounds. Other programs disturb CPU time less than wall time, so both are
 shown. Memory is PyTorch's peak above the model.
 
-Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained"
-is TEST.OPTIMIZED False, without bands of rows in OCR. "As published" computes the published code
-operation by operation: norms after convolutions, all classes upsampled at once.
+Score thresholds are 0 in the panoptic models, so that each merges --instances instances. "As
+trained" means TEST.OPTIMIZED False, and OCR without bands of rows. "As published" does the
+operations of the published code: norms after convolutions, all classes upsampled at once.
 """
 
 import argparse
@@ -52,7 +52,7 @@ Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
 
 
 class Clock:
-    """Wall and CPU seconds by part of a run; "labels and the rest" has the remaining time."""
+    """Wall and CPU seconds of each part of a run; "labels and the rest" is the remaining time."""
 
     REST = "labels and the rest"
 
@@ -100,9 +100,9 @@ def without_bands() -> Iterator[None]:
 
 def calibrate(model: nn.Module) -> None:
     """
-    Give the norms the statistics of a random image.
+    Set the statistics of all norms to those of a random image.
 
-    An untrained network then has values as large as a trained network.
+    The activations of an untrained network are then as large as those of a trained network.
     """
 
     def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -125,8 +125,8 @@ def load(config: str, device: str, *opts: object) -> CfgNode:
 
 
 def network_parts(model: nn.Module) -> list[tuple[object, str, str]]:
-    # Not the head's ``forward``, in which Detectron2 enlarges the logits: labels are a separate
-    # part.
+    # Not the head's ``forward``: there, Detectron2 also enlarges the logits, which belongs to the
+    # labels.
     parts = [(model.backbone, "forward", "backbone")]
     parts.append((model.sem_seg_head, "layers", "semantic head"))
     if hasattr(model, "roi_heads"):
@@ -159,7 +159,10 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     calibrate(ours)
     weights = {k: v for k, v in ours.state_dict().items() if k in plain.state_dict()}
     plain.load_state_dict(weights)
-    fast = deploy(ours)
+    cfg.MODEL.OCR.DOWNSAMPLE = 2
+    at_stride_8 = build_model(cfg).eval()
+    at_stride_8.load_state_dict(ours.state_dict())
+    fast, faster = deploy(ours), deploy(at_stride_8)
     image = {"image": 255 * torch.rand(3, *args.size)}
     image.update(zip(("height", "width"), args.output_size))
     theirs = post_parts(detectron2_panoptic, "combine_semantic_and_instance_outputs")
@@ -171,6 +174,10 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
     return {
         "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
+        "OCR at stride 8, optimized": (
+            lambda: predicted(faster, image, "panoptic_seg"),
+            network_parts(faster.network) + own,
+        ),
         "OCR, as trained": (as_trained, network_parts(ours) + theirs),
         "OCR, optimized": (
             lambda: predicted(fast, image, "panoptic_seg"),
@@ -180,7 +187,7 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
 
 def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]:
-    """Return the published code's computation of labels, with a network's weights."""
+    """Return a function that computes labels like the published code, with a model's weights."""
 
     def plain(layer: ConvNormReLU) -> nn.Sequential:
         conv = nn.Conv2d(

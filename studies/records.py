@@ -1,4 +1,4 @@
-"""Add runs that another machine, or an earlier study, has finished to a study."""
+"""Add runs to a study that another machine or an earlier study has finished."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,8 @@ def add_records(study: Study, output: Path, file: Path) -> int:
 
     Args:
         output: folder of the study's runs.
-        file: a ``results.json``. Runs of other systems and seeds are left out, and no run is
-            replaced.
+        file: path of a ``results.json``. Its runs of other systems and seeds are left out, and no
+            existing run is replaced.
     """
     if not file.is_file():
         raise MissingFileError(f"{file}: no such results")

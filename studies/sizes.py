@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
-    """Return the argparse type of whole numbers above 0 with commas between, one for each name."""
+    """Return an argparse type for comma-separated positive integers, one for each name."""
 
     def parse(text: str) -> tuple[int, ...]:
         numbers = text.split(",")
@@ -19,7 +19,7 @@ def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
 
 
 def count(text: str) -> int:
-    """Parse a whole number above 0 for argparse."""
+    """Parse a positive integer for argparse."""
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def make_clothing(source: Path, target: Path) -> None:
-    """Write clothing9: photos, evenly chosen, with the classes merged into GROUPS."""
+    """Write clothing9: evenly spaced photos, with the classes merged into GROUPS."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
     groups = [words.split() for words in GROUPS.values()]
     table = np.full(256, 255, np.uint8)
@@ -64,7 +64,7 @@ def make_clothing(source: Path, target: Path) -> None:
 
 
 def make_nuclei(source: Path, target: Path) -> None:
-    """Write nuclei2: photos, evenly chosen, with label 1 on the nuclei and 0 elsewhere."""
+    """Write nuclei2: evenly spaced photos, with label 1 on the nuclei and 0 elsewhere."""
     for split in ("train", "val"):
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}

@@ -67,7 +67,7 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
     the same place.
 
     Args:
-        baseline: key in ``systems`` of another baseline than the file's.
+        baseline: key in ``systems`` that replaces the file's baseline.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such study")

@@ -5,7 +5,7 @@ Train like train_net.py, but compute the features of a frozen backbone only once
 
 Studies train with this program. If MODEL.TIMM.FROZEN is True, the features of each image are
 computed separately and kept in output/feature_cache, keyed by the network and by its input image.
-Random crops and scales change the input each time, so that they would fill the disk.
+Random crops and scales change the input each time, and would fill the disk.
 """
 
 import hashlib

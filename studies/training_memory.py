@@ -70,7 +70,7 @@ class AllocatedBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
-    """Yield a counter of allocations; inside, tensors have no values and bands are a GPU's."""
+    """Count allocations while tensors have no values, in bands as large as on a GPU."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device
         patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
@@ -112,8 +112,8 @@ def count_training_memory(
         cfg: config of a model, which sets the numbers of classes and has no SyncBN.
         images: number of images per process.
         height, width: padded size of the images.
-        amp: whether to use mixed precision with bfloat16. The rules are a CPU's; on a GPU, group
-            norms are in float32.
+        amp: whether to use mixed precision with bfloat16, by PyTorch's rules for CPUs; on a GPU,
+            unlike here, group norms run in float32.
     """
     # Built outside the mode, because timm's ConvNeXt reads values of its own tensors.
     with torch.device("meta"):

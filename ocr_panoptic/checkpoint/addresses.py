@@ -1,4 +1,4 @@
-"""Finds weights by addresses that Detectron2 does not know: timm:// and package://."""
+"""Resolves addresses of weights that Detectron2 does not know: timm:// and package://."""
 
 import importlib.util
 from pathlib import Path

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
-NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, before the first
+NO_CHECKPOINT = "none of the run that has begun here"  # last_checkpoint of a new run
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -39,11 +39,11 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     Args:
         model, save_dir, checkpointables: see Detectron2's checkpointer.
-        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
+        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
         strict: raise an error, not a warning, if the file lacks parameters of the model or has
             them in another shape. For evaluation: a partly random model has no meaningful result.
         min_share: smallest share of the backbone that a file must fill without an error
-            (:meth:`.Fit.backbone_share`). With less, the weights belong to another model.
+            (:meth:`.Fit.backbone_share`). A smaller share is a sign of another model's weights.
         identity: facts about the training that are saved in each file, see
             :func:`ocr_panoptic.engine.identity.identity_of_run`.
         by_class: match the rows of classifiers by class name (:func:`.rows_by_name`), if the file
@@ -198,7 +198,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """Describe how the last file fits the model, with a table if tensors are not filled."""
+        """Describe how the last file fits the model, with a table if any tensor is not filled."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -229,7 +229,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
 
-    If it does not name a complete checkpoint, log a warning and return the newest complete one.
+    If the file names no complete checkpoint, log a warning and return the newest complete one.
     Return "" if there is none, or if a new run has begun but has not saved a checkpoint.
     """
     folder = Path(folder)

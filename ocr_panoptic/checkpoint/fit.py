@@ -7,7 +7,7 @@ from tabulate import tabulate
 Shape = tuple[int, ...]
 # Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
-# Suffixes of tensors that a file may lack: counters of norms, and statistics from the config.
+# Suffixes of tensors that a file may lack: counters of norms, and pixel statistics of the config.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 # ImageNet files of the Caffe2 era merge the statistics into weight and bias.
 STATISTICS = ("running_mean", "running_var")
@@ -36,7 +36,7 @@ class Fit:
         Args:
             names: names of all tensors of the model.
             missing, unexpected: names that only the model has, and names that only the file has.
-            misshapen: (name, shape in the file, shape in the model).
+            misshapen: (name, shape in the file, shape in the model) if the shapes differ.
         """
         why = dict.fromkeys(missing, "missing in the file")
         why |= {name: f"{found} in the file, {own} in the model" for name, found, own in misshapen}

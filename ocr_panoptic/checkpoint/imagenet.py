@@ -1,4 +1,4 @@
-"""Adapts ImageNet weights whose tensor names are not Detectron2's to a model's backbone."""
+"""Adapts ImageNet weights with other tensor names than Detectron2's to a model's backbone."""
 
 import logging
 import re
@@ -44,15 +44,15 @@ def imagenet_to_backbone(
     """
     Rename a classifier's weights to the names in a model's backbone, and drop other weights.
 
-    docs/checkpoints.md lists the files. Only names and shapes are compared. The config has to set
-    the rest: MODEL.RESNETS.STRIDE_IN_1X1 False, because these ResNets have their stride in
-    the 3x3 convolution, and the INPUT.FORMAT, mean and deviation of the original training.
+    docs/checkpoints.md lists the supported files. Only names and shapes are compared. The config
+    must set the rest: MODEL.RESNETS.STRIDE_IN_1X1 False for the ResNets, whose stride is in the 3x3
+    convolution, and the INPUT.FORMAT, mean and deviation of the original training.
 
     Args:
         weights: name in the file -> tensor.
         model_shapes: shape of each tensor of the model, by name (``backbone.*`` and others).
         file: name of the file in messages.
-        to_timm_names: :meth:`.TimmBackbone.to_timm_names` of the backbone; None if it has none.
+        to_timm_names: :meth:`.TimmBackbone.to_timm_names`; None if the backbone is not timm's.
 
     Returns:
         the renamed weights; ``weights`` itself if its names are the model's or are unknown
@@ -162,7 +162,7 @@ def adapt_input_channels(
 
     Args:
         weights: name in the file -> tensor.
-        shapes: shapes of the model's tensors.
+        shapes: shape of each tensor of the model, by name.
         channels: number of image channels.
 
     Returns:

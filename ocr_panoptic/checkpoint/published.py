@@ -47,7 +47,7 @@ class Layout:
 
 
 def _timm_hrnet(name: str) -> str:
-    """Return this project's name of an HRNet tensor, which all code bases name alike, or ""."""
+    """Return this project's name of an HRNet tensor; "" if an HRNet has no such tensor."""
     is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
     return f"backbone.body.{name}" if is_known else ""
 
@@ -71,17 +71,17 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Return the rules for a conv-norm-ReLU, whose norm may be in a Sequential with the ReLU."""
+    """Return renaming rules for a conv-norm-ReLU; a Sequential may hold its norm and ReLU."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Return the rules for a conv-norm-ReLU whose convolution is at ``place`` in a Sequential."""
+    """Return renaming rules for a conv-norm-ReLU that begins at ``place`` in a Sequential."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Return the rules for the OCR authors' module; ``relation`` names its block's parent."""
+    """Return renaming rules for the OCR authors' module, with its attention in ``relation``."""
     block = rf"{relation or name}\.object_context_block"
     modules = _in_sequence(rf"{name}\.conv_bn_dropout", "context.g")
     for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
@@ -93,7 +93,7 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr(name: str) -> dict[str, str]:
-    """Return the rules for openseg.pytorch's ASP-OCR module: OCR and four more branches."""
+    """Return renaming rules for openseg.pytorch's ASP-OCR: OCR and four more branches."""
     modules = _authors_ocr(name, rf"{name}\.context\.2")
     modules |= _in_sequence(rf"{name}\.context", "context.bottleneck")
     for i in range(4):
@@ -102,7 +102,7 @@ def _asp_ocr(name: str) -> dict[str, str]:
 
 
 def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
-    """Return the rules for the HRNet-OCR head, whose names NVIDIA's code prefixes."""
+    """Return renaming rules for HRNet-OCR's head; NVIDIA's code adds ``prefix`` to its names."""
     return {
         **_in_sequence(rf"{prefix}conv3x3_ocr", "bottleneck"),
         **_in_sequence(rf"{prefix}aux_head", "coarse.0"),

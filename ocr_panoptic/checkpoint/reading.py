@@ -55,7 +55,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 def fetch_weights(path: str) -> str:
     """
-    Return the local path of weights, which are downloaded or found in a package if needed.
+    Return the local path of weights, downloading them or finding them in a package if needed.
 
     Args:
         path: path or address of the weights; "" for no weights.
@@ -91,7 +91,7 @@ def read_checkpoint(
 
     Args:
         filename: file from ``torch.save``, ``.safetensors``, or ``.pkl`` (Detectron2's model zoo).
-        trust_pickle: also read pickles of more than tensors and arrays, which may run code.
+        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
         mmap: leave tensors in the file until they are used (``torch.save`` files only).
     """
     data = _read(filename, trust_pickle, mmap)
@@ -172,7 +172,7 @@ def _damaged(file: str, found: str) -> UserError:
     with open(file, "rb") as f:
         if f.read(200).lstrip().startswith(b"<"):
             found = "a web page, not weights"
-    if "weights only load failed" in found.lower():  # its advice is to trust the file
+    if "weights only load failed" in found.lower():  # torch advises users to trust it
         found = "no tensors of torch.save"
     return UserError(
         f"{file} is not a checkpoint or is incomplete ({os.path.getsize(file)} bytes, "

@@ -28,7 +28,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
         allowed = [list(option) if isinstance(option, tuple) else option for option in allowed]
         found = values.get(key, UNKNOWN)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
-            found = found[: len(allowed[0])]  # colour weights do not know further channels
+            found = found[: len(allowed[0])]  # ignore channels beyond the colours
         if found not in allowed:
             differing[key] = allowed
     return differing
@@ -48,7 +48,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     Warn or raise an error if the config differs from the settings that the weights expect.
 
     Args:
-        record: :attr:`.SafeCheckpointer.record`; None if nothing is known.
+        record: record of the weights, :attr:`.SafeCheckpointer.record`; None if unknown.
         strict: raise an error instead of a warning. An evaluation is strict, because its numbers
             would be wrong; training may start from the weights with other settings.
     """

@@ -139,11 +139,8 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
 
     Some faults can be found only with PyTorch, so the command checks again.
 
-    Args:
-        args: arguments of a command that takes KEY VALUE ...
-
     Returns:
-        the config before it is completed
+        the config, which is not completed (:func:`.complete_config`)
     """
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options

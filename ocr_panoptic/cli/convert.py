@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)
-        differing.pop("MODEL.BACKBONE.NAME", None)  # the recipe is for another kind of network
+        differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another network is refused
         options = options_of({key: values[0] for key, values in differing.items()})
         cfg = load_config(args.config_file, [*options, *args.opts])
         if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # only then are data needed

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.page is None and args.onnxruntime_web is not None:
         raise UserError("--onnxruntime-web needs a page; name its folder with --page")
-    if args.page is not None:  # before the minutes of an export
+    if args.page is not None:  # found before the export, which takes minutes
         check_output_folder(args.page, "--page", "Name another folder.")
         runtime = page.find_runtime(args.onnxruntime_web)
     print(_export(args.config_file, args.weights, args.output, args.opts, args.precision))
@@ -78,9 +78,6 @@ def export(
         output: file to write, which ends in ``.onnx``.
         precision: type of the network's weights, "float32" or "int8".
         **keys: keys of the config.
-
-    Returns:
-        path of the file
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.

@@ -1,5 +1,5 @@
 """
-Data sets: the files that describe them, their check, registration with Detectron2, and loading.
+Data sets: description files, checks, registration with Detectron2, and loading.
 
-The check of data and the import from other formats start without PyTorch.
+Checking data, and importing data from other formats, does not import PyTorch.
 """

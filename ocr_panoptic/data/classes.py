@@ -8,20 +8,20 @@ from typing import TypeGuard
 from ocr_panoptic.formats.coco_panoptic import VOID_LABEL as VOID_LABEL
 from ocr_panoptic.formats.pictures import Color
 
-_MAX_ID = 2**63 - 1  # limit of NumPy and PyTorch
+_MAX_ID = 2**63 - 1  # the largest int64
 
-# Latin-1's control characters, Unicode's ends of lines and changes of direction, and the remains
-# of bytes that are not UTF-8. Other characters that Python calls unprintable belong to scripts.
+# Latin-1 control characters, Unicode line separators and text-direction marks, and surrogates for
+# bytes that are not UTF-8. str.isprintable would also refuse characters that some scripts need.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def is_id(value: object) -> TypeGuard[int]:
-    """Return whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
+    """Return whether a JSON value is a valid id: an integer from 0 to 2**63 - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_ID
 
 
 def has_controls(text: str) -> bool:
-    """Return whether a text has control characters, changes of direction or invalid bytes."""
+    """Return whether a text has control characters, text-direction marks or invalid bytes."""
     return _CONTROLS.search(text) is not None
 
 
@@ -31,9 +31,9 @@ def is_color(value: object) -> TypeGuard[list[int]]:
 
 
 def faults_of_class(name: object, color: object) -> Iterator[str]:
-    """Yield the faults of a class's name and colour, given as values of JSON or YAML."""
+    """Yield a message for each fault in the name and colour of a class, read from JSON or YAML."""
     if not isinstance(name, str) or not name:
-        # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
+        # YAML reads a bare ``no``, ``on`` or ``12`` as a boolean or a number.
         yield f"the name must be a text (in quotes?), found {name!r}."
     elif has_controls(name):
         yield f"the name must have no control characters, found {name!r}."
@@ -42,12 +42,12 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
 
 
 def derived_color(place: int) -> Color:
-    """Return a colour for an index: neighbours differ clearly, and all colours are different."""
+    """Return a default colour for the class at an index; adjacent classes differ clearly."""
     hue = place * 0.618033988749895 % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 0.95 - 0.3 * (place % 3) / 2)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def derived_colors(num_classes: int) -> tuple[Color, ...]:
-    """Return colours for the classes of a data set that defines none."""
+    """Return default colours for the classes of a data set that defines no colours."""
     return tuple(derived_color(place) for place in range(num_classes))

@@ -1,9 +1,9 @@
 """
-The check of data sets before training, and a summary of their content.
+Check data sets before training, and summarize their content.
 
-Splits without faults are remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
-default ``~/.cache/ocr_panoptic``). A small file for each split has the summary, and a digest of the
-names, sizes and times of the split's files. The cache may be removed at any time.
+The results for splits without faults are cached in ``$XDG_CACHE_HOME/ocr_panoptic`` (by default
+``~/.cache/ocr_panoptic``). Each split has a small cache file with its summary and a digest of the
+names, sizes and modification times of its files. The cache may be deleted at any time.
 """
 
 import hashlib
@@ -34,14 +34,14 @@ from .semantic import check as semantic_check
 from .semantic.source import SemanticSource
 
 VERSION = 6  # version of the cache files
-# Largest number of images at which the start of training checks every file; above, use ``check``.
+# Before training, only splits with at most this many images are checked; ``check`` has no limit.
 MANY = 20_000
-DETECTIONS = 100  # Detectron2's default of TEST.DETECTIONS_PER_IMAGE
+DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """A class, and the numbers of the images, segments and pixels in a split that show it."""
+    """A class, and the numbers of images, segments and pixels that show it in a split."""
 
     name: str
     kind: str  # "thing", "stuff" or "class"
@@ -53,11 +53,11 @@ class ClassSummary:
 @dataclass(frozen=True)
 class SplitSummary:
     """
-    The content of a split; its text is a table by class.
+    A summary of a split, which prints as a table with a row for each class.
 
     Attributes:
-        pixels: number of pixels of all images, including pixels without a class.
-        most_things: file and number of things of the image with the most things.
+        pixels: number of pixels in all images, including pixels without a class.
+        most_things: file of the image that has the most things, and its number of things.
     """
 
     name: str
@@ -84,7 +84,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """The content of data files; its text shows each split and the warnings."""
+    """A summary of several splits, which prints as their tables followed by the warnings."""
 
     splits: tuple[SplitSummary, ...]
 
@@ -93,7 +93,7 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """Return warnings with their data sets; ``detections``: TEST.DETECTIONS_PER_IMAGE."""
+        """Return warnings, each with its data sets; ``detections`` is TEST.DETECTIONS_PER_IMAGE."""
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -107,7 +107,7 @@ class DataSummary:
 
 
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
-    """Check every file of the data sets that data files describe, unless a check is remembered."""
+    """Check the data sets that data files describe, or use the cached results of earlier checks."""
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         _, found = read_described(files)
@@ -115,7 +115,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
-    """Check registered data sets of this package that have at most MANY images."""
+    """Check the registered panoptic and semantic sources that have at most MANY images."""
     from detectron2.data import DatasetCatalog
 
     return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)
@@ -125,10 +125,10 @@ def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
-    Check each PanopticSource and SemanticSource, and skip all other sources.
+    Check each data set that is a PanopticSource or SemanticSource; skip all other data sets.
 
     Args:
-        thorough: whether to check sources with more than MANY images, too.
+        thorough: whether to check data sets with more than MANY images, too.
     """
     faults: list[str] = []
     found = []
@@ -146,7 +146,7 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return a split's summary from the cache, or else by reading every image."""
+    """Return the cached summary of a split, or compute it by checking every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]
@@ -165,16 +165,16 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return a result from the user's cache, or compute it and keep it there.
+    Return a result from the user's cache, or compute it and store it there.
 
     Args:
-        name: name of the cache's file.
-        recipe: everything that the result depends on, except the files, for JSON.
-        files: files that the result depends on, by their sizes and times.
-        compute: function that returns the result for JSON.
+        name: name of the cache file, without suffix.
+        recipe: JSON values that, besides the files, determine the result.
+        files: files whose sizes and modification times must not have changed.
+        compute: function that returns the result as a JSON-serializable dict.
     """
     file = cache_folder() / f"{name}.json"
-    with FileLock(file.with_suffix(".lock")):  # processes of a run start together
+    with FileLock(file.with_suffix(".lock")):  # several processes of a run may check at once
         state = _digest([recipe, [[str(path), *_state_of(path)] for path in files]])
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(file.read_text())
@@ -220,12 +220,12 @@ def _check_images(
 
 
 def _digest(value: object) -> str:
-    """Return a hash of a value that JSON can hold."""
+    """Return a hash of a JSON-serializable value."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def _state_of(path: str | Path) -> tuple[int, int]:
-    """Return a file's size and time of the last change; (-1, -1) if it does not exist."""
+    """Return a file's size and modification time in ns, or (-1, -1) if it cannot be found."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

@@ -1,5 +1,5 @@
 """
-The file that describes a data set: its name, where images and annotations lie, its classes.
+The data file, which describes a data set: its name, image and annotation paths, and classes.
 
     name: city
     panoptic:
@@ -15,7 +15,7 @@ or
     classes: [road, building, tree]
     ignore: 255
 
-Paths are relative to the file. Each split is registered with Detectron2 as ``<name>_<split>``.
+Paths are relative to the file's folder. Detectron2 knows each split as ``<name>_<split>``.
 """
 
 import os
@@ -75,9 +75,9 @@ class DataFile:
 
     Attributes:
         kind: "panoptic" or "semantic".
-        splits: name of each split -> absolute paths of its files.
+        splits: name of each split -> absolute paths of its files and folders.
         channels: number of channels of the images.
-        classes: the file's CLASS_KEYS; "classes" may be the absolute path of a file of classes.
+        classes: values of the CLASS_KEYS; "classes" may be the absolute path of a class file.
     """
 
     path: Path
@@ -88,12 +88,12 @@ class DataFile:
     classes: dict[str, Any]
 
     def data_set(self, split: str) -> str:
-        """Return the name under which a split is registered."""
+        """Return the name under which a split is registered with Detectron2."""
         return f"{self.name}_{split}"
 
 
 def read_data_file(path: str | os.PathLike) -> DataFile:
-    if not os.fspath(path):  # Python takes it for the current folder
+    if not os.fspath(path):  # Path("") would be the current folder
         raise UserError("The name of a data file is empty.")
     path = Path(os.path.abspath(Path(path).expanduser()))
     if not path.is_file():
@@ -122,9 +122,9 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
-    """Refuse a file with annotations, and name the import to type."""
+    """Raise UserError if the file holds annotations; the message says how to use or import them."""
     keys = {*content} if isinstance(content, dict) else set()
-    if keys & _KINDS.keys():  # the splits may have any names
+    if keys & _KINDS.keys():  # a data file, whatever else it has
         return
     if isinstance(content, dict) and {"images", "annotations", "categories"} <= keys:
         if "segments_info" in _keys_of_first(content["annotations"]):
@@ -154,19 +154,19 @@ def _check_is_no_annotation(path: Path, content: object) -> None:
 
 
 def _keys_of_first(entries: object) -> set:
-    """Return the keys of the first value in a list or an object, if it is an object."""
+    """Return the keys of the first element of a list or dict if that element is a dict."""
     values = [*entries.values()] if isinstance(entries, dict) else entries
     first = values[0] if isinstance(values, list) and values else None
     return {*first} if isinstance(first, dict) else set()
 
 
 def _path(text: str) -> Path:
-    """Return the path that a data file names; it may have been written on Windows."""
+    """Convert a path from a data file, which may have been written on Windows."""
     return Path(text.replace("\\", "/")).expanduser()
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder that a pattern with ``{stem}`` searches, or another path unchanged."""
+    """Return the folder to search for a ``{stem}`` pattern; return any other path unchanged."""
     if STEM not in str(path):
         return path
     return next(place for place in path.parents if STEM not in str(place))
@@ -179,10 +179,10 @@ def write_data_file(
     **classes: Any,
 ) -> None:
     """
-    Write a data file; paths below its folder become relative, so that the folder can be moved.
+    Write a data file; make paths below its folder relative, so that the folder can be moved.
 
     Args:
-        classes: CLASS_KEYS of semantic data.
+        classes: values of the CLASS_KEYS, for semantic data.
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     root = os.path.abspath(path.parent)
@@ -199,7 +199,7 @@ def write_data_file(
 
 
 def data_options(files: DataFiles) -> list:
-    """Return KEY VALUE ... for the paths and splits of data files; [] for no file."""
+    """Return the config overrides [KEY, VALUE, ...] that select data files and their splits."""
     described = list(map(read_data_file, as_list(files)))
     if not described:
         return []
@@ -217,7 +217,7 @@ def datasets_root() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder of the data check's cache; raise UserError if it cannot be written."""
+    """Create and return the data check's cache folder; raise UserError if it is not writable."""
     root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     folder = Path(os.path.abspath(root), "ocr_panoptic")
     fix = "Set XDG_CACHE_HOME to a folder that you can write."
@@ -226,7 +226,7 @@ def cache_folder() -> Path:
 
 
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:
-    """Return the data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of ``<name>_<split>``."""
+    """Find the files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
     found: dict[Path, None] = {}
     for data_set in data_sets:
         name = data_set.rpartition("_")[0]
@@ -236,13 +236,13 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` define."""
+    """List ``<stem>_train`` and ``<stem>_val`` for each ``$DETECTRON2_DATASETS/*/<stem>.yaml``."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 
 
 def check_name(name: object) -> None:
-    """Raise UserError for a data set's name that cannot be a file name."""
+    """Raise UserError if the name of a data set cannot be used in file names."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
             f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes if there "
@@ -251,7 +251,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``."""
+    """Raise UserError if a name is invalid, or if a data file outside ``output`` uses it."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():

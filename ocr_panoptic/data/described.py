@@ -1,4 +1,4 @@
-"""Reads the splits that data files describe, without PyTorch."""
+"""Read the splits that data files describe, without importing PyTorch."""
 
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
@@ -16,7 +16,7 @@ from .semantic.source import SemanticSource
 
 
 class Described(NamedTuple):
-    """A split of a data file, with the metadata of its registered data set."""
+    """A split that a data file describes, with its metadata for Detectron2's catalog."""
 
     file: DataFile
     source: PanopticSource | SemanticSource
@@ -29,14 +29,14 @@ def read_described(
     classes: Mapping[str, Any] | None = None,
 ) -> tuple[list[str], dict[str, Described]]:
     """
-    Read data files.
+    Read data files, and check that the splits of each file have the same classes.
 
     Args:
-        wanted: names ``<name>_<split>`` of the splits to read; None for all.
-        classes: metadata of a trained model; data with the same class names adopt their order.
+        wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
+        classes: metadata of a trained model; splits with the same class names adopt its order.
 
     Returns:
-        names of all splits, read or not; the splits that were read, by name
+        the names of all splits, wanted or not; and the wanted splits by name
     """
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
@@ -65,7 +65,7 @@ def read_described(
 
 
 def label_space(file: DataFile) -> LabelSpace:
-    """Return the classes of semantic data, from the data file or its file of classes."""
+    """Return the label space that a semantic data file, or the class file it names, defines."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))
@@ -76,10 +76,10 @@ def label_space(file: DataFile) -> LabelSpace:
 
 def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
     """
-    Check that data sets for the same model have the same classes; ids and colours may differ.
+    Raise DataFaults unless all data sets have the same class names in the same order.
 
     Args:
-        found: data set's name -> its data file, and its metadata.
+        found: name of each data set -> (data file, metadata).
     """
     faults = []
     first, *others = found or [""]

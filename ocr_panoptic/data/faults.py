@@ -10,21 +10,21 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, write_text
 
 _Value = TypeVar("_Value", bound=Hashable)
-_SHOWN = 20  # number of faults in a message
-_LONGEST = 400  # number of characters of a fault in a message
+_SHOWN = 20  # largest number of faults in a message
+_LONGEST = 400  # largest number of characters of a fault in a message
 
 
 class DataFaults(UserError):
     """
-    All faults that were found, each with the file and id; the message shows the first 20.
+    An error with all faults that were found in the data; its message shows the first 20.
 
     Attributes:
-        file: text file with all faults, if :func:`faults_listed` has written one.
+        file: text file with all faults, or None if :func:`faults_listed` has not written it.
     """
 
     def __init__(self, faults: list[str]):
         super().__init__(faults)
-        self.faults = list(dict.fromkeys(faults))  # two splits share the classes
+        self.faults = list(dict.fromkeys(faults))  # splits with the same classes repeat faults
         self.file: Path | None = None
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write the faults that the block raises to a file, if they are too many for a message."""
+    """Write faults raised in the ``with`` block to a file if they are too many for a message."""
     try:
         yield
     except DataFaults as error:
@@ -56,7 +56,7 @@ def raise_if_any(faults: list[str]) -> None:
 
 @contextmanager
 def gathering(faults: list[str]) -> Iterator[None]:
-    """Append the faults that the block raises to the list, and go on after the block."""
+    """Catch the DataFaults that the ``with`` block raises, and append its faults to the list."""
     try:
         yield
     except DataFaults as error:
@@ -64,10 +64,10 @@ def gathering(faults: list[str]) -> Iterator[None]:
 
 
 def repeated(values: Iterable[_Value]) -> Iterator[tuple[_Value, int]]:
-    """Yield the values that occur more than once, and how often."""
+    """Yield each value that occurs more than once, with its number of occurrences."""
     return ((value, times) for value, times in Counter(values).items() if times > 1)
 
 
 def first_few(names: Sequence[str]) -> str:
-    """Join at most five names for a message."""
+    """Join the first five names for a message, followed by "..." if there are more."""
     return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")

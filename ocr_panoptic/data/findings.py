@@ -10,26 +10,26 @@ from ocr_panoptic.formats.pictures import PictureSize
 
 from .faults import first_few
 
-# Largest share of white in a 12-bit photo that is stored in 16 bits, or read as 8 bits from there.
+# A 12-bit photo stored as 16 bits has no value above this share of white (4095 / 65535).
 DARK = 1 / 16
-THIN = 1000  # largest ratio of the long side to the short side of an image
+THIN = 1000  # largest accepted ratio of an image's long side to its short side
 
 
 class Look(NamedTuple):
-    """The result of looking at an image and its labels."""
+    """The result of checking an image and its labels."""
 
-    faults: list[str]  # each with the file and id
+    faults: list[str]  # messages that name the file
     size: tuple[int, int]  # height and width
-    shown: Mapping[int, tuple[int, int]]  # class -> numbers of segments (panoptic) and of pixels
+    shown: Mapping[int, tuple[int, int]]  # class -> numbers of segments (0 if semantic) and pixels
     photo: PictureSize | None = None  # None if the image cannot be read
-    things: int = 0  # without crowds
+    things: int = 0  # number of things that are not crowds
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
-    is_near: bool = False  # whether the values are not labels, so that the nearest labels are taken
-    crowds: Mapping[int, int] = {}  # category of things -> number of crowds
+    is_near: bool = False  # whether values are inexact, so that the nearest labels were taken
+    crowds: Mapping[int, int] = {}  # id of a thing category -> number of crowds
 
 
 def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
-    """Yield the fault of an image whose short side resizing may scale to less than a pixel."""
+    """Yield a fault if an image is so thin that resizing may shrink a side to nothing."""
     if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
         yield (
             f"{file}: the image has {photo.width}x{photo.height} pixels, a side more than {THIN:,} "
@@ -38,13 +38,13 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
-    """Yield warnings about the image files of a split; ``files``: the image file of each look."""
+    """Yield warnings about the images of a split; ``files`` has the image file of each look."""
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():
         found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
         dark = [value for value in found if value is not None and value <= DARK]
-        # A single 8-bit photo may have been taken at night.
+        # Some 8-bit photos may show the night; they are suspect only if all are dark.
         if dark and (is_deep or len(dark) == len(found)):
             which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
             yield (

@@ -1,9 +1,9 @@
 """
-Preparing images for a network: size check, resizing with any channels, cropping, rotation.
+Prepare images for a network: check sizes, resize any number of channels, crop, flip and rotate.
 
-Detectron2 gives whole images to Pillow. If an image has four channels, Pillow takes the last for
-opacity and weights the others by it. It does not know five channels. Detectron2 resizes floats
-without antialiasing.
+This module resizes each channel on its own. Detectron2 resizes whole images with Pillow, which
+takes a fourth channel for opacity, weights the others by it, and cannot resize five channels. It
+also resizes floats without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -24,7 +24,7 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """Check the size of an image [H, W, C] as Detectron2 does, or set it if the record has none."""
+    """Check an image [H, W, C] against the size in its record, or set the size if it is missing."""
     try:
         utils.check_image_size(record, image)
     except utils.SizeMismatchError as error:
@@ -36,7 +36,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """Refuse labels whose size (H, W) is not the image's; ``path``: by default the record's PNG."""
+    """Raise UserError if labels of size (H, W) do not fit the image; ``path`` is their file."""
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
@@ -46,7 +46,7 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
 
 
 class ChannelInput(T.AugInput):
-    """Detectron2's ``AugInput`` for uint8 or float32 [H, W, C], resized by :func:`resized`."""
+    """An ``AugInput`` that resizes uint8 or float32 images [H, W, C] with :func:`resized`."""
 
     image: np.ndarray
     sem_seg: Any  # [H, W], [H, W, C] or None
@@ -68,19 +68,19 @@ def resized(
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
     """
-    Resize each channel of an image on its own, with Pillow.
+    Resize each channel of an image separately with Pillow.
 
     Args:
         image: uint8 or float32 [H, W, C].
-        interpolation: Pillow's filter.
-        box: left, top, right and bottom of the part to resize, in pixels; None for all.
+        interpolation: resampling filter of Pillow.
+        box: left, top, right and bottom of the region to resize, in pixels; by default, the whole.
 
     Returns:
-        array of the same type, [height, width, C].
+        array of the same dtype, [height, width, C].
     """
     order = 1
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
-        order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which needs no copy
+        order = -1 if image.strides[2] < 0 else 1  # a BGR view of RGB needs no copy
         colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
         channels: Sequence[Image.Image] = colours.resize(
             (width, height), interpolation, box
@@ -90,19 +90,19 @@ def resized(
             Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
             for part in image.transpose(2, 0, 1)
         ]
-    # One plane after the other in memory, as a network takes them: interleaving takes longer.
+    # Keep each channel as a plane in memory, as a network takes it: interleaving takes longer.
     planes = np.stack([np.asarray(channel) for channel in channels[::order]])
     return planes.transpose(1, 2, 0)
 
 
-SUPPORT = 2  # pixels that the widest filter, the bicubic, reads on each side of a place
+SUPPORT = 2  # pixels that the widest filter (bicubic) reads on each side of a position
 
 
 class ResizedCrop(T.Augmentation):
     """
-    A resize and a crop in one step, with the result of two separate steps.
+    Resize and crop in one step, which computes only the pixels of the crop.
 
-    Random numbers and labels are the same; an image's values differ by at most 2, through rounding.
+    Random crops and labels are the same as in two steps; rounding changes image values by up to 2.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class ResizedCrop(T.Augmentation):
         resize = self.resize.get_transform(image)
         is_resized = isinstance(resize, T.ResizeTransform)
         size = (resize.new_h, resize.new_w) if is_resized else image.shape[:2]
-        shape = np.broadcast_to(np.uint8(0), size)  # a crop looks only at the shape
+        shape = np.broadcast_to(np.uint8(0), size)  # choosing a crop needs only the shape
         if isinstance(self.crop, T.RandomCrop):
             crop = self.crop.get_transform(shape)
         elif self.crop.single_category_max_area >= 1:
@@ -126,7 +126,7 @@ class ResizedCrop(T.Augmentation):
 
 
 class ResizedCropTransform(Transform):
-    """A resize followed by a crop, in one step."""
+    """A transform that resizes and then crops, in one step."""
 
     def __init__(self, resize: T.ResizeTransform, crop: CropTransform):
         super().__init__()
@@ -141,7 +141,7 @@ class ResizedCropTransform(Transform):
         return resized(img[rows, columns], crop.h, crop.w, resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the resized crop of integers [H, W] or [H, W, C], by nearest neighbour."""
+        """Return the resized crop of a label map [H, W] or [H, W, C], by nearest neighbour."""
         rows = _nearest(self.resize.h, self.resize.new_h)[self.crop.y0 :][: self.crop.h]
         columns = _nearest(self.resize.w, self.resize.new_w)[self.crop.x0 :][: self.crop.w]
         return segmentation[rows][:, columns]
@@ -155,9 +155,9 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the old pixels of a side that a crop reads, and the crop's start and end within them.
+    Return the slice of source pixels that a crop reads, and the crop's start and end within it.
 
-    A resize changes the side from ``old`` to ``new`` pixels, of which the crop shows ``length``.
+    A side is resized from ``old`` to ``new`` pixels; the crop keeps ``length`` from ``start`` on.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -167,22 +167,22 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return the source pixel that Pillow takes for each new pixel."""
+    """Return the index of the source pixel that Pillow copies to each new pixel of a side."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return the augmentation of INPUT.RANDOM_ROTATE_90, which comes before a resize."""
+    """Return the rotation that INPUT.RANDOM_ROTATE_90 enables, to be applied before the resize."""
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 
 def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list[T.Augmentation]:
     """
-    Return the flips of INPUT.RANDOM_FLIP, each with probability 0.5.
+    Return the flips that INPUT.RANDOM_FLIP names, each with probability 0.5.
 
-    Both swap the pairs of labels, because a vertical flip equals a horizontal flip and a rotation
-    by 180 degrees.
+    Vertical flips swap the labels of ``flip_pairs``, too, because a vertical flip equals a
+    horizontal flip followed by a rotation by 180 degrees.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}
     return [
@@ -192,7 +192,7 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
 
 
 def colours(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return Detectron2's changes of brightness, contrast and saturation for INPUT.COLOR_JITTER."""
+    """Return random changes of brightness, contrast and saturation by up to INPUT.COLOR_JITTER."""
     if not (jitter := inputs.COLOR_JITTER):
         return []
     if inputs.CHANNELS != COLOURS:
@@ -214,7 +214,7 @@ class RandomTurn(T.Augmentation):
 
 
 class TurnTransform(Transform):
-    """A counterclockwise rotation by multiples of 90 degrees, without resampling."""
+    """A counterclockwise rotation by ``quarters`` times 90 degrees, without resampling."""
 
     def __init__(self, height: int, width: int, quarters: int):
         super().__init__()
@@ -228,7 +228,7 @@ class TurnTransform(Transform):
         return np.rot90(segmentation, self.quarters)
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        """Return the rotated points x, y [N, 2] of an image of size H, W."""
+        """Return the rotated points (x, y) in pixels, [N, 2]."""
         sides = self.height, self.width
         for quarter in range(self.quarters):
             width = sides[(quarter + 1) % 2]
@@ -237,7 +237,7 @@ class TurnTransform(Transform):
 
 
 class RandomMirror(T.RandomFlip):
-    """Detectron2's flip with probability 0.5, which also swaps pairs of labels."""
+    """Flip with probability 0.5, and swap the two labels of each pair in a flipped image."""
 
     def __init__(self, flip_pairs: Sequence[tuple[int, int]] = (), *, vertical: bool = False):
         super().__init__(horizontal=not vertical, vertical=vertical)
@@ -258,7 +258,7 @@ class SwapTransform(T.NoOpTransform):
         self.pairs = pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the swapped labels, uint8 [H, W]."""
+        """Return the labels, uint8 [H, W], with each pair swapped."""
         table = np.arange(256, dtype=np.uint8)
         for a, b in self.pairs:
             table[[a, b]] = b, a

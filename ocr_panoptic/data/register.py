@@ -1,4 +1,4 @@
-"""Data sets in Detectron2's catalogs: their names, their metadata, and their classes."""
+"""Register data sets in Detectron2's catalogs, and look up their files, metadata and classes."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,10 +20,10 @@ class _Registered(NamedTuple):
     files: tuple[Path, ...]
 
 
-_registered: dict[str, _Registered] = {}  # names that this module has registered
+_registered: dict[str, _Registered] = {}  # data sets that this module has registered, by name
 
-# Functions that register public data sets, given the names that are wanted. Each module of public
-# data sets adds its function (data/published/register.py).
+# Functions that register published data sets, given the wanted names. Each module of published
+# data sets appends its function (data/published/register.py).
 KNOWN: list[Callable[[Collection[str]], None]] = []
 
 
@@ -37,13 +37,13 @@ def register(
     replaces: bool = False,
 ) -> None:
     """
-    Register a data set, replacing one that an earlier call registered under this name.
+    Register a data set; replace a data set that this function registered under the same name.
 
     Args:
-        origin: the data file or folder, for messages.
+        origin: data file or folder to name in messages.
         load: function that returns the records.
         files: files and folders that :func:`check_files` looks for.
-        replaces: whether to replace a data set that other code, such as Detectron2, has registered.
+        replaces: whether to replace a data set that Detectron2 or other code has registered, too.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -63,7 +63,7 @@ def register_data_files(
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Register splits of data files, see :func:`.read_described`; return the names of all."""
+    """Register the wanted splits of data files (None: all), and return the names of all splits."""
     names, found = read_described(files, wanted, classes)
     for name, (file, source, metadata) in found.items():
         places = map(folder_of, vars(source.split).values())
@@ -75,31 +75,32 @@ def register_in_use(
     files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
 ) -> list[str]:
     """
-    Register public data sets and the splits of data files that are wanted.
+    Register the published data sets, and the wanted splits of data files.
 
-    Other names are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``.
+    Unknown names ``<name>_<split>`` are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``. The
+    result has the names of all splits of the data files.
     """
     for register_known in KNOWN:
         register_known(wanted)
     names = register_data_files(files, wanted, classes)
-    foreign = DatasetCatalog.keys() - _registered.keys()  # names of Detectron2 or other code
+    foreign = DatasetCatalog.keys() - _registered.keys()  # registered by other code
     rest = [name for name in wanted if name not in names and name not in foreign]
     return [*names, *register_data_files(files_below_root(rest), rest, classes)]
 
 
 def check_same_classes(names: Sequence[str]) -> None:
-    """Check that registered data sets have the same classes, see :func:`.compare_classes`."""
+    """Raise DataFaults unless registered data sets have the same class names in the same order."""
     compare_classes(
         {name: (_registered[name].origin, MetadataCatalog.get(name).as_dict()) for name in names}
     )
 
 
 def check_files(names: Iterable[str]) -> None:
-    """Check that the files and folders of data sets exist, without reading them."""
+    """Raise MissingFileError if a file or folder of the data sets does not exist."""
     for name in names:
         if name in _registered:
             files = [str(file) for file in _registered[name].files]
-        else:  # Detectron2's data set, or one with the same metadata
+        else:  # registered by Detectron2, or with the same metadata keys
             metadata = MetadataCatalog.get(name)
             files = [metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root")]
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
@@ -118,9 +119,9 @@ def registered_metadata(dataset_name: str) -> Metadata:
 
 def class_counts(dataset_name: str) -> tuple[int, int]:
     """
-    Return the numbers of thing classes and of semantic classes of a registered panoptic data set.
+    Return the numbers of thing classes and semantic classes of a registered panoptic data set.
 
-    The second number is the stuff classes plus one, for the label "things".
+    The semantic classes are the stuff classes and the class "things".
     """
     metadata = registered_metadata(dataset_name)
     things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
@@ -141,7 +142,7 @@ def semantic_class_count(dataset_name: str) -> int:
 
 
 def not_registered(name: str) -> str:
-    """Return a message about a name that no data set has."""
+    """Return the error message for the name of a data set that is not registered."""
     stem = printable(name.rpartition("_")[0] or name)
     return (
         f"Data set {printable(name)!r} is not registered. Describe your data in a file, as "

@@ -1,4 +1,4 @@
-"""The training images, and the sequence of their batches, which can start anywhere."""
+"""Load training images as an endless sequence of batches that can be resumed at any batch."""
 
 import multiprocessing.queues
 import os
@@ -34,7 +34,7 @@ _Key = tuple[int, int]  # position in the sequence of all processes, index of th
 
 
 def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
-    """Return the records that training draws from; ``log``: log the instances of each class."""
+    """Return the records of DATASETS.TRAIN; if ``log``, log the number of instances per class."""
     names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
     try:
         return get_detection_dataset_dicts(names, usable, check_consistency=log)
@@ -49,24 +49,24 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    It depends only on the data, the seed and the number of processes. Unlike Detectron2's loader,
-    it depends neither on the number of workers nor on the batches they have prefetched: the random
-    generators are seeded for each image by its position in the sequence. So earlier images need not
-    be loaded. Without grouping by aspect ratio, the images of each step and their augmentation do
-    not depend on the number of processes either.
+    The sequence depends only on the data, the seed and the number of processes. Unlike with
+    Detectron2's loader, the number of workers and the batches they have prefetched do not matter:
+    for each image, the random generators are seeded by its position in the sequence. A resumed
+    stream can therefore skip images without loading them. Without grouping by aspect ratio, the
+    number of processes does not change the images of a step or their augmentation either.
 
     Args:
-        sampler: endless indices of this process's images, the same in every iteration.
-        mapper: function that makes the model's input from a record.
-        batch_size: number of images in all processes.
-        group: whether to separate batches of wide images from batches of other images.
-        workers: number of processes that load images; 0 for none.
-        device: device of the examples' tensors. Detectron2's ``Instances`` stay on the CPU, since
-            its models move them.
+        sampler: endless record indices for this process; every iteration must yield the same.
+        mapper: function that converts a record to the model's input.
+        batch_size: number of images per step, in all processes together.
+        group: whether to put wide images and other images into separate batches.
+        workers: number of processes that load images; 0 loads them in this process.
+        device: device of the examples' tensors; ``Instances`` stay on the CPU, because Detectron2's
+            models move them.
 
     Attributes:
-        seen: number of images, in all processes, to skip at the start of the sequence; a multiple
-            of the batch size.
+        seen: number of images, in all processes together, to skip at the start of the sequence;
+            a multiple of the batch size.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TrainingStream:
         self.wide = [_is_wide(records[k], channels) for k in range(len(records))] if group else None
         self.workers = workers
         self.device = torch.device(device)
-        if isinstance(records, list):  # one piece of memory, which the workers share
+        if isinstance(records, list):  # one block of memory, which the workers share
             records = DatasetFromList(records, copy=False)
         self.examples = _Examples(records, mapper, seed)
         self.seen = 0
@@ -101,15 +101,15 @@ class TrainingStream:
                 sampler=chain.from_iterable(batches),
                 batch_size=None,
                 num_workers=self.workers,
-                # At least two batches ahead.
+                # Load at least two batches ahead.
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=trivial_batch_collator,
                 worker_init_fn=begin_worker,
-                generator=torch.Generator(),  # else its seeds would change the training's generator
+                generator=torch.Generator(),  # else it would draw from the training's generator
                 pin_memory=self.device.type == "cuda",
             )
         )
-        # From pinned memory, two images of COCO (7.4 MiB) take a GPU 0.3 ms in a step of hundreds.
+        # Copying two images of COCO (7.4 MiB) from pinned memory to a GPU takes only 0.3 ms.
         move = partial(Tensor.to, device=self.device, non_blocking=True)
         while True:
             yield [tree_map_only(Tensor, move, example) for example in islice(loader, size)]
@@ -128,13 +128,13 @@ class TrainingStream:
 def build_training_stream(
     cfg: CfgNode, mapper: Callable[[dict], Any], device: str = "cpu"
 ) -> TrainingStream:
-    """Return the batches of DATASETS.TRAIN, drawn by Detectron2's samplers of DATALOADER."""
+    """Return the stream of batches of DATASETS.TRAIN, with the sampler that DATALOADER names."""
     seed = run_seed(cfg)
     cfg = cfg.clone()
     cfg.defrost()
     cfg.SEED = seed
     records = training_records(cfg, log=True)
-    with seeded_generators(seed):  # Detectron2's samplers draw their seeds from them
+    with seeded_generators(seed):  # Detectron2's samplers draw their seeds here
         sampler = _sampler_by_labels(cfg, records)
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records, sampler=sampler)
     return TrainingStream(
@@ -151,7 +151,7 @@ def build_training_stream(
 
 
 def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
-    """Return the sampler that repeats semantic images with rare classes; None for other configs."""
+    """Return the sampler that repeats images with rare semantic classes; None if not configured."""
     loader = cfg.DATALOADER
     if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
         return None
@@ -172,12 +172,12 @@ def _classes_shown(record: dict, label_maps: dict[str, dict | None]) -> list[int
 
 
 def run_seed(cfg: CfgNode) -> int:
-    """Return cfg.SEED, or a random number that all processes share if it is negative."""
+    """Return cfg.SEED; if it is negative, return a random seed that all processes share."""
     return cfg.SEED if cfg.SEED >= 0 else comm.shared_random_seed()
 
 
 class _Examples(Dataset):
-    """Mapped records, for which the random generators are seeded by position in the sequence."""
+    """A data set of mapped records that seeds the random generators by position in the sequence."""
 
     def __init__(self, records: Sequence[dict], mapper: Callable[[dict], Any], seed: int):
         self.records = records
@@ -203,15 +203,15 @@ def _is_wide(record: dict, channels: int) -> bool:
 @contextmanager
 def explained_workers() -> Iterator[None]:
     """
-    Raise a loading process's error without its traceback, and explain why a process has ended.
+    Shorten the errors of processes that load images, and explain why such a process has ended.
 
-    PyTorch reports an ended process by a signal handler, at any line of the trainer.
+    PyTorch reports an ended process in a signal handler, so any line of the block may raise it.
     """
     try:
         yield
     except (RuntimeError, ValueError, OSError) as error:
         signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
-        if any(sign in str(error) for sign in signs):  # a process cannot open a tensor
+        if any(sign in str(error) for sign in signs):  # a tensor cannot be passed on
             raise UserError(
                 f"A process that loads images has ended, or its images cannot be taken over "
                 f"({_own_words(error)}). If shared memory is full (`df -h /dev/shm`), start a "
@@ -220,23 +220,23 @@ def explained_workers() -> Iterator[None]:
                 "DATALOADER.NUM_WORKERS 0 needs none of them."
             ) from error
         if not str(error).startswith("Caught ") or isinstance(error, RuntimeError):
-            raise  # this process's error, or a bug whose traceback the message has
+            raise  # an error of this process, or a bug, whose message has the traceback
         text = _own_words(error)
         system = re.fullmatch(r"\[Errno (\d+)\] ([^:]*)(?:: ['\"](.*)['\"])?", text)
         raise type(error)(*(int(system[1]), *system.groups()[1:]) if system else (text,)) from error
 
 
 def _own_words(error: Exception) -> str:
-    """Return the message of an error without PyTorch's traceback before it."""
+    """Return an error's message without the traceback that PyTorch puts before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
 
 
 def begin_worker(worker: int) -> None:
     """
-    Let a process that loads training images ignore a Ctrl-C or a SIGTERM to all processes.
+    Make an image-loading process ignore Ctrl-C, SIGHUP, and any SIGTERM not from the trainer.
 
-    The trainer needs images to finish its iteration, and ends its workers by its own SIGTERM.
-    DataLoader's handler would end them at any SIGTERM, and the trainer with an error.
+    When such a signal reaches all processes, the trainer still needs images to end its iteration.
+    By default, workers would stop at once, and the trainer would fail.
     """
     end_if_an_image_is_lost(worker)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -248,11 +248,11 @@ def begin_worker(worker: int) -> None:
 
 def end_if_an_image_is_lost(worker: int) -> None:
     """
-    Let a process of a ``DataLoader`` end if it cannot pass on an image because /dev/shm is full.
+    Make a ``DataLoader`` worker exit if it cannot pass on an image, as when /dev/shm is full.
 
-    Python would print the error and go on, and the trainer would wait for the image for ever.
+    By default, Python prints the error and goes on, and the trainer waits for the image forever.
     """
-    queue: Any = multiprocessing.queues.Queue  # its types leave out the hook
+    queue: Any = multiprocessing.queues.Queue  # type stubs lack the hook
     queue._on_queue_feeder_error = staticmethod(_end_without_image)
 
 

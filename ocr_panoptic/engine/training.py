@@ -89,7 +89,7 @@ class ResumableTrainer(DefaultTrainer):
         self._identity = identity_of_run(cfg, self._written)
         # The average starts at the current weights, which are equal in all processes.
         self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
-        self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
+        self.evaluated_model = self.averaging.module if self.averaging else model  # and saved
         self.checkpointer = SafeCheckpointer(
             model,
             cfg.OUTPUT_DIR,

@@ -1,8 +1,8 @@
 """
-Bootstrap confidence intervals: how much a metric varies with the choice of the images.
+Bootstrap confidence intervals: how much a metric varies with the choice of images.
 
-From the N images, N are drawn with replacement, 1000 times. The metric is computed for
-each draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
+From the N images, N are drawn with replacement, 1000 times. The metric is computed for each
+draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
 Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
 Shape letters: N images; B draws; K classes.
@@ -22,7 +22,7 @@ def bootstrap_interval(
     counts: np.ndarray, metric: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, float]:
     """
-    Return the lower and upper end of a metric's 95% interval, both NaN if no draw defines it.
+    Return the lower and upper end of a metric's 95% interval; NaN if all draws are undefined.
 
     Args:
         counts: counts of each image [N, ...]; the metric depends only on their sum.

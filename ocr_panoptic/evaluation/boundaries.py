@@ -37,7 +37,7 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
         distances: distances in pixels, each at least 1.
 
     Returns:
-        distance -> bool [H, W], True within this distance; in ascending order of the distances
+        distance -> bool [H, W], True within this distance of another label, in ascending order
     """
     distances = sorted(set(distances))
     farthest = distances[-1]

@@ -2,8 +2,8 @@
 Calibration: how well the confidence of predictions agrees with their accuracy.
 
 Expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
-arXiv:1706.04599, equation 3): the n pixels are sorted into M = 15 bins.
-Bin B_m holds the pixels whose confidence lies in ((m - 1) / M, m / M], and
+arXiv:1706.04599, equation 3): the n pixels are sorted into M = 15 bins. Bin B_m holds the pixels
+whose confidence lies in ((m - 1) / M, m / M], and
 
     ECE = sum_m |B_m| / n * |accuracy(B_m) - mean confidence(B_m)|.
 
@@ -43,7 +43,7 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """Return the calibration error in 0..1 of summed counts [15, 3]; NaN if there are no pixels."""
+    """Return the error in 0..1 from counts [15, 3] summed over images; NaN without pixels."""
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

@@ -68,7 +68,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     """
     Return the scores of a confusion matrix in percent, as Detectron2's SemSegEvaluator does.
 
-    With n_ij pixels of class i predicted as class j, t_i = sum_j n_ij, p_j = sum_i n_ij
+    Let n_ij pixels of class i be predicted as class j, t_i = sum_j n_ij, and p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
 
     - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN if the class does not occur in the truth.
@@ -83,7 +83,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
     Args:
         confusion: int64 [K, K], rows = truth.
-        class_names: K names.
+        class_names: names of the K classes.
     """
     tp = confusion.diagonal().astype(np.float64)
     truth = confusion.sum(axis=1).astype(np.float64)
@@ -138,7 +138,7 @@ def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
     """
-    Write ``confusion_matrix.csv`` and ``confusion_matrix.png``.
+    Write a confusion matrix to ``confusion_matrix.csv`` and ``confusion_matrix.png``.
 
     Args:
         confusion: numbers of pixels, int64 [K, K], rows = truth.
@@ -158,7 +158,7 @@ def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figur
     """
     Draw a confusion matrix, each row in percent of the true class's pixels.
 
-    Rows of classes without true pixels are grey. Small matrices show the rounded percentages, too.
+    Rows of classes without true pixels are grey. Small matrices also show the rounded values.
     """
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)

@@ -8,7 +8,7 @@ n = TP + FP / 2 + FN / 2,
 
     1 - PQ = [sum over TP of (1 - IoU) + FP / 2 + FN / 2] / n.
 
-- "masks": the first sum (matched masks that are inexact);
+- "masks": the sum over TP, for masks that match but not exactly;
 - "confusions": FP and FN whose masks match with an IoU above 0.5, but whose categories differ;
 - "false positives": the other FP;
 - "misses": the other FN.
@@ -27,9 +27,9 @@ truth of the image. The kind of this error is the first that applies:
 - "misses": no pixel of a is correct, and b occurs in the truth;
 - "confusions": all other errors.
 
-PQ and mIoU are means over categories or classes, so each loss is divided by their number.
+PQ and mIoU average over categories or classes, so each loss is divided by the number of them.
 
-Shape letters: N images; K classes; C categories; S counts.
+Shape letters: N images; K classes; C categories; S counts of each class or category.
 """
 
 import math
@@ -68,7 +68,7 @@ def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[
     Return an image's loss to each kind of error, in percent; NaN if no pixel has a class.
 
     Args:
-        confusion: int64 [K, K], rows = truth.
+        confusion: confusion matrix of the image, int64 [K, K], rows = truth.
         boundary_errors: wrong pixels near both a true and a predicted boundary, int64 [K, K].
     """
     right = confusion.diagonal()

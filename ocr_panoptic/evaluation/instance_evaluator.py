@@ -76,7 +76,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         return super().evaluate(img_ids)
 
     def gather_truth(self) -> dict:
-        """Return the content of an instance JSON from all processes (main process only)."""
+        """Return the ground truth of all processes as in an instance JSON (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {

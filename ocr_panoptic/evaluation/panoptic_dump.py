@@ -22,7 +22,7 @@ NAME = "panoptic_predictions"
 
 
 def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
-    """Return "id" and "category_id" of each segment, with the data set's category ids."""
+    """Return "id" and "category_id" of each segment, converted to the data set's category ids."""
     ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
     return [
         {"id": s["id"], "category_id": ids[bool(s["isthing"])][s["category_id"]]} for s in segments
@@ -34,7 +34,7 @@ class PanopticDump(DatasetEvaluator):
     An evaluator that writes panoptic predictions for panopticapi.
 
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
-    ``panoptic_predictions.json`` into a folder. Processes on several machines must share it.
+    ``panoptic_predictions.json`` into a folder that all processes must share.
 
     panopticapi evaluates these files:
 

@@ -29,7 +29,7 @@ class PanopticEvaluator(DatasetEvaluator):
     An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
 
     The metrics are computed for all categories, things, stuff and each class; :mod:`.bootstrap`
-    defines the interval. They equal the values of Detectron2's COCOPanopticEvaluator, which calls
+    defines the interval. They equal the results of Detectron2's COCOPanopticEvaluator, which calls
     panopticapi, except that areas of true segments are counted in the PNG. The PNGs of processed
     images are read through :class:`.PanopticTruth`.
 
@@ -83,7 +83,7 @@ class PanopticEvaluator(DatasetEvaluator):
         The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ", also with "_th" for things
         and "_st" for stuff; and the interval's ends "PQ_low" and "PQ_high". Each class has the same
         four scores, numbers "TP", "FP" and "FN" of segments, and "isthing" (0 or 1). A score
-        without any segment is NaN.
+        is NaN if there are no segments from which to compute it.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():

@@ -27,7 +27,7 @@ class PanopticQuality:
 
     Args:
         categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic
-            JSON, in which averages add up the categories.
+            JSON, which is the order of summation in averages.
 
     Attributes:
         iou: sum of the IoUs of the matched segments, float64 [C].
@@ -63,7 +63,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Return how many FP and FN of each category are confused with another, int64 [C, 2]."""
+        """Count each category's FP and FN that are confusions of categories, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1

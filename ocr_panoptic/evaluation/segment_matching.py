@@ -1,11 +1,11 @@
 """
 Matches an image's true and predicted segments, by masks only or by masks and boundaries.
 
-Two segments of the same category match when their IoU is greater than 0.5, which makes the match
-unique. Void pixels of the truth do not count. A predicted segment does not count if void and crowd
-regions of its category cover more than half of it (Kirillov et al., "Panoptic Segmentation", CVPR
-2019, section 4.2). For Boundary PQ the IoU of a pair is the minimum of its IoU and its Boundary IoU
-(Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
+A true and a predicted segment of the same category match if their IoU is greater than 0.5, which
+makes the match unique. Void pixels of the truth do not count. A predicted segment does not count if
+void and crowd regions of its category cover more than half of it (Kirillov et al., "Panoptic
+Segmentation", CVPR 2019, section 4.2). For Boundary PQ, the minimum of IoU and Boundary IoU takes
+the place of the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
 
 If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.

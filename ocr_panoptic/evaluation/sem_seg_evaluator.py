@@ -79,7 +79,7 @@ class SemSegCounts(NamedTuple):
         Count the pixels of an image.
 
         Args:
-            truth, prediction, num_classes, ignore_label: see :func:`confusion_matrix`.
+            truth, prediction, num_classes, ignore_label: arguments of :func:`confusion_matrix`.
             confidence: probability of each pixel's predicted label, float [H, W]; None if unknown.
         """
         check_sizes(truth, prediction)

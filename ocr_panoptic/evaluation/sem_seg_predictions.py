@@ -44,8 +44,8 @@ class SemSegDump(DatasetEvaluator):
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
     The PNGs hold labels as in the data set's own files, by inverting the metadata's ``label_map``.
-    For Cityscapes these are label ids, and the PNGs are named as its server and cityscapesscripts
-    expect. The ground truth is not read, so a test split works, too.
+    For Cityscapes, these are label ids, and the PNGs are named as its benchmark server and
+    cityscapesscripts expect. The ground truth is not read, so a test split works, too.
 
     Args:
         dataset_name: a registered data set.
@@ -70,7 +70,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """Return the image's ``file_name`` -> PNG name of its prediction, for a data set."""
+    """Return the PNG name of each image's prediction, keyed by the image's ``file_name``."""
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
         file_name = record["file_name"]
@@ -85,7 +85,7 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Return each class's label in the data set's files, the lowest of several: unsigned [K].
+    Return each class's label in the data set's files (the lowest if several), unsigned [K].
 
     If the files have only colours, the training labels 0..K-1 are returned.
 

@@ -2,7 +2,7 @@
 The files of an evaluation, in ``inference/<data set>`` of the run's ``OUTPUT_DIR``.
 
 metrics.json              task -> metric -> value, and "run"
-config.yaml               config of the evaluation, with the evaluated weights
+config.yaml               config of the evaluation, which names the evaluated weights
 per_class.csv             metrics of each class
 <task>_per_image.csv      score of each image, and its loss to each kind of error
 region_quality.json       result of `ocr-panoptic regions`
@@ -101,7 +101,7 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Read the rows that :func:`write_table` wrote, without empty values; [] without a file."""
+    """Read the rows of a CSV file, without empty values; return [] if the file does not exist."""
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="") as file:

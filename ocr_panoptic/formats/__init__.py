@@ -1,1 +1,1 @@
-"""File formats: each format has one owner that reads, checks and writes it."""
+"""File formats: for each format, one module reads, checks and writes its files."""

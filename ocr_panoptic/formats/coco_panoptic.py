@@ -3,8 +3,8 @@ Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all imag
 
 A PNG stores the segment id of each pixel in the three bytes of its colour,
 ``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
-``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. Foreign
-files are checked by :mod:`ocr_panoptic.data.panoptic.check`; here they are trusted.
+``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. This
+module trusts its files; :mod:`ocr_panoptic.data.panoptic.check` checks them.
 
 [1] https://cocodataset.org/#format-data, "Panoptic Segmentation"
 
@@ -33,16 +33,16 @@ THINGS_LABEL, VOID_LABEL = 0, 255  # semantic labels of Panoptic-FPN
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
-    """Return the data set's ids of the model's "thing" or "stuff" classes, in the model's order."""
+    """Return the dataset ids of the "thing" or "stuff" classes, in the order of model classes."""
     contiguous: dict[int, int] = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.__getitem__)
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
     """
-    Return the "categories" of a panoptic JSON for a data set, by ascending id.
+    Return a data set's "categories" for a panoptic JSON, by ascending id.
 
-    Panoptic-FPN's stuff class "things" is left out.
+    Panoptic-FPN's stuff class "things", which is no category, is left out.
     """
     listed = [
         {
@@ -63,7 +63,7 @@ def categories_of(metadata: "Metadata") -> list[dict]:
 
 
 def rgb2id(rgb: np.ndarray) -> np.ndarray:
-    """Return the segment ids, int32 [H, W], of a panoptic PNG's colours, uint8 [H, W, 3]."""
+    """Convert the colours of a panoptic PNG, uint8 [H, W, 3], to segment ids, int32 [H, W]."""
     ids = rgb[..., 2].astype(np.int32)
     ids <<= 8
     ids |= rgb[..., 1]
@@ -73,7 +73,7 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
 
 
 def id2rgb(ids: np.ndarray) -> np.ndarray:
-    """Return the colours, uint8 [H, W, 3], that store segment ids [H, W] in 0..2**24 - 1."""
+    """Convert segment ids [H, W], 0..2**24 - 1, to colours of a panoptic PNG, uint8 [H, W, 3]."""
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
         raise UserError(
             f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "
@@ -107,7 +107,7 @@ def read_segment_ids(record: Mapping) -> np.ndarray:
 
 def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
     """
-    Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void.
+    Map segment ids to Panoptic-FPN's semantic labels: 0 for things, 1..S for stuff, 255 for void.
 
     Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
 
@@ -119,7 +119,7 @@ def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
 
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
-    """Write segment ids [H, W] as a panoptic PNG, atomically; create its folders if needed."""
+    """Write segment ids [H, W] to a panoptic PNG atomically; create missing folders."""
     rgb = id2rgb(ids)
     with replacing(Path(path)) as temporary:
         Image.fromarray(rgb).save(temporary, format="PNG")
@@ -128,8 +128,8 @@ def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
 def write_panoptic_json(
     path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
 ) -> None:
-    """Write a panoptic JSON atomically; ``entries``: images with their annotations."""
-    # Texts take a fifth of the memory that dicts do.
+    """Write a panoptic JSON atomically; ``entries`` yields pairs (image, annotation)."""
+    # JSON texts take a fifth of the memory of dicts.
     texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for start, place in (('{"images": [', 0), ('], "annotations": [', 1)):

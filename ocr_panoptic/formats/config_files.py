@@ -1,4 +1,4 @@
-"""Config files, and the overrides of the command line. They are read without PyTorch."""
+"""Read config files and command-line overrides, without importing PyTorch."""
 
 import importlib.util
 import logging
@@ -25,7 +25,7 @@ WEIGHTS = (".pth", ".pkl", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
-    """A config that reads files with ``_BASE_`` as Detectron2 does, but refuses repeated keys."""
+    """A config that loads files with ``_BASE_`` as Detectron2 does, but refuses repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -39,7 +39,7 @@ class _ConfigFile(CfgNode):
 
 
 def default_config() -> CfgNode:
-    """Read the default config from Detectron2's file, without the slow import of Detectron2."""
+    """Return the default config, read from Detectron2's source without importing Detectron2."""
     spec = importlib.util.find_spec("detectron2")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
@@ -55,8 +55,8 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
     Merge a checkpoint's settings, and then a config file, into the default config.
 
     Args:
-        config_file: see :func:`find_config`; "" for none.
-        settings: key -> value of a checkpoint; keys of another version are left out.
+        config_file: path or name that :func:`find_config` accepts; "" merges no file.
+        settings: config key -> value, from a checkpoint; unknown keys are skipped with a warning.
     """
     if settings:
         known = values_by_key(cfg)
@@ -76,7 +76,7 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
 
 
 def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
-    """Merge KEY VALUE KEY VALUE ... of a command or a Python function into a config."""
+    """Merge overrides, given as KEY VALUE KEY VALUE ..., into a config."""
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
@@ -88,12 +88,12 @@ def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
 
 
 def are_weights(name: str) -> bool:
-    """Return whether a name belongs to a file of weights, not to a config."""
+    """Return whether a file name has the suffix of a weights file, such as ".pth"."""
     return name.endswith(WEIGHTS)
 
 
 def check_weights_file(path: str) -> None:
-    """Refuse weights that are not a file on this machine."""
+    """Raise MissingFileError if the path of the weights is not a file on this machine."""
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
@@ -103,7 +103,7 @@ def check_weights_file(path: str) -> None:
 
 
 def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
-    """Merge values by their keys into a config; ``place``: " in FILE", or "" for typed values."""
+    """Merge values into a config by key; messages append ``place``, such as " in FILE"."""
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):
@@ -113,14 +113,14 @@ def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
         form, usual = type(known[key]).__name__, known[key]
         said = f"{key} is {value!s:.100}{place}; it is"
         if isinstance(usual, float) and _NUMBER.fullmatch(str(value)):
-            value = float(value)  # SOLVER.EPOCHS 80
+            value = float(value)  # such as SOLVER.EPOCHS 80
             if not math.isfinite(value):
                 raise UserError(f"{said} a finite number")
         try:
             if str(value) == "None" and usual is not None:
                 raise UserError("no value")
             cfg.merge_from_list([key, value])
-        except (ValueError, MemoryError, RecursionError) as e:  # the last two: many brackets
+        except (ValueError, MemoryError, RecursionError) as e:  # the last two: deep nesting
             if isinstance(usual, list):
                 usual = "('a',), which a shell needs in quotes"
             raise UserError(f"{said} of the type {form}, such as {usual}") from e
@@ -135,10 +135,10 @@ def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
 
 def find_config(config: str) -> str:
     """
-    Return the path of a config.
+    Return the path of a config file.
 
     Args:
-        config: a file; the folder of a run; or the name of a config of the package, with or
+        config: path of a config file, folder of a run, or name of a config of this package with or
             without suffix.
     """
     config = os.path.expanduser(config)
@@ -163,7 +163,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return KEY VALUE ... for a command line; a string that looks like a number stays a string."""
+    """Return config values as arguments KEY VALUE ...; a string such as "1" stays a string."""
     options = []
     for key, value in keys.items():
         if isinstance(value, Path):
@@ -175,7 +175,7 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a config's values by the keys' full names, with a prefix; tuples become lists."""
+    """Return a config's values by full key, such as "SOLVER.STEPS"; tuples become lists."""
     values: dict[str, Any] = {}
     for key, value in cfg.items():
         if isinstance(value, dict) and value:

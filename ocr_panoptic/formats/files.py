@@ -1,4 +1,4 @@
-"""Reading and writing files. Writing is atomic: a file is whole or unchanged."""
+"""Read and write files. Writing is atomic: a file is either written completely or unchanged."""
 
 import gc
 import json
@@ -16,24 +16,24 @@ from ocr_panoptic.errors import UserError
 
 
 def printable(text: object) -> str:
-    """Return text that is safe in a terminal: control characters and invalid bytes are escaped."""
+    """Return text that is safe to print: control characters and invalid bytes are escaped."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """
-    Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
+    Yield a temporary path to write to; after the ``with`` block, that file replaces ``path``.
 
-    Folders are created as needed. After an error no file stays behind.
+    Missing folders are created. After an error, the temporary file is removed.
 
     Args:
         durable: whether to wait for the disk, so that the file is whole or absent even after a
             power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Without the process id, which two containers may share.
-    start = os.fsdecode(os.fsencode(path.name)[:200])  # a name has at most 255 bytes
+    # A random token, because two containers may share a process id.
+    start = os.fsdecode(os.fsencode(path.name)[:200])  # a file name has at most 255 bytes
     temporary = path.with_name(f".{start}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
@@ -42,7 +42,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         os.replace(temporary, path)
         if durable:
             _sync(path.parent)
-    except OSError as error:  # a full disk's error has no name, others have the temporary one
+    except OSError as error:  # it names no file (disk full) or the temporary one
         if error.errno is not None and error.filename in (None, temporary, str(temporary)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
@@ -51,7 +51,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
-    """Create a folder, and check that files can be created in it and listed."""
+    """Create a folder; raise UserError if it cannot be listed or no file can be created in it."""
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
@@ -64,19 +64,19 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error of os.walk, which would otherwise leave out a folder that it cannot read."""
+    """Raise an error from os.walk, which otherwise skips folders that it cannot read."""
     raise error
 
 
 def path_argument(name: str, value: Any) -> str:
-    """Return the path that a Python function was given as its argument ``name``."""
+    """Return the path passed as the argument ``name``; raise UserError if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise UserError(f"{name} is {value!r:.100}; expected a path.")
     return str(value)
 
 
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
-    """Return data files as a list; a single path gives a list of one path, not of its letters."""
+    """Return one or several paths as a list; raise UserError for anything that is not a path."""
     if isinstance(paths, str | os.PathLike) or not isinstance(paths, Iterable):
         paths = [paths]
     found = list(paths)
@@ -95,7 +95,7 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file in UTF-8 atomically; see :func:`replacing` for ``durable``."""
+    """Write a text file in UTF-8 atomically; if ``durable``, wait until the disk has it."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -108,9 +108,9 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """
-    Pause the garbage collector, also as a decorator.
+    Pause the garbage collector in a ``with`` block or in a decorated function.
 
-    It takes most of the time while millions of objects of a JSON are created, which have no cycles.
+    Collection would take most of the time of parsing a large JSON, which creates no cycles.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -122,23 +122,23 @@ def collection_paused() -> Iterator[None]:
 
 
 def refuse_pipe(path: str | os.PathLike) -> None:
-    """Refuse a pipe or a device, because reading it may never end."""
+    """Raise UserError for a pipe or a device, because reading it may never end."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UserError(f"{path}: is a pipe or a device, not a file.")
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file."""
+    """Return the content of a JSON file; raise UserError if it is not valid JSON."""
     refuse_pipe(path)
     try:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:
-        reason = str(error).partition(";")[0]  # the rest tells how to lift Python's limit of digits
+        reason = str(error).partition(";")[0]  # the rest is about Python's limit on digits
         raise UserError(f"{path}: is not JSON ({reason}).") from error
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A loader that refuses repeated keys: YAML keeps the last value, but a user sees the first."""
+    """A YAML loader that refuses repeated keys, of which PyYAML would silently keep the last."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         seen = set()
@@ -152,7 +152,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: str | os.PathLike) -> Any:
-    """Return the content of a YAML file."""
+    """Return the content of a YAML file; raise UserError if it is not valid or repeats a key."""
     refuse_pipe(path)
     with open(path, encoding="utf-8") as file:
         try:

@@ -1,4 +1,4 @@
-"""Finds and reads the images that a command line names: a folder, a list, an image or a video."""
+"""Find and read a command's input images: a folder, a list of files, an image or a video."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ from ocr_panoptic.formats.video import VideoReader
 logger = logging.getLogger(__name__)
 
 LIST_SUFFIX = ".txt"
-SHOWN = 10  # kinds of files in a message
+SHOWN = 10  # largest number of reasons in a message
 THREADS = 2
 
 _Result = TypeVar("_Result")
@@ -28,12 +28,12 @@ _Result = TypeVar("_Result")
 @dataclass(frozen=True)
 class Item:
     """
-    An image of the input.
+    An input image: a file, or a frame of a video.
 
     Attributes:
-        name: unique name of its results without suffix, a path relative to a folder.
-        file_name: path of the image relative to the folder of all images.
-        source: file of the image, or video of the frame.
+        name: unique relative path for the image's results, usually without suffix.
+        file_name: path of the image relative to the folder that contains all images.
+        source: path of the image file, or of the video that contains the frame.
     """
 
     name: str
@@ -44,23 +44,23 @@ class Item:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All images of an input."""
+    """All images of an input, and the files that are left out."""
 
     entry: Path  # absolute path that the user named
     items: list[Item]
-    left_out: Mapping[Path, str] = field(default_factory=dict)  # other file -> what it is
+    left_out: Mapping[Path, str] = field(default_factory=dict)  # skipped file -> what it is
 
 
 def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = None) -> Inputs:
     """
-    Find the images of an input.
+    Find the images in a folder, a list of files, an image file or a video.
 
     Args:
         entry: a folder, which is searched with its subfolders; a text file with a path on each
             line, relative to its own folder; an image; or a video.
-        output: folder of results, which is left out if it lies in a folder of images.
+        output: folder of results, which is not searched for images.
     """
-    if not os.fspath(entry):  # Python takes "" for the current folder
+    if not os.fspath(entry):  # Path("") would be the current folder
         raise UserError("The input is empty; expected a folder, a list, an image or a video.")
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
@@ -92,9 +92,9 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
-    Return the items of files, named without suffix unless two results would have the same name.
+    Return an item for each file, named without suffix unless two items would share a name.
 
-    For example, "a.jpg" and "a.png" keep their suffixes, and then "a.jpg.bmp" keeps its own, too.
+    For example, "a.jpg" and "a.png" keep their suffixes; so does "a.jpg.bmp" beside them.
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
@@ -106,12 +106,12 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
 
 
 def _frames(path: Path) -> list[Item]:
-    """Return the frames of a video, counted by reading them."""
+    """Return an item for each frame of a video, by reading the whole video."""
     count = 0
     try:
         for _ in VideoReader(path):
             count += 1
-    except UserError:  # a truncated video: reading the additional item reports it again
+    except UserError:  # truncated: the extra item makes a later reader report it, too
         count += 1
     if not count:
         raise UserError(f"{path}: no frame can be read; convert it with ffmpeg")
@@ -148,13 +148,13 @@ def read_items(
 def ahead(
     function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
 ) -> Iterator[_Result]:
-    """Yield ``map(function, items)``, computed in threads while the caller uses earlier results."""
+    """Yield ``function(item)`` for each item in order; threads compute the next results ahead."""
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
         for item in items:
             pending.append(pool.submit(function, item))
-            if len(pending) >= 2 * threads:  # the number of results in memory
+            if len(pending) >= 2 * threads:  # limits the results in memory
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
@@ -166,7 +166,7 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Return the sorted images below a folder, and what each other file is.
+    Return the sorted images below a folder, and a description of each other file.
 
     Links to folders are followed. Hidden files, hidden folders and the output are skipped.
     """
@@ -192,7 +192,7 @@ def images_below(
 
 
 def summary(left_out: Mapping[Path, str]) -> str:
-    """Describe how many files are left out, and why."""
+    """Return a sentence that says how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []
@@ -200,7 +200,7 @@ def summary(left_out: Mapping[Path, str]) -> str:
 
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
-    seen = {results}  # real paths: a link may lead back
+    seen = {results}  # real paths to skip, because links may lead back
     unread: list[OSError] = []
     for root, folders, names in os.walk(folder, followlinks=True, onerror=unread.append):
         real = os.path.realpath(root)

@@ -1,7 +1,7 @@
 """
-Semantic labels: image files, the map from their labels to training labels, and true labels.
+Read and write label images, and map their raw labels to training labels.
 
-A raw label is a number 0..65535, or a colour as :func:`color_label` numbers it.
+A raw label is a number 0..65535, or a colour that :func:`color_label` encodes as a larger number.
 
 Shape letters: H, W size of the image.
 """
@@ -23,17 +23,17 @@ from .near_labels import CLOSEST, LOSSY, NOISY, ROUNDING, SMOOTHED, nearest_labe
 from .pictures import Color, color_codes, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
-MAX_NUMBER = 65535  # the highest label that is a number
-COLOURED = 1 << 24  # bit of labels that are colours
+MAX_NUMBER = 65535  # largest raw label that is not a colour
+COLOURED = 1 << 24  # bit that is set in the raw label of a colour
 
 
 def color_label(color: Sequence[int]) -> int:
-    """Return the raw label of a colour."""
+    """Return the raw label that encodes a colour [R, G, B]."""
     return COLOURED | color[0] | color[1] << 8 | color[2] << 16
 
 
 def label_text(label: int) -> str:
-    """Return a raw label as text for users."""
+    """Return a raw label as text: its number, or [R, G, B] for a colour."""
     return str(_value(label) if label >= COLOURED else label)
 
 
@@ -41,16 +41,16 @@ def read_label_image(
     path: str | os.PathLike, known: Mapping[int, int] | None = None, kind: str = "label image"
 ) -> np.ndarray:
     """
-    Read raw labels, unsigned integers [H, W]; uint32 for colours.
+    Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
-    An image with one channel or a palette has numbers: values, palette indices, or greys for a GIF,
-    whose writer may reorder the indices. An image with several channels has colours, or numbers if
-    its channels are equal. If the data set lacks these labels, the image is read the other way; if
-    it lacks those labels, too, the image gets the nearest labels (:func:`.nearest_labels`).
+    Images with one channel or a palette have numbers: pixel values or palette indices; for a GIF,
+    grey values, because its writer may reorder the palette. Images with several channels have
+    colours, or numbers if all channels are equal. If the data set lacks such labels, the other
+    kind is tried; if the data set lacks these, too, each pixel gets its nearest label.
 
     Args:
-        known: the raw labels of the data set; by default all numbers.
-        kind: kind of the file, for messages.
+        known: raw labels of the data set as keys; by default, all numbers are known.
+        kind: what messages call the file.
     """
     return decoded_labels(load_labels(path, kind, allow_jpeg=True), path, known)[0]
 
@@ -58,7 +58,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of an opened image, and whether some are only the nearest labels."""
+    """Return the raw labels of an opened image, and whether they are only the nearest labels."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
@@ -73,11 +73,11 @@ def decoded_labels(
             if found[-1] <= known.keys():
                 return labels, False
         shown = found[0] & known.keys()
-    # The highest value that may be the label of a class numbered 1, 2, ... after JPEG's rounding.
+    # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
     numbers = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
-            continue  # the image shows other labels of the data set
+            continue  # the image also shows labels of the data set that are not in ``meant``
         values = [_value(label) for label in meant]
         places = nearest_labels(image, values, LOSSY if is_lossy else noise, numbers)
         if places is not None:
@@ -91,7 +91,7 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return possible raw labels of a lossless file, the likeliest first, or why there are none."""
+    """Return possible maps of raw labels, the likeliest first, and a fault if there is none."""
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -100,7 +100,7 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """Yield raw labels that nearby values may stand for, and the noise level of such values."""
+    """Yield sets of raw labels that inexact values may stand for, each with its noise level."""
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
@@ -114,7 +114,7 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return a label image's colours, the most frequent first; [] for numbers or over 256."""
+    """Return a label image's colours, most frequent first; [] for numbers or over 256 colours."""
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
@@ -135,7 +135,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return the numbers of an image; or None and the reason, "" for colours."""
+    """Return (labels, "") if an image has numbers, (None, "") for colours, else (None, fault)."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
@@ -159,7 +159,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
 
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
-    """Write labels, uint8 or uint16 [H, W], as a PNG, atomically; create its folders if needed."""
+    """Write labels, uint8 or uint16 [H, W], to a PNG atomically; create missing folders."""
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
         found = f"{labels.dtype} {list(labels.shape)}"
         raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
@@ -168,7 +168,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
 
 def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """Return the training labels of a label image, see :func:`apply_label_map`."""
+    """Read a label image, and return its training labels, unsigned integers [H, W]."""
     labels = read_label_image(path, label_map)
     try:
         return apply_label_map(labels, label_map)
@@ -178,18 +178,18 @@ def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) ->
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Return the training labels of raw labels; labels that the map lacks are an error.
+    Map raw labels to training labels; raise UserError if the map lacks a label.
 
     Args:
         raw: unsigned integers [H, W].
-        label_map: raw label -> training label or ignored label, not negative. None is the identity.
+        label_map: raw label -> training label or ignored label, not negative; None keeps ``raw``.
 
     Returns:
         unsigned integers [H, W], of the smallest type that holds every label of the map.
     """
     if label_map is None:
         return raw
-    if raw.dtype == np.uint32:  # colours, too many for a table
+    if raw.dtype == np.uint32:  # colours, whose table would be too large
         runs = SegmentRuns(raw)
         if not set(runs.ids.tolist()) <= label_map.keys():
             check_known(label_areas(raw), label_map)
@@ -205,7 +205,7 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
 
 
 def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
-    """Raise UserError if the map lacks labels, with their numbers of pixels."""
+    """Raise UserError if the map lacks a label of ``areas``, which maps labels to pixel counts."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
@@ -232,7 +232,7 @@ def label_areas(raw: np.ndarray) -> dict[int, int]:
 
 
 def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return ``table[labels]``; bytes with a table of bytes take a quarter of NumPy's time."""
+    """Return ``table[labels]``; if both are uint8, it takes a quarter of NumPy's time."""
     if not labels.dtype == table.dtype == np.uint8:
         return table[labels]
     whole = [*table.tolist(), *[0] * (256 - len(table))]
@@ -240,14 +240,14 @@ def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:
-    """Return how often each label occurs in a map: [256] for bytes, else [largest label + 1]."""
+    """Return the pixel count of each label in a map: [256] for uint8, else [largest label + 1]."""
     if labels.dtype == np.uint8:  # Pillow takes a fifth of NumPy's time
         return np.array(Image.fromarray(labels).histogram())
     return np.bincount(labels.reshape(-1))
 
 
 def _ranges(labels: Iterable[int]) -> str:
-    """Return the labels' ranges as text, such as "0..8, 255"."""
+    """Return labels as text with ranges, such as "0..8, 255"."""
     ordered = sorted(label for label in labels if label < COLOURED)
     colours = [label_text(label) for label in sorted(labels) if label >= COLOURED]
     runs = groupby(enumerate(ordered), lambda entry: entry[1] - entry[0])
@@ -263,11 +263,11 @@ def has_labels(record: Mapping) -> bool:
 
 def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None) -> np.ndarray:
     """
-    Return the training labels of an image, uint8 or uint16 [H, W].
+    Read the ground truth of a record as training labels, uint8 or uint16 [H, W].
 
     Args:
         record: record with sem_seg_file_name, or with pan_seg_file_name and segments_info.
-        label_map: label map of a label PNG, see :func:`.apply_label_map`.
+        label_map: raw label -> training label of sem_seg_file_name; None keeps raw labels.
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)

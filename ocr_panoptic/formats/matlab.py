@@ -1,4 +1,4 @@
-"""Files in MATLAB's format, which SciPy reads."""
+"""Read MATLAB files with SciPy."""
 
 from pathlib import Path
 

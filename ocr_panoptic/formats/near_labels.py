@@ -14,28 +14,28 @@ from PIL import Image
 from .pictures import color_codes
 
 CLOSEST = 32  # least distance at which two labels can be distinguished
-# Distances from a label that values may have inside an area: in JPEG files, in files converted from
-# JPEG, and in others, where only borders are smoothed.
+# Largest distance of a value inside an area from its label: in JPEG files, in files converted from
+# JPEG, and in files where only borders are smoothed.
 LOSSY, NOISY, SMOOTHED = 64, 16, 0
-# Unknown values beside two labels, and beside more; if there are fewer, they are forgotten classes.
+# Fewest unknown values on smoothed borders (two labels, more labels); fewer are forgotten classes.
 _FEWEST, _FEWEST_OF_MANY = 3, 16
-ROUNDING = 4  # distance by which JPEG shifts a flat area of another label than black and white
+ROUNDING = 4  # how far JPEG may shift the values of a flat area, except for black and white
 
 
 def nearest_labels(
     image: Image.Image, values: Sequence[Sequence[int]], noise: float, numbers: float = 0
 ) -> np.ndarray | None:
     """
-    Return the index of the nearest value for each pixel of an image, or None if that is a guess.
+    Return the index of the nearest value for each pixel, or None if this would be a guess.
 
-    With several values, a pixel far from all of them lies on a border, and gets the index of the
-    nearest pixel that is close to a value. An area far from all values belongs to a forgotten
-    class.
+    If there are more than two values, a border pixel that is far from all of them gets the index of
+    the closest pixel near a value. An area that is far from all values belongs to a class that
+    ``values`` lacks, so that the result is None.
 
     Args:
-        values: the intended values, K greys (C 1) or colours (C 3).
+        values: the K intended values: greys (C = 1) or colours (C = 3).
         noise: LOSSY, NOISY or SMOOTHED.
-        numbers: a JPEG file whose values do not exceed this may hold numbers such as 0, 1, 2.
+        numbers: a JPEG file whose values do not exceed this may hold class numbers 0, 1, 2, ...
 
     Returns:
         unsigned integers [H, W], 0..K-1.
@@ -55,7 +55,7 @@ def nearest_labels(
     if may_be_numbers and len(places) > 1 and not places.any():
         return None
     if noise == LOSSY and meant.shape == (2, 1) and 0 < places.mean() < 1:
-        # Any two greys: the background of such masks is often dark, not black.
+        # Accept any two greys: the background of such masks is often dark, but not black.
         meant = np.array([pixels.median(places == place) for place in (0, 1)])
         gap = float(meant[1, 0] - meant[0, 0])
         places, distances = _nearest(pixels.colours, meant)
@@ -67,11 +67,11 @@ def nearest_labels(
     reach = min(gap / 4, noise)
     is_far = distances > reach
     nearest, far = map(pixels.spread, (places, is_far))
-    thickest = 4 if noise == LOSSY else 2  # pixels of a border
+    thickest = 4 if noise == LOSSY else 2  # largest thickness of a border in pixels
     areas = cv2.erode(far.view(np.uint8), _square(thickest + 1), borderValue=0)
     if far.mean() > 0.2 or areas.mean() > 0.001:
         return None
-    if len(meant) > 2:  # between two of many, a third may be nearer
+    if len(meant) > 2:  # on a border between two of many, a third value may be nearer
         sides = _between(meant, np.unique(places[~is_far]).tolist(), reach + ROUNDING)
         border = far | _thirds(np.where(far, len(meant), nearest), sides)
         if border.any():
@@ -87,10 +87,11 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Map each shown index whose value lies between two other shown values to the pairs of these.
+    Map (by index) each value that lies between two others to the pairs that enclose it.
 
     Args:
         meant: values, float32 [K, C].
+        shown: indices of the values to compare.
         reach: largest distance of a value from the line between two others.
     """
     thirds = defaultdict(list)
@@ -107,7 +108,7 @@ def _between(
 
 def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) -> np.ndarray:
     """
-    Return the pixels of borders whose value lies between the values on both sides, bool [H, W].
+    Find border pixels whose value lies between the values on the two sides, bool [H, W].
 
     Args:
         places: index of each pixel's value, unsigned integers [H, W].
@@ -131,7 +132,7 @@ def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) 
 
 
 def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest of the values [K, C] for each colour [N, C], and the distance from it."""
+    """Return, for each colour [N, C], the index of the nearest value [K, C] and its distance."""
     places = np.empty(len(colours), np.uint8 if len(meant) <= 256 else np.uint16)
     norms = (meant**2).sum(1)
     for first in range(0, len(colours), 4096):  # all distances at once would fill the memory
@@ -141,7 +142,7 @@ def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _fill(places: np.ndarray, unknown: np.ndarray) -> None:
-    """Give each unknown pixel the index of the nearest known pixel; both are [H, W]."""
+    """Set each unknown pixel of ``places`` [H, W] to the index at the nearest known pixel."""
     import cv2
 
     mask = unknown.view(np.uint8)
@@ -174,16 +175,16 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median grey, float32 [1], of the pixels with the chosen greys, bool [N]."""
+        """Return the median grey, float32 [1], of the pixels whose grey is ``chosen``, bool [N]."""
         sums = self.counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return each pixel's entry [H, W] in a table [N] with an entry for each colour."""
+        """Return an array [H, W] that gives each pixel the entry of its colour in ``table`` [N]."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)
 
     def has_flat_area(self, is_foreign: np.ndarray) -> bool:
-        """Return whether a foreign colour has an area of its own, as a forgotten class has."""
+        """Return whether a foreign colour fills an area, which hints at a forgotten class."""
         import cv2
 
         may_be_class = self.spread(is_foreign & (self.counts > self._codes.size / 1000))

@@ -1,12 +1,12 @@
 """
-Offsets: the step from a pixel near a boundary into the region that it belongs to (SegFix [1]).
+SegFix offsets [1]: steps from pixels near a boundary into the region that they belong to.
 
-A *direction* is one of eight, 45 degrees apart. An *offset label* tells whether a pixel lies near a
-boundary, and in which direction its region lies: the target of a network. An *offset* is the step
-itself, (0, 0) away from boundaries; moving a prediction by offsets is the refinement.
+A *direction* is one of eight, 45 degrees apart. An *offset label*, the network's target, says
+whether a pixel lies near a boundary, and the direction of its region. An *offset* is a step that
+way, or (0, 0) away from boundaries. Refinement copies the prediction from the end of the step.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
-https://arxiv.org/abs/2007.04269; numbering and steps equal openseg.pytorch.
+https://arxiv.org/abs/2007.04269; directions are numbered as in openseg.pytorch.
 
 Shape letters: H, W size of the image. ``Array`` stands for NumPy arrays and tensors.
 """
@@ -31,15 +31,15 @@ Array = TypeVar("Array", np.ndarray, "torch.Tensor")
 DIRECTIONS = np.array(
     [[0, -1], [-1, -1], [-1, 0], [-1, 1], [0, 1], [1, 1], [1, 0], [1, -1]], dtype=np.int8
 )
-# Directions that change places in an image mirrored left to right.
+# Pairs of directions that a horizontal flip swaps.
 MIRRORED = ((0, 4), (1, 3), (5, 7))
-UNDEFINED = len(DIRECTIONS)  # the direction in the middle of a region, where it has none
-IGNORED = 255  # offset label (and both its parts) of a pixel that no loss or metric counts
+UNDEFINED = len(DIRECTIONS)  # stands for no direction, in the middle of a region
+IGNORED = 255  # offset label, and value of both its parts, that losses and metrics ignore
 
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
-    Return offset labels, uint8 [H, W] in 0..17.
+    Return the offset labels, uint8 [H, W] in 0..17, that encode both arguments.
 
     Args:
         near_boundary: bool [H, W]
@@ -50,10 +50,10 @@ def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarra
 
 def split_offset_labels(labels: Array) -> tuple[Array, Array]:
     """
-    Return the two parts of offset labels, integers [..., H, W].
+    Split offset labels into a boundary map and a direction map, integers [..., H, W].
 
-    The first is 1 near a boundary and 0 elsewhere; the second is the direction, 0..7. Both are
-    IGNORED at ignored labels, and an undefined direction is IGNORED, too.
+    The boundary map is 1 near a boundary and 0 elsewhere; directions are 0..7. Both maps are
+    IGNORED where the label is IGNORED; an undefined direction is IGNORED, too.
     """
     near_boundary, direction = labels // (UNDEFINED + 1), labels % (UNDEFINED + 1)
     ignored = labels == IGNORED
@@ -68,7 +68,7 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
     Args:
         near_boundary: bool [H, W]
-        direction: integers [H, W]; values outside 0..7 have no offset
+        direction: integers [H, W], 0..7; larger values give the offset (0, 0)
     """
     steps = np.concatenate([DIRECTIONS, np.zeros((1, 2), np.int8)])
     return steps[np.where(near_boundary & (direction < UNDEFINED), direction, UNDEFINED)]
@@ -76,13 +76,13 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return the pixel that each pixel copies: ``scale`` times its offset away, within the image.
+    Return which pixel each pixel copies: ``scale`` times its offset away, clipped to the image.
 
     Args:
         offsets: integers [H, W, 2], (down, right)
 
     Returns:
-        int64 [H, W], index into the image's pixels, row after row
+        int64 [H, W], index into the flattened image, row after row
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)
@@ -92,11 +92,11 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    Return refined values [..., H, W]: each pixel takes the value of its source.
+    Return refined values [..., H, W]: each pixel takes the value of its source pixel.
 
     Args:
         values: [..., H, W] of any type
-        sources: result of :func:`source_pixels`, of the same library as the values
+        sources: result of :func:`source_pixels`, as an array or tensor like the values
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
@@ -109,7 +109,7 @@ def moved(values: Array, sources: Array) -> Array:
 
 
 def read_offsets(path: str | os.PathLike) -> np.ndarray:
-    """Read an offset file of openseg.pytorch (MATLAB), int8 [H, W, 2], (down, right)."""
+    """Read offsets (down, right), int8 [H, W, 2], from a MATLAB file of openseg.pytorch."""
     offsets = read_variable(Path(path), "mat")
     whole = offsets.ndim == 3 and offsets.shape[2] == 2 and offsets.dtype.kind in "iuf"
     if not whole or not np.array_equal(small := offsets.astype(np.int8), offsets):

@@ -21,8 +21,8 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .files import printable
 
-# Millions of pixels up to which Pillow reads a file, 179 by default: a few bytes can claim a size
-# that fills any memory. Pillow refuses twice MAX_IMAGE_PIXELS, and warns at half of that.
+# Environment variable: largest image to read, in megapixels (default 179), because a small file can
+# claim a size that fills the memory. Pillow refuses more than twice its MAX_IMAGE_PIXELS.
 MAX_MEGAPIXELS = "OCR_PANOPTIC_MAX_MEGAPIXELS"
 if MAX_MEGAPIXELS in os.environ:
     Image.MAX_IMAGE_PIXELS = int(float(os.environ[MAX_MEGAPIXELS]) * 1e6 / 2)
@@ -31,9 +31,9 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 COLOURS = 3  # channels of a picture
 CHANNELS = (1, 3, 4)  # numbers of channels that can be read: grey, RGB, RGB with opacity
 QUARTER_TURNS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
-# Pillow's formats without pixels, or that need another program.
+# Pillow's formats that hold no pixels, or that need another program.
 WITHOUT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-# Photos that Pillow does not read, or whose preview it would take for the photo.
+# Suffixes of photos that Pillow cannot read, or of which it would read only the preview.
 UNREAD_SUFFIXES = {
     *(".heic", ".heif", ".hif", ".jxl", ".exr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf"),
     *(".pef", ".raf", ".rw2", ".srw"),
@@ -48,15 +48,15 @@ Color = tuple[int, int, int]  # RGB in 0..255
 
 
 class TooThin(UserError):
-    """A side of an image would be scaled to less than a pixel."""
+    """An error for an image that resizing would make less than a pixel high or wide."""
 
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
-    Return the fault of an image that is too thin for ``ResizeShortestEdge``, or None.
+    Return an error message if an image is too thin for ``ResizeShortestEdge``, else None.
 
     Args:
-        longest: pixels of the resized long side, from the config's ``key``.
+        longest: length of the resized long side in pixels, set by the config key ``key``.
     """
     if max(height, width) <= 2 * longest * min(height, width):  # Detectron2 rounds 0.5 to 0
         return None
@@ -81,12 +81,12 @@ def read_picture(
     path: str | os.PathLike, format: str = "BGR", channels: int = COLOURS
 ) -> np.ndarray:
     """
-    Return the pixels of an image file, turned by its EXIF orientation.
+    Read the pixels of an image file, rotated by its EXIF orientation.
 
-    With 3 channels, 8-bit files give the same as Detectron2's ``read_image``, in colour whatever
-    the file is. Only the upper 8 of 16 bits are kept, as Pillow does for colours; its conversion of
-    grey files would clip them at 255. With 1 or 4 channels, the file must have as many. A broken or
-    truncated file is an error, and so are values without a known white.
+    With 3 channels, grey files become colour images, 8-bit files give the same pixels as
+    Detectron2's ``read_image``, and 16-bit values lose their lower 8 bits. With 1 or 4 channels,
+    the file must have the same number of channels. UserError is raised for broken or truncated
+    files, and for values whose white is unknown, such as floats.
 
     Args:
         format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
@@ -105,7 +105,7 @@ def read_picture(
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
-    """Return the pixels of an opened image as :func:`read_picture` does; errors name no file."""
+    """Return the pixels of an opened image like :func:`read_picture`; errors name no file."""
     _check(image, channels)
     image = _upright(image)
     if channels != COLOURS:
@@ -113,7 +113,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
         return reordered(pixels if pixels.dtype == np.uint8 else pixels.astype(np.float32), format)
     if (bits := _bits(image)) > 8:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
-    if image.mode == "RGB" and format in ("RGB", "BGR"):  # Detectron2 would copy it once more
+    if image.mode == "RGB" and format in ("RGB", "BGR"):  # Detectron2 would make another copy
         return reordered(np.asarray(image), format)
     from detectron2.data.detection_utils import convert_PIL_to_numpy
 
@@ -121,7 +121,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Swap red and blue in [H, W, C] if ``format`` is "BGR" and C at least 3."""
+    """Swap red and blue of an image [H, W, C] if ``format`` is "BGR" and C is at least 3."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
@@ -131,7 +131,7 @@ def reordered(image: np.ndarray, format: str) -> np.ndarray:
 
 def color_codes(image: Image.Image) -> np.ndarray:
     """Return R + 256 G + 65536 B of each pixel, uint32 [H, W]."""
-    import cv2  # a third of NumPy's time
+    import cv2  # takes a third of NumPy's time
 
     four = cv2.cvtColor(np.asarray(image.convert("RGB")), cv2.COLOR_RGB2RGBA)
     return four.view("<u4")[..., 0] & 0xFFFFFF
@@ -139,10 +139,10 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Return an RGB picture, uint8 [H, W, 3], of a network's input image.
+    Convert an input image of a network to an RGB picture, uint8 [H, W, 3].
 
-    It shows the first three channels, or a single channel in grey. Floats are scaled from the
-    smallest to the largest.
+    The picture shows the first three channels, or a single channel in grey. Floats are scaled so
+    that the smallest becomes 0 and the largest 255.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -157,11 +157,11 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) -> Image.Image:
     """
-    Return a decoded label file, turned by its EXIF data, in Pillow's mode.
+    Decode a label file, rotated by its EXIF orientation, in the mode that Pillow chooses.
 
     Args:
-        kind: expected kind of the file, for messages.
-        allow_jpeg: whether to accept JPEG files, whose values are only near the written values.
+        kind: what messages call the file.
+        allow_jpeg: whether to accept JPEG files, whose values are only near the original labels.
     """
     image = _load(path, kind)
     kept, image = image.format, _upright(image)
@@ -172,7 +172,7 @@ def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) ->
 
 
 def lossy_fault(path: str | os.PathLike, kind: str, format: str) -> str:
-    """Return the message for a file in a format that changes the values of pixels."""
+    """Return the error message for a label file in a lossy format."""
     return (
         f"{printable(path)}: {kind} is a {format} file, whatever its name is. The format has "
         "changed the values: export a PNG."
@@ -190,10 +190,10 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = True) -> PictureSize:
     """
-    Return the size of an image, turned by its EXIF data; errors do not name the file.
+    Return the size of an image after its EXIF rotation; errors do not name the file.
 
     Args:
-        decode: whether to decode all pixels, which takes time and finds damage.
+        decode: whether to decode all pixels, which takes time but finds damage.
     """
     image = _open(path, decode)
     _check(image, channels)
@@ -203,7 +203,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
         size, note = size[::-1], f" once turned as its EXIF orientation {orientation} says"
         note += "; remove the EXIF data if it was annotated as stored"
     brightness = None
-    if decode and image.format != "JPEG":  # a JPEG never has more bits than are read
+    if decode and image.format != "JPEG":  # a JPEG has 8 bits
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
     bits = 16 if image.info.get(_DEEP) else bits
@@ -211,12 +211,12 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return the size as :func:`read_size` does, without decoding the pixels."""
+    """Return the size of an image like :func:`read_size`, but without decoding its pixels."""
     return read_size(path, channels, decode=False)
 
 
 def local_path(path: str | os.PathLike) -> str:
-    """Return a local path; an address is fetched by Detectron2, which keeps a copy."""
+    """Return a path unchanged, or the local copy of a URL, which Detectron2 downloads once."""
     path = os.fspath(path)
     if "://" not in path:
         return path
@@ -229,14 +229,14 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
     if not os.path.exists(path):
         raise UserError("was not found") from FileNotFoundError(path)
-    if not os.path.isfile(path):  # a pipe would wait for ever
+    if not os.path.isfile(path):  # reading a pipe may never end
         raise UserError("is not a file")
     suffix = os.path.splitext(path)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
         raise UserError(f"has a format that cannot be read ({suffix}); {_conversion(suffix)}")
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
-            image.info[_DEEP] = ";16" in str(image.tile)  # Pillow keeps the upper 8 bits of colours
+            image.info[_DEEP] = ";16" in str(image.tile)  # of colours, Pillow reads 8 bits
             if decode:
                 image.load()
             return image
@@ -250,14 +250,14 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         if unknown and _is_heif(path):
             text = "is an HEIC file, whatever its name is; let it end in .heic, and"
             raise UserError(f"{text} {_conversion('.heic')}") from error
-        if isinstance(error, OSError) and error.errno:  # of the system, such as permissions
+        if isinstance(error, OSError) and error.errno:  # such as missing permissions
             raise UserError(f"cannot be read ({error.strerror})") from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
 
 
 def unread_fault(files: Sequence[Path]) -> str:
-    """Return the message for photos that end in UNREAD_SUFFIXES, without their folder."""
+    """Return the error message for photos with UNREAD_SUFFIXES; it does not name their folder."""
     example, number = files[0].name, len(files)
     return f"{number} photos, such as {example}, cannot be read; {_conversion(files[0].suffix)}"
 
@@ -275,7 +275,7 @@ def _orientation(image: Image.Image, decoded: bool = True) -> int | None:
     if image.format == "TIFF":  # Pillow turns it itself
         return None
     try:
-        # The method of a PNG would decode the file to look behind its pixels.
+        # A PNG's own method would decode the pixels to look for EXIF data after them.
         exif = image.getexif() if decoded else Image.Image.getexif(image)
         return exif.get(ExifTags.Base.Orientation)
     except Exception:  # broken EXIF data in an intact image
@@ -287,7 +287,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, without the name, if an image cannot be read with this many channels."""
+    """Raise UserError, which names no file, if an image cannot be read with ``channels``."""
     bits, found = _bits(image), len(image.getbands())
     if channels == COLOURS:
         return
@@ -312,7 +312,7 @@ def _bits(image: Image.Image) -> int:
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """Return the suffixes of image files, including those that cannot be read."""
+    """Return the suffixes of image files, including UNREAD_SUFFIXES."""
     known = Image.registered_extensions().items()
     found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
     return frozenset({*found, *UNREAD_SUFFIXES})
@@ -320,6 +320,6 @@ def image_suffixes() -> frozenset[str]:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Return Pillow's formats that hold pixels, without PostScript, which would run Ghostscript."""
+    """Return Pillow's formats except WITHOUT_PIXELS; EPS, for example, would run Ghostscript."""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

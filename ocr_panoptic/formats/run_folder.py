@@ -1,10 +1,10 @@
 """
-The files of a training run, in its ``OUTPUT_DIR``.
+Write and read the files of a training run in its ``OUTPUT_DIR``.
 
 config.yaml   config of the run; config.1.yaml ... are the configs of earlier runs
-classes.json  classes of the training data, as in each checkpoint
-metrics.json  Detectron2's log of the training, JSON lines
-inference/    evaluations, see :mod:`ocr_panoptic.evaluation.stored`
+classes.json  classes of the training data, as stored in each checkpoint
+metrics.json  Detectron2's training log, in JSON lines
+inference/    evaluations, which :mod:`ocr_panoptic.evaluation.stored` writes
 """
 
 import itertools
@@ -29,7 +29,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
     Args:
         text: YAML.
-        keep_former: whether to keep another run's config as the next free ``config.<n>.yaml``.
+        keep_former: whether to rename a different existing config to ``config.<n>.yaml`` first.
     """
     path = Path(output_dir) / CONFIG
     if keep_former and path.is_file() and path.read_bytes() != text.encode():
@@ -41,21 +41,21 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | None) -> None:
-    """Write a run's classes for other programs; this package reads them from checkpoints."""
+    """Write a run's classes to ``classes.json``, for other programs to read."""
     write_text(Path(output_dir) / CLASSES, json.dumps(classes or {}, indent=2) + "\n")
 
 
 def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     """
-    Return Detectron2's log, a dict for each iteration; empty for a run that only evaluates.
+    Return the rows of Detectron2's training log, one dict per iteration; [] if there is no log.
 
-    Every run in the folder appends to it. If a resumed or second run steps back, its lines replace
-    the earlier lines from this iteration on. An evaluation's lines come after lines of later
-    iterations. Damaged lines, which a kill leaves, are left out.
+    All runs in the folder append to one log. If a run starts again at an earlier iteration, its
+    rows replace the earlier rows from there on. Lines of evaluations may be out of order. Damaged
+    lines, which a killed process leaves, are skipped.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}
-    last = -1  # iteration with losses; other lines need not be in order
+    last = -1  # last iteration with losses; other lines may be out of order
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             row = json.loads(line)

@@ -1,9 +1,9 @@
 """
 The segments of a panoptic map: their areas, boxes, masks and labels, computed from its runs.
 
-A run is a stretch of equal ids in column order, as in COCO's RLE. A map of a photograph has some
-thousand runs in hundreds of thousands of pixels, so sorting or counting runs costs little compared
-to decoding the PNG.
+A run is a stretch of equal ids in column order, as in COCO's RLE. The map of a photograph has
+hundreds of thousands of pixels, but only a few thousand runs, so sorting or counting runs takes
+little time compared with decoding the PNG.
 
 Shape letters: H, W size of the image; R runs; S different ids.
 """
@@ -17,7 +17,7 @@ import pycocotools.mask as mask_util
 
 
 class SegmentStatistics(NamedTuple):
-    """A segment's area in pixels, and box [x, y, width, height], as in ``segments_info``."""
+    """A segment's area in pixels and its box [x, y, width, height], as in ``segments_info``."""
 
     area: int
     bbox: list[int]
@@ -25,7 +25,7 @@ class SegmentStatistics(NamedTuple):
 
 class SegmentRuns:
     """
-    The runs of a panoptic map, from which facts about its segments follow.
+    The runs of a panoptic map, with methods that compute properties of its segments.
 
     Args:
         ids: non-negative integers [H, W], as :func:`read_panoptic_png` returns them.
@@ -40,7 +40,7 @@ class SegmentRuns:
         changes = np.flatnonzero(columns[1:] != columns[:-1]) + 1
         starts = np.concatenate(([0], changes)) if columns.size else changes
         self.ids, place = np.unique(columns[starts], return_inverse=True)
-        self._place = place  # [R], place of a run's id
+        self._place = place  # [R], index of each run's id in ids
         self._lengths = np.diff(starts, append=columns.size)
         # The runs sorted by id, and in column order within an id.
         order = np.argsort(place, kind="stable")
@@ -55,7 +55,7 @@ class SegmentRuns:
         height, first = self.size[0], self._first[:-1]
         last = self._ends - 1
         top, bottom = self._starts % height, last % height
-        # A run over several columns touches both the bottom and the top.
+        # A run that spans several columns touches both the bottom and the top.
         several = self._starts // height != last // height
         top[several], bottom[several] = 0, height - 1
         areas = np.add.reduceat(self._ends - self._starts, first)
@@ -78,13 +78,13 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """Return the index in ``ids`` of each pixel's id: uint8 [H, W], uint16 above 256 ids."""
+        """Return each pixel's index in ``ids``, [H, W]: uint8, or uint16 for more than 256 ids."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return COCO's compressed RLE of a segment's mask in its JSON form."""
+        """Return a segment's mask as COCO's compressed RLE, which JSON can hold."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         return _run_lengths(self._starts[mine], self._ends[mine], self.size)
@@ -92,7 +92,7 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    Return COCO's compressed RLE of a mask in a larger image, without creating that image's mask.
+    Return COCO's compressed RLE of a mask that is placed in a larger image.
 
     Args:
         mask: bool [h, w].
@@ -107,12 +107,12 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
         (place[1] + x + columns) * size[0] + place[0] + y + rows
         for columns, rows in (np.nonzero(edges == kind) for kind in (1, -1))
     )
-    # Runs touch if a column is full to its end and the next is full from its start.
+    # Merge runs that touch: one ends at a column's bottom, the next begins at the next one's top.
     return _run_lengths(np.setdiff1d(starts, ends), np.setdiff1d(ends, starts), size)
 
 
 def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) -> dict:
-    """Return the RLE of runs of ones, given by ascending positions in column order."""
+    """Return COCO's compressed RLE of a mask, given the ascending starts and ends of its runs."""
     borders = np.stack([starts, ends], axis=1).reshape(-1)
     counts = np.diff(borders, prepend=0, append=size[0] * size[1])  # zeros, ones, zeros ...
     if counts[-1] == 0:

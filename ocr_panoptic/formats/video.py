@@ -1,4 +1,4 @@
-"""Reads and writes the frames of video files with OpenCV."""
+"""Read and write the frames of video files with OpenCV."""
 
 import secrets
 from collections.abc import Iterable, Iterator
@@ -10,16 +10,16 @@ import numpy as np
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-CODEC = "mp4v"  # the wheels of OpenCV can write it
+CODEC = "mp4v"  # a codec that OpenCV's wheels can write
 SHARE_LOST = 0.01  # tolerance, since OpenCV estimates the number of frames in some formats
 FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 
 class VideoReader:
     """
-    A one-time iterator over the frames (uint8 [H,W,3] BGR) of a video file, with its ``fps``.
+    A reader of the frames of a video, uint8 [H, W, 3] BGR; they can be iterated over only once.
 
-    If the file has lost more than SHARE_LOST of its frames, an error is raised at its end.
+    At the end, UserError is raised if more than SHARE_LOST of the video's frames are missing.
     """
 
     def __init__(self, source: Path):
@@ -53,7 +53,7 @@ class VideoReader:
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
-    """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, atomically."""
+    """Write frames of equal size, uint8 [H, W, 3] BGR, to an MP4 file atomically."""
     unfinished = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     writer = None
     try:

@@ -1,10 +1,10 @@
 """
 Atrous spatial pyramid pooling (DeepLabv3), and OCR as one of its branches.
 
-ASPP is one of the multi-scale schemes that :paper:`OCR` compares with.
+ASPP is one of the multi-scale schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
-features, C of each branch, O channels of the output.
+Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I feature channels,
+C channels of each branch, O output channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,17 +20,18 @@ from .ocr import OCR, gather_regions
 
 class ASPP(ContextScheme):
     """
-    A 1x1 convolution, dilated 3x3 convolutions and the pooled image, fused by a 1x1 convolution g.
+    Atrous spatial pyramid pooling: parallel branches, fused by a 1x1 convolution g.
 
-    All pixels share the pooled branch, so g's part for this branch is computed once per image. The
-    branches are added up instead of being concatenated.
+    The branches are a 1x1 convolution, dilated 3x3 convolutions, and a 1x1 convolution of the
+    features' mean over the image, which is computed once per image. g is a sum over the branches,
+    so they are not concatenated.
 
-    The defaults are those of the published code.
+    The defaults match the published code.
 
     Args:
-        in_channels, channels, out_channels: I, C and O.
-        dilations: dilations of the 3x3 branches; (12, 24, 36) is for stride 8.
-        dropout, options: see :class:`.ContextScheme`.
+        in_channels, channels, out_channels: numbers I, C and O of channels.
+        dilations: dilations of the 3x3 branches; (12, 24, 36) suits features at stride 8.
+        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -52,7 +53,7 @@ class ASPP(ContextScheme):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
+        """Return the augmented map z [N, O, h, w] of the features x [N, I, h, w]; m is ignored."""
         weight, bias = self.g.linear_part()
         *weights, weight_pooled = weight.flatten(1).split(self.channels, dim=1)
         pooled = self.pooled(F.adaptive_avg_pool2d(x, 1))
@@ -65,19 +66,19 @@ class ASPP(ContextScheme):
 def atrous_branches(
     conv: Callable[..., ConvNormReLU], in_channels: int, channels: int, dilations: Sequence[int]
 ) -> nn.ModuleList:
-    """Return a 1x1 and dilated 3x3 convolutions, made by ``conv``."""
+    """Return a 1x1 convolution and a 3x3 convolution for each dilation, all made by ``conv``."""
     dilated = (conv(in_channels, channels, kernel_size=3, dilation=d) for d in dilations)
     return nn.ModuleList([conv(in_channels, channels), *dilated])
 
 
 class ASPOCR(OCR):
     """
-    ASPP with OCR in place of the pooled image: a variant in published code, not in the paper.
+    ASPP with an OCR branch instead of the pooled branch: ``asp_ocrnet`` of openseg.pytorch.
 
-    This is ``asp_ocrnet`` of openseg.pytorch. Five branches see the features: a 1x1 convolution,
-    three dilated 3x3 convolutions, and OCR's object contextual representations y after a 3x3
-    convolution. g fuses all five. phi, psi and delta have half of the ``channels``. The arguments
-    are the same as in :class:`ASPP`; ``options`` are those of :class:`OCR`.
+    The paper does not describe this variant. A 3x3 convolution computes the pixel representations
+    from which OCR makes its object contextual representations y. g fuses y with a 1x1 convolution
+    and dilated 3x3 convolutions of the features. phi, psi and delta have ``channels // 2``
+    channels. The arguments are the same as in :class:`ASPP`; ``options`` go to :class:`OCR`.
     """
 
     takes_features = True
@@ -96,11 +97,11 @@ class ASPOCR(OCR):
         self.out_channels = out_channels
         self.bottleneck = self.conv_norm_relu(in_channels, channels, kernel_size=3)
         self.branches = atrous_branches(self.conv_norm_relu, in_channels, channels, dilations)
-        # Replaces OCR's own g, which would see [x; y].
+        # Replaces OCR's own g, whose input would be [x; y].
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the backbone's features x [N, I, h, w] by the regions m [N, K, h, w]."""
+        """Return the augmented map z [N, O, h, w] of features x [N, I, h, w] and regions m."""
         pixels = self.bottleneck(x)
         f = gather_regions(pixels, m)
         y = self.context(self.relation(pixels, m, f), f, x.shape[2:])

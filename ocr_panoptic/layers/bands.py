@@ -1,9 +1,9 @@
 """
 Losses on logits that are enlarged to the size of the labels, a few rows at a time.
 
-The full-size logits of all images take more memory than the network that predicts them. Here both
-passes compute them one band of rows at a time. Only the small logits and the labels are kept for
-the backward pass.
+The full-size logits of all images take more memory than the network that predicts them. Here the
+forward and the backward pass compute them one band of rows at a time. Only the small logits and the
+labels are kept for the backward pass.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
 """
@@ -19,13 +19,13 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of the logits of a band of rows. On a CPU, a band fits into the cache. On a GPU, it takes
-# little memory and yet keeps the number of kernels low.
+# Bytes of one band's full-size logits. On a CPU, a band fits into the cache. On a GPU, it takes
+# little memory, yet there are few kernel launches.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:
-    """Return the bytes of a band on a device: at most 1/128 of the memory of a small GPU."""
+    """Return the number of bytes of a band on a device, at most 1/128 of a GPU's memory."""
     bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
     if device.type == "cuda" and torch.cuda.is_available():
         bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
@@ -33,7 +33,7 @@ def band_bytes(device: torch.device) -> int:
 
 
 def full_size(logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-    """Return logits [N, K, h, w] at the size of the labels, for a loss that needs all rows."""
+    """Return all logits [N, K, h, w] resized to [N, K, H, W] at once, in float32 or better."""
     return resize(logits.to(_precision(logits)), targets.shape[1:], align_corners)
 
 
@@ -45,13 +45,15 @@ def compute_in_bands(
     summed: bool = False,
 ) -> Tensor:
     """
-    Compute a result one band of rows at a time; its gradients reach the logits [N, K, h, w].
+    Return ``compute`` of the enlarged logits and the labels, evaluated one band of rows at a time.
+
+    Gradients flow to the logits [N, K, h, w].
 
     Args:
         compute: function that computes a band's result from its full-size logits [N, K, rows, W]
             and its labels [N, rows, W]. The logits are float32 or better, under autocast too.
         targets: int64 labels [N, H, W].
-        summed: sum the results of the bands instead of joining them to [N, H, W].
+        summed: whether to sum the bands' results instead of joining them into [N, H, W].
     """
     return _InBands.apply(logits, targets, compute, align_corners, summed)
 
@@ -87,24 +89,23 @@ def _bands(
     logits: Tensor, targets: Tensor, align_corners: bool
 ) -> Iterator[tuple[slice, slice, Callable[[Tensor], Tensor]]]:
     """
-    Yield bands of rows of the labels.
+    Yield (rows of the labels, rows of the logits, function) for each band.
 
-    A band is its rows, the rows of the logits that it depends on, and a function that enlarges
-    these logits to the size of the band.
+    The function enlarges these rows of the logits to the size of these rows of the labels.
     """
     images, classes, h, _ = logits.shape
     height, width = targets.shape[1:]
     dtype = _precision(logits)
     step = max(1, band_bytes(logits.device) // (images * classes * width * dtype.itemsize))
 
-    def position(row):  # in rows of the logits, as in PyTorch's bilinear interpolation
+    def position(row):  # row of the labels -> position in the logits, as PyTorch interpolates
         if align_corners:
             return row * ((h - 1) / max(height - 1, 1))
         return (row + 0.5) * (h / height) - 0.5
 
     for start in range(0, height, step):
         stop = min(start + step, height)
-        # One more row on both sides, in case PyTorch rounds a position differently.
+        # Take one more row on both sides, in case PyTorch rounds a position differently.
         first = max(int(position(start)) - 1, 0)
         last = min(int(position(stop - 1)) + 2, h - 1)
         rows = torch.arange(start, stop, device=logits.device, dtype=dtype)
@@ -129,7 +130,7 @@ def _enlarge(
     size: tuple[int, int],
     align_corners: bool,
 ) -> Tensor:
-    """Interpolate each row at ``fraction`` of the way from ``lower`` to ``upper``, then columns."""
+    """Return ``source`` resized; row i blends rows ``lower[i]`` and ``upper[i]`` of it linearly."""
     source = source.to(_precision(source))
     rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)

@@ -1,11 +1,11 @@
 """
-Losses of each class against all others, and a cross-entropy in which rare classes weigh more.
+Losses computed for each class separately, and a cross-entropy that gives rare classes more weight.
 
-Logits are resized to the size of the labels, except for the cross-entropy.
+All losses except this cross-entropy resize the logits to the size of the labels.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. Labels are
 int64 [N, H, W] in 0..K - 1 or the ignored value. The losses are computed in float32 or better,
-under autocast too, and never make the CPU wait for the GPU.
+under autocast too, and without GPU synchronisation.
 """
 
 import torch
@@ -24,17 +24,17 @@ def binary_cross_entropy(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Return the sigmoid cross-entropy of each class, summed over classes and valid pixels.
+    Return the sigmoid cross-entropy, summed over the classes and averaged over valid pixels.
 
-    The sum is divided by the number of valid pixels plus 1, as in the published code of
+    The average divides by the number of valid pixels plus 1, as in the published code of
     hierarchical multi-scale attention.
 
     Args:
-        logits: [N, K, h, w]
-        targets: [N, H, W]
-        ignore_value: label of the pixels that do not count; the loss is 0 if all are ignored
-        class_weights: [K], a factor for each class; None means 1
-        align_corners: see :func:`.resize`
+        logits: logits [N, K, h, w]
+        targets: labels [N, H, W]
+        ignore_value: label of ignored pixels; the loss is 0 if all pixels are ignored
+        class_weights: factors of the classes [K]; None means 1 for all
+        align_corners: convention of the resizing, see :func:`.resize`
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:
@@ -56,13 +56,12 @@ def dice_loss(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Return the dice loss, averaged over the classes that the images show.
+    Return the dice loss, averaged over the classes that occur in the labels.
 
-    A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y
-    (Milletari et al., V-Net, 2016), summed over the valid pixels of all images. ``class_weights``
-    [K] weigh the average over classes; the other arguments are the same as in
-    :func:`binary_cross_entropy`.
-    The result is a scalar in [0, 1]; 0 if all pixels are ignored.
+    A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²), with the class's softmax probability p and
+    one-hot label y at each valid pixel of all images (Milletari et al., V-Net, 2016).
+    ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
+    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -83,16 +82,16 @@ def lovasz_softmax(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Return the Lovász-softmax loss, averaged over the classes that the images show.
+    Return the Lovász-softmax loss, averaged over the classes that occur in the labels.
 
-    A class has the Lovász extension of its Jaccard loss 1 - IoU at the errors of its softmax
-    probabilities (Berman et al., 2018), over the valid pixels of all images. ``class_weights`` [K]
-    weigh the average over classes; the other arguments are the same as in
+    A class's loss is the Lovász extension of 1 - IoU, evaluated at the errors of the class's
+    softmax probabilities at the valid pixels of all images (Berman et al., 2018).
+    ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
     :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)
-    # An ignored pixel has error 0 and lies outside the class, so it changes no other pixel's step.
+    # Ignored pixels have error 0 and lie outside the class, so they do not change the loss.
     errors = (truth - logits.softmax(dim=1)).abs() * valid
     per_class = zip(errors.transpose(0, 1), truth.transpose(0, 1))
     losses = torch.stack([(e * _jaccard_steps(e, y)).sum() for e, y in per_class])
@@ -104,11 +103,11 @@ def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
     """
     Return the gradient of the Lovász extension for one class, in the shape and dtype of ``errors``.
 
-    A pixel's gradient is the growth of 1 - IoU when this pixel becomes wrong after all pixels with
-    larger errors. ``errors`` and ``truth`` are [N, H, W].
+    A pixel's gradient is the increase of 1 - IoU when this pixel becomes wrong after all pixels
+    with larger errors. ``errors`` and the one-hot labels ``truth`` are [N, H, W].
     """
     order = errors.flatten().argsort(descending=True)
-    # In float64: the steps are differences between nearly equal numbers.
+    # Use float64: the steps are differences between nearly equal numbers.
     inside = truth.flatten()[order].double()
     total = inside.sum()
     jaccard = 1 - (total - inside.cumsum(0)) / (total + (1 - inside).cumsum(0))
@@ -118,13 +117,13 @@ def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
 
 
 def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, Tensor]:
-    """Return the one-hot truth [N, K, H, W], 0 where ignored, and the valid pixels [N, 1, H, W]."""
+    """Return one-hot labels [N, K, H, W], 0 at ignored pixels, and a valid mask [N, 1, H, W]."""
     truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:]).to(logits)
     return truth, (targets != ignore_value)[:, None]
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Return the (weighted) mean of the losses [K] of present classes; 0 if no class is present."""
+    """Return the weighted mean of the losses [K] over the present classes; 0 if there are none."""
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)
@@ -132,7 +131,7 @@ def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | No
 
 def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:
     """
-    Return the mean cross-entropy, weighted by 1 - the class's share of the batch's pixels.
+    Return the weighted mean cross-entropy; a class has weight 1 - its share of the labelled pixels.
 
     SegFix's published code uses these weights. If all pixels are ignored or have the same class,
     the loss and its gradients are 0 (NaN in the published code). Logits are [N, K, H, W].

@@ -1,8 +1,8 @@
 """
-The contract of every context scheme, the plain baseline, and recomputation to save memory.
+The interface of context schemes, the baseline without context, and recomputation to save memory.
 
-Shape shorthand: N images, C input channels, O output channels, K classes = object regions, h w
-feature size.
+Shape shorthand: N images, C channels of pixel representations, I feature channels, O output
+channels, K classes = object regions, h w feature size.
 """
 
 import contextlib
@@ -20,26 +20,24 @@ from .conv import ConvNormReLU
 
 class ContextScheme(nn.Module):
     """
-    A module that augments pixel representations by their context.
+    A module that augments pixel representations with their context.
 
     Args:
         out_channels: number of output channels O, also an attribute.
-        norm: norm of every convolution: any name that Detectron2's ``get_norm`` knows, "" for no
-            norm.
-        dropout: probability of dropping an output channel in training; a scheme applies the module
-            ``dropout`` to its output.
+        norm: name of every convolution's norm for Detectron2's ``get_norm``; "" for no norm.
+        dropout: probability of dropping an output channel in training; subclasses apply
+            ``self.dropout`` to their output.
         negative_slope: slope of every ReLU for negative values, see :class:`.ConvNormReLU`.
 
     Attributes:
-        conv_norm_relu: makes a :class:`.ConvNormReLU` with the scheme's norm and slope.
-        takes_features: the scheme takes the backbone's features and reduces them itself (PPM, ASPP,
-            DANet, ...), instead of taking the pixel representations after the head's 3x3
-            convolution (OCR). ``in_channels`` is then the number of feature channels.
-        uses_regions: the scheme depends on m (OCR and its variants).
-        needs_truth: m are the one-hot labels instead of the coarse logits, at inference too
+        conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
+        takes_features: whether x are the backbone's features, which the scheme reduces itself (PPM,
+            ASPP, DANet, ...), or pixel representations after the head's 3x3 convolution (OCR).
+        uses_regions: whether the scheme reads m (OCR and its variants).
+        needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
             (GT-OCR).
-        adds_logits: a scheme that needs the truth also gets the coarse logits, as channels K to 2K.
-        recompute: see :func:`.run_part`; a head sets it.
+        adds_logits: whether coarse logits follow the one-hot labels in m, as channels K to 2K - 1.
+        recompute: whether training recomputes activations, see :func:`.run_part`; the head sets it.
     """
 
     takes_features = False
@@ -67,9 +65,9 @@ class ContextScheme(nn.Module):
 
         Args:
             x: pixel representations [N, C, h, w], or the backbone's features [N, I, h, w] if
-                ``takes_features``
+                ``takes_features`` is True
             m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; may be None
-                unless ``uses_regions``
+                if ``uses_regions`` is False
         """
         raise NotImplementedError
 
@@ -77,36 +75,36 @@ class ContextScheme(nn.Module):
         """
         Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
-        If the next layers see one pixel at a time, a scheme need not hold all of z. The default
-        is a single band.
+        If the next layers work on single pixels, bands save memory, because z never exists as a
+        whole. By default, the whole map is one band.
         """
         yield self(x, m)
 
 
 class NoContext(ContextScheme):
-    """The identity with dropout, which is 0.1 in the published baselines."""
+    """A scheme without context, which only applies dropout (0.1 in the published baselines)."""
 
     def __init__(self, channels: int = 512, *, dropout: float = 0.1):
         super().__init__(channels, dropout=dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Return x with dropout; m is ignored."""
+        """Return x [N, C, h, w] with dropout; m is ignored."""
         return self.dropout(x)
 
 
 def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> Any:
     """
-    Return ``function(*inputs)``, a part of the module with large intermediate results.
+    Return ``function(*inputs)``, recomputing its activations if ``module.recompute`` is set.
 
-    If ``module.recompute`` is set, training keeps only the inputs. The backward pass computes the
-    rest again, with the same random numbers (dropout). Norms update their running statistics once.
+    In training, only the inputs are then kept, and the backward pass runs the function again with
+    the same random numbers (dropout). Norms update their running statistics only once.
 
-    The module holds every layer of the function, which may itself contain parts. The inputs are
-    tensors, or dicts of tensors.
+    ``module`` must contain every layer that the function uses. The function may itself call
+    :func:`run_part`. The inputs are tensors, or dicts of tensors.
     """
     if not (module.recompute and module.training):
         return function(*inputs)
-    flat, tree = tree_flatten(inputs)  # checkpoint() does not keep a tensor inside a dict
+    flat, tree = tree_flatten(inputs)  # checkpoint() does not save tensors inside dicts
     return checkpoint(
         lambda *flat: function(*tree_unflatten(flat, tree)),
         *flat,
@@ -117,8 +115,8 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
 
 @contextlib.contextmanager
 def _running_statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Keep the running statistics of batch norms, by a momentum of 0 and a temporary counter."""
-    # A counter of None is not enough: PyTorch's SyncBatchNorm does not train without a counter.
+    """Keep batch norms from updating their running statistics inside the ``with`` block."""
+    # The temporary counter cannot be None: PyTorch's SyncBatchNorm does not train without one.
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     settings = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm, (_, count) in zip(norms, settings):

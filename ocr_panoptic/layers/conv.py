@@ -1,7 +1,7 @@
 """
 Convolution -> norm -> ReLU, with the norm folded into the convolution whenever it is affine.
 
-Shape shorthand: N images, I input channels, O output channels, h w feature size.
+Shape shorthand: N images, I input channels, O output channels, h w feature size, P = h * w pixels.
 """
 
 from functools import partial
@@ -38,19 +38,19 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
 
 
 def is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
-    """Return whether :func:`affine_of_norm` knows the norm's map."""
+    """Return whether the norm is an affine map, which :func:`affine_of_norm` returns."""
     learns = isinstance(norm, _BatchNorm) and norm.training
     return not learns and getattr(norm, "running_var", None) is not None
 
 
 def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
-    Apply a norm to x [N, O, h, w].
+    Return x [N, O, h, w] normalised.
 
-    If a batch norm in training mode sees a single value per channel, it uses its running statistics
-    and leaves them unchanged: one value has no variance, and PyTorch raises an error. This happens
-    to the keys of OCR, N x O x K x 1, with one image and one class, and to pooled images with one
-    image. A synchronised norm of several processes sees more values.
+    If a batch norm in training mode gets a single value per channel, it uses its running statistics
+    and leaves them unchanged: one value has no variance, so PyTorch would raise an error. This
+    happens to OCR's keys [N, O, K, 1] with one image and one class, and to globally pooled features
+    with one image. A synchronised norm of several processes gets more values.
     """
     if norm is None:
         return x
@@ -67,14 +67,14 @@ def pixelwise(
     weight: Tensor, x: Tensor, bias: Tensor | None = None, add_to: Tensor | None = None
 ) -> Tensor:
     """
-    Return a 1x1 convolution of x as [N, O, P], added in place to ``add_to`` if that is given.
+    Return a 1x1 convolution of x, [N, O, P]; if ``add_to`` is given, add the convolution to it.
 
-    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O].
+    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O]. ``add_to``
+    [N, O, P] is changed in place. The result has the memory order of x.
 
-    The result has the memory order of x: channel after channel, or pixel after pixel (channels
-    last). On a CPU the former takes two thirds of the time of ``conv2d``. If the images share the
-    weights, a GPU runs a convolution, because by default cuDNN's convolutions use TF32 and matrix
-    products do not: all layers then have the same precision.
+    On a CPU, channels-first products take two thirds of the time of ``conv2d``. On a GPU, weights
+    shared by all images are applied by a convolution: by default, cuDNN's convolutions use TF32 but
+    matrix products do not, and all layers should have the same precision.
     """
     if x.is_cuda and weight.dim() == 2:
         y = F.conv1d(x, weight[:, :, None], bias)
@@ -91,36 +91,36 @@ def pixelwise(
 
 
 def is_pixel_major(x: Tensor) -> bool:
-    """Return whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
+    """Return whether x [N, I, P] is channels-last: a pixel's channels are adjacent in memory."""
     return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
 def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
     """Return pixels [N, C, P] as a map [N, C, h, w], in the same memory order."""
     if is_pixel_major(pixels):
-        # A plain unflatten would give a single image a stride that PyTorch takes for channel after
-        # channel, so that it copies the map before a convolution.
+        # A plain unflatten would give a single image a stride that PyTorch mistakes for channels
+        # first, so that it copies the map before a convolution.
         return pixels.transpose(1, 2).unflatten(1, size).permute(0, 3, 1, 2)
     return pixels.unflatten(2, size)
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Return whether to keep x in channels-last memory; training on a CPU is faster without it."""
+    """Return whether x is channels-last and should stay so; CPU training is faster otherwise."""
     return x.is_contiguous(memory_format=torch.channels_last) and (x.is_cuda or not training)
 
 
 class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     """
-    Batch norm over processes on CPUs, which PyTorch does not support.
+    Batch norm synchronised over processes on CPUs, which PyTorch's SyncBatchNorm does not support.
 
-    Unlike Detectron2's ``naiveSyncBN``, it averages squared distances from the mean. Detectron2
-    subtracts the squared mean from the mean square: for nearly equal values, such as region
-    representations at the start of training, rounding makes the difference negative, and its root
-    NaN. Processes may have batches of different sizes.
+    The variance is the mean squared distance from the mean. Detectron2's ``naiveSyncBN`` computes
+    it as mean square minus squared mean: for nearly equal values, such as region representations at
+    the start of training, rounding makes this difference negative, and its root NaN. Processes may
+    have batches of different sizes.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise x [N, C, h, w]; every process has to call it."""
+        """Return x [N, C, h, w] normalised; in training, every process has to call this."""
         if comm.get_world_size() == 1 or not self.training:
             return super().forward(x)
         dtype, channels = x.dtype, x.shape[1]
@@ -149,10 +149,10 @@ class ConvNormReLU(Conv2d):
     weights (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/architecture.md measures their cost.
 
     Args:
-        in_channels, out_channels: I and O.
-        kernel_size: odd; the input is padded so that its size is kept.
+        in_channels, out_channels: numbers I and O of channels.
+        kernel_size: odd side of the kernel; padding keeps the input's size.
         dilation: dilation of the kernel.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for no norm.
+        norm: name of the norm for Detectron2's ``get_norm``; "" for no norm.
         negative_slope: slope of the ReLU for negative values; InPlaceABN's leaky ReLU has 0.01.
     """
 
@@ -182,8 +182,7 @@ class ConvNormReLU(Conv2d):
         """
         Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
 
-        Schemes that apply the convolution in another way than :meth:`forward` call this, then
-        :meth:`finish`.
+        Schemes that do not call :meth:`forward` convolve with these, then call :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)
         if affine is None:
@@ -194,11 +193,10 @@ class ConvNormReLU(Conv2d):
 
     def finish(self, y: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
-        Apply the norm (unless folded) and the ReLU to y [N, O, h, w], which may be overwritten.
+        Return y [N, O, h, w] after the norm (unless folded) and the ReLU; y may be overwritten.
 
-        y was computed with the weight and bias of :meth:`linear_part`. Dropout is applied before
-        the ReLU, which gives the same result, since its factor is never negative, and saves a map
-        in the backward pass.
+        y is the input convolved with the result of :meth:`linear_part`. Dropout before the ReLU
+        gives the same result, as its factors are not negative, but stores one map less.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)
@@ -208,10 +206,10 @@ class ConvNormReLU(Conv2d):
 
     def forward(self, *maps: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
-        Return [N, O, h, w] for maps [N, I_j, h, w], taken as if they were concatenated.
+        Return the layer's output [N, O, h, w] for the concatenation of maps [N, I_j, h, w].
 
-        The I_j add up to I. A 1x1 convolution is computed as a sum of products. ``dropout`` is
-        applied to the result, see :meth:`finish`.
+        The I_j add up to I. A 1x1 convolution is computed as a sum over the maps, without
+        concatenating them. ``dropout`` is applied to the output, see :meth:`finish`.
         """
         weight, bias = self.linear_part()
         if self.kernel_size != (1, 1):
@@ -229,10 +227,10 @@ class ConvNormReLU(Conv2d):
     @staticmethod
     def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:
         """
-        Return the sum of products of :meth:`forward` for maps in channels-last memory.
+        Return the 1x1 convolution of the concatenation of channels-last maps.
 
-        oneDNN and tensor cores convolve such maps without a copy. PyTorch does not give small maps
-        to oneDNN and returns them channel after channel, hence ``contiguous``.
+        oneDNN and tensor cores convolve such maps without a copy. For small maps, PyTorch does not
+        use oneDNN and returns channels-first maps, hence ``contiguous``.
         """
         parts = weight.split([t.shape[1] for t in maps], dim=1)
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)

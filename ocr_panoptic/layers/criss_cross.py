@@ -1,10 +1,10 @@
 """
-Criss-cross attention (CCNet) by matrix products.
+Criss-cross attention (CCNet), computed by matrix products.
 
-CCNet is one of the relational schemes that :paper:`OCR` compares with.
+CCNet is one of the relational schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, h w feature size, I channels of the features, C channels of the attention
-and of the output, D channels of queries and keys.
+Shape shorthand: N images, h w feature size, I feature channels, C channels of the attention and of
+the output, D channels of queries and keys.
 """
 
 from functools import partial
@@ -19,14 +19,14 @@ from .dual_attention import PositionAttention
 
 def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
-    Return [N, C, h, w], where each pixel attends to the w + h - 1 pixels of its row and column.
+    Return y [N, C, h, w], in which each pixel attends to the pixels of its row and column.
 
-    y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled, with one softmax over row and column.
-    Queries and keys are [N, D, h, w], values [N, C, h, w].
+    y_i = sum_j softmax_j(q_i^T k_j) v_j, with unscaled products and one softmax over all w + h - 1
+    pixels j. Queries and keys are [N, D, h, w], values [N, C, h, w].
     """
     h, w = queries.shape[2:]
     # A row is a sequence of w pixels; a column is a row of the transposed maps.
-    # In float32 or better: products that are not scaled leave the range of float16.
+    # Use float32 or better: unscaled products overflow float16.
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(device_type=queries.device.type, enabled=False):
         queries, keys = queries.to(dtype), keys.to(dtype)
@@ -44,27 +44,27 @@ def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _rows(t: Tensor) -> Tensor:
-    """Return [N, h, C, w], contiguous: the products are then eight times as fast on a CPU."""
+    """Return t [N, C, h, w] as [N, h, C, w], contiguous for products 8 times as fast on a CPU."""
     return t.transpose(1, 2).contiguous()
 
 
 class CrissCrossAttention(PositionAttention):
-    """:class:`.PositionAttention` that sees only the pixels of the same row and column."""
+    """A :class:`.PositionAttention` in which a pixel attends only to its row and column."""
 
     attend = staticmethod(attend_criss_cross)
 
 
 class CrissCross(ContextScheme):
     """
-    One criss-cross attention, applied several times between two 3x3 convolutions.
+    CCNet's head: criss-cross attention, applied several times between two 3x3 convolutions.
 
-    The passes share their weights; two passes connect each pixel with all others. g, a 3x3
-    convolution, fuses the result with the features. The defaults are those of the official head.
+    All passes share their weights; two passes connect each pixel with all others. g, a 3x3
+    convolution, fuses the result with the features. The defaults match the official head.
 
     Args:
-        in_channels, channels: I and C. In the official head C is a quarter of I.
-        recurrences: passes of the attention.
-        dropout, options: see :class:`.ContextScheme`.
+        in_channels, channels: numbers I and C of channels; C is I / 4 in the official head.
+        recurrences: number of passes of the attention.
+        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -87,7 +87,7 @@ class CrissCross(ContextScheme):
         self.g = conv(in_channels + channels, channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
+        """Return the augmented map z [N, C, h, w] of the features x [N, I, h, w]; m is ignored."""
         y = self.reduction(x)
         for _ in range(self.recurrences):
             y = self.attention(y)

@@ -1,8 +1,8 @@
 """
-Double attention (A2-Net), one of the relational schemes that :paper:`OCR` compares with.
+Double attention (A2-Net), one of the relational schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C channels of x, D
-channels of A, O channels of the output.
+Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C channels of x, D key
+channels, O output channels.
 """
 
 from typing import Any
@@ -14,18 +14,18 @@ from .ocr import DoubleAttentionOCR
 
 class DoubleAttention(DoubleAttentionOCR):
     """
-    Two attentions with learned, unsupervised regions: gather and distribute.
+    A scheme that gathers pixels into learned, unsupervised regions and distributes these to pixels.
 
     Gather: f_r = sum_i softmax_i(b_r^T x_i) A x_i. Distribute: y_i = rho(sum_r softmax_r(v_r^T x_i)
-    f_r), z_i = g([x_i; y_i]).
+    f_r), z_i = g([x_i; y_i]). b_r, v_r and the matrix A are learned.
 
-    This is OCR with three changes: the regions are predicted without a loss, the relation is
-    predicted from the pixel only, and delta is linear. As in OCR, A and the convolution of rho are
-    applied to the R gathered regions instead of the P pixels. The published code has no such
-    scheme; these channels are taken from the paper's complexity table.
+    This is OCR with three changes: the regions have no loss, the relation is predicted from the
+    pixel only, and delta is linear (A). As in OCR, A and the convolution of rho are applied to R
+    regions instead of P pixels. OCR's published code lacks this scheme; the default channels follow
+    the paper's complexity table.
 
     Args:
-        num_regions: R. The paper uses 64.
+        num_regions: number R of regions; the paper uses 64.
         in_channels, key_channels, out_channels, options: see :class:`.RegionContext`.
     """
 
@@ -40,10 +40,10 @@ class DoubleAttention(DoubleAttentionOCR):
         **options: Any,
     ):
         super().__init__(num_regions, in_channels, key_channels, out_channels, **options)
-        # Without biases: the spatial softmax cancels the first, and rho's norm has the second.
+        # No biases: the spatial softmax would cancel the predictor's, and rho's norm has a bias.
         self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
+        """Return the augmented map z [N, O, h, w] of x [N, C, h, w]; m is ignored."""
         return super().forward(x, self.region_predictor(x))

@@ -1,8 +1,8 @@
 """
-Dual attention (DANet), one of the relational schemes that :paper:`OCR` compares with.
+Dual attention (DANet), one of the relational schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features,
-C channels of the attentions and of the output, D channels of queries and keys.
+Shape shorthand: N images, h w feature size, P = h * w pixels, I feature channels, C channels of the
+attentions and of the output, D channels of queries and keys.
 """
 
 from functools import partial
@@ -21,14 +21,14 @@ from .transformer import pixel_tokens
 
 def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
-    Return [N, C, h, w], where each pixel attends to all: y_i = sum_j softmax_j(q_i^T k_j) v_j.
+    Return y [N, C, h, w], in which each pixel attends to all: y_i = sum_j softmax_j(q_i^T k_j) v_j.
 
-    The products are not scaled. Queries and keys are [N, D, h, w], values [N, C, h, w], with C a
+    The products are not scaled. Queries and keys are [N, D, h, w], values [N, C, h, w]; C must be a
     multiple of D.
     """
-    # Kernels whose memory does not grow with P^2 need values as wide as the keys. So the values are
-    # split into C / D heads, which share queries and keys. With C = 8 D that takes 1.8 times the
-    # operations of the plain form, and a twentieth of its memory at 128 x 128 pixels.
+    # Kernels whose memory does not grow with P^2 need values with as many channels as the keys. So
+    # the values are split into C / D heads, which share queries and keys. With C = 8 D, this takes
+    # 1.8 times the operations of a single head, and 1/20 of its memory at 128 x 128 pixels.
     d = keys.shape[1]
     heads = values.shape[1] // d
     queries, keys = (pixel_tokens(t)[:, None].expand(-1, heads, -1, -1) for t in (queries, keys))
@@ -39,9 +39,9 @@ def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 class PositionAttention(nn.Module):
     """
-    The residual attention x + gamma y, with y attended over all pixels; gamma starts at zero.
+    Residual attention x + gamma attend(query(x), key(x), value(x)); gamma starts at zero.
 
-    The number of channels is a multiple of 8; queries and keys have an eighth of them.
+    The number of channels must be a multiple of 8; queries and keys have an eighth of it.
     """
 
     attend = staticmethod(attend_everywhere)
@@ -59,15 +59,15 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x plus its attended values: [N, C, h, w] -> [N, C, h, w]."""
+        """Return x after the attention: [N, C, h, w] -> [N, C, h, w]."""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
 class ChannelAttention(nn.Module):
     """
-    The attention among channels, x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d; gamma starts at zero.
+    Attention among channels: x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d; gamma starts at zero.
 
-    The official code subtracts the products from their maximum; the softmax cancels the maximum.
+    The official code subtracts the products from their maximum, which the softmax cancels.
     """
 
     def __init__(self):
@@ -75,8 +75,8 @@ class ChannelAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x plus its attended channels: [N, C, h, w] -> [N, C, h, w]."""
-        # In float32 or better: a sum of P products leaves the range of float16.
+        """Return x after the attention: [N, C, h, w] -> [N, C, h, w]."""
+        # Use float32 or better: a sum of P products overflows float16.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(device_type=x.device.type, enabled=False):
             channels = x.flatten(2).to(dtype)
@@ -87,10 +87,10 @@ class ChannelAttention(nn.Module):
 
 class DualAttention(ContextScheme):
     """
-    The sum of a branch with position attention and a branch with channel attention.
+    DANet's head: the sum of a branch with position attention and a branch with channel attention.
 
-    Each attention stands between two 3x3 convolutions, as in the official head. There C is a
-    quarter of I, and channels are dropped with probability 0.1.
+    Each attention stands between two 3x3 convolutions, as in the official head, which has C = I / 4
+    and dropout 0.1.
     """
 
     takes_features = True
@@ -106,5 +106,5 @@ class DualAttention(ContextScheme):
         )
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
+        """Return the augmented map z [N, C, h, w] of the features x [N, I, h, w]; m is ignored."""
         return self.dropout(self.position(x) + self.channel(x))

@@ -1,4 +1,4 @@
-"""Convolutions prepared for inference: norms folded into them, weights in channels-last memory."""
+"""Preparation of convolutions for inference: folded norms and channels-last weights."""
 
 import torch
 import torch.nn.functional as F
@@ -10,10 +10,10 @@ from .conv import affine_of_norm
 
 def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
     """
-    Fold a norm into a convolution, if it is affine, and return whether it was.
+    Fold a norm into a convolution if the norm is affine; return whether it was folded.
 
-    The caller then removes the norm. The former parameters are left unchanged, since another
-    module may hold them.
+    The caller then has to remove the norm. The convolution gets new parameters; the old ones are
+    left unchanged, since another module may share them.
     """
     affine = affine_of_norm(norm)
     if affine is None:
@@ -32,23 +32,22 @@ def fold_norms(module: nn.Module) -> None:
     """
     Fold the norm of every Detectron2 ``Conv2d`` in the module into its convolution, in place.
 
-    GN, LN and batch norms in training mode do not change.
+    GN, LN and batch norms in training mode stay. ReLUs of these convolutions become in-place.
     """
     for conv in module.modules():
         if isinstance(conv, Conv2d):
             if fold_into(conv, conv.norm):
                 conv.norm = None
-            if conv.activation is F.relu:  # no other module sees the map
+            if conv.activation is F.relu:  # no other module reads the map
                 conv.activation = F.relu_
 
 
 def to_channels_last(module: nn.Module) -> None:
     """
-    Put the weights of every convolution into channels-last memory, in place.
+    Replace the weights of every convolution in the module by channels-last copies.
 
-    The former tensors are left unchanged. A convolution with such weights returns channels-last
-    maps for any input, and the layers after it keep them: oneDNN and tensor cores then work without
-    copies.
+    A convolution with such weights returns channels-last maps for any input, and the layers after
+    it keep this memory order, so that oneDNN and tensor cores need no copies.
     """
     for conv in module.modules():
         if isinstance(conv, nn.Conv2d | nn.ConvTranspose2d):

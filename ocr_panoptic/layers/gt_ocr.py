@@ -2,7 +2,7 @@
 GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
 
 Shape shorthand: N images, K classes = object regions, h w feature size, P = h * w pixels,
-C channels of the pixel representations x.
+C channels of the pixel representations x, O output channels.
 """
 
 from typing import Any
@@ -21,17 +21,17 @@ from .ocr import (
 
 class GroundTruthOCR(RegionContext):
     """
-    OCR with its regions and its relation taken from the truth.
+    OCR with object regions and the pixel-region relation taken from the ground truth.
 
     See "Ground-truth OCR" in the paper's empirical analysis: m_ki = 1 and w_ik = 1 if pixel i has
-    label k, else 0, without phi and psi. A region representation is the mean of its pixels, and 0
-    for a class without pixels. The pixels without a label form an additional region, as in the
+    label k, else 0, so phi and psi are not needed. The representation of a region is the mean over
+    its pixels, or 0 if it has none. The pixels without a label form an additional region, as in the
     published code, so that every pixel belongs to a region.
 
     Args:
-        part: what is taken from the truth: "both", "gather" or "relation"; OCR computes the rest.
-            The last two are variants of openseg.pytorch (``ideal_gather_ocrnet``,
-            ``ideal_distribute_ocrnet``) and show which step limits OCR.
+        part: step that uses the ground truth: "gather" (object regions), "relation" or "both"; OCR
+            computes the other. "gather" and "relation" are ``ideal_gather_ocrnet`` and
+            ``ideal_distribute_ocrnet`` of openseg.pytorch and show which step limits OCR.
         in_channels, key_channels, out_channels, options: see :class:`.OCR`.
     """
 
@@ -55,9 +55,10 @@ class GroundTruthOCR(RegionContext):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """
-        Augment x with the one-hot truth m [N, K, h, w], which is 0 at pixels without a label.
+        Return the augmented map z [N, O, h, w] of x [N, C, h, w] and one-hot labels m [N, K, h, w].
 
-        With part "relation", m is [N, 2K, h, w]: the truth, then the coarse logits.
+        m is 0 at pixels without a label. If ``part`` is "relation", m is [N, 2K, h, w]: one-hot
+        labels, then coarse logits.
         """
         if self.part == "relation":
             m, logits = m.chunk(2, dim=1)

@@ -1,8 +1,8 @@
 """
-Object-contextual representations, Eq. 3 - 6 of :paper:`OCR`, without any config.
+Object-contextual representations, Eq. 3 - 6 of :paper:`OCR`, independent of any config.
 
 Shape shorthand: N images, K object regions (= classes), h w feature size, P = h * w pixels,
-C channels of the pixel representations x, D key channels, O channels of the output.
+C channels of the pixel representations x, D key channels, O output channels.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,9 +19,9 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
     """
     Return the object region representations f_k = sum_i softmax_i(m_k)_i x_i.
 
-    This is the paper's Eq. "object region representations" with its spatial softmax. They are
-    computed in float32 or better, outside autocast: a softmax over P pixels has weights around
-    1 / P, which are subnormal in float16 if P exceeds 16,384.
+    This is the paper's Eq. "object region representations" with its spatial softmax. Softmax and
+    sum are computed in float32 or better, outside autocast: a softmax over P pixels has weights
+    around 1 / P, which are subnormal in float16 if P exceeds 16,384.
 
     Args:
         x: pixel representations [N, C, h, w]
@@ -36,9 +36,9 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
 
 def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """
-    Return f_k = sum_i weights_ki x_i as [N, C, K, 1], in the dtype of x.
+    Return f [N, C, K, 1] with f_k = sum_i weights_ki x_i, in the dtype of x [N, C, h, w].
 
-    The sum has the precision of the weights [N, K, P], float32 or better, outside autocast.
+    The sum is computed in the dtype of the weights [N, K, P], float32 or better, without autocast.
     """
     with torch.autocast(device_type=x.device.type, enabled=False):
         f = torch.matmul(x.flatten(2).to(weights.dtype), weights.transpose(1, 2))  # [N, C, K]
@@ -51,8 +51,8 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
 
     The paper's equation has scale = 1; the published code uses scale = 1 / sqrt(D).
 
-    The queries phi(x) [N, D, h, w] and the keys psi(f) [N, D, K, 1] give w [N, K, P], which is
-    normalised in float32 or better, in the dtype of the queries.
+    The queries phi(x) are [N, D, h, w] and the keys psi(f) [N, D, K, 1]. The result is [N, K, P] in
+    the dtype of the queries; the softmax is computed in float32 or better.
     """
     # Scaling the K keys is cheaper than scaling K * P products, and keeps float16 in range.
     keys = (keys * scale).flatten(2).transpose(1, 2)  # [N, K, D]
@@ -67,37 +67,37 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
 
 
 def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the relation for logits [N, K, P], normalised in float32 or better, as ``dtype``."""
+    """Return the softmax of kappa [N, K, P] over K, computed in float32 or better, as ``dtype``."""
     precise = torch.promote_types(kappa.dtype, torch.float32)
-    if is_pixel_major(kappa):  # and so the relation is
+    if is_pixel_major(kappa):  # keep this memory order
         return kappa.transpose(1, 2).softmax(dim=2, dtype=precise).to(dtype).transpose(1, 2)
     return kappa.softmax(dim=1, dtype=precise).to(dtype)
 
 
 ExtraTerm = tuple[Tensor, Tensor]
 
-# 32 MB with 512 channels. Smaller bands save more memory, but threads then wait for each other more
-# often: on two busy cores, bands of 4,096 pixels take longer than all pixels at once.
+# A band of 512 channels takes 32 MB. Smaller bands save more memory, but threads then wait for each
+# other more often: on two busy cores, bands of 4,096 pixels take longer than all pixels at once.
 PIXELS_OF_BAND = 2**14
 
 
 class RegionContext(ContextScheme):
     """
-    A scheme with region representations f and a pixel-region relation w.
+    The base class of OCR schemes, with region representations f and a pixel-region relation w.
 
     y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, and
-    z_i = g([x_i; y_i]) the augmented representations. An identity makes y cheap, in training too:
-    rho's convolution is linear and a pixel's relation sums to 1, so conv(sum_k w_ik v_k) =
-    sum_k w_ik conv(v_k), bias included. The convolution is applied to K values instead of P pixels;
+    z_i = g([x_i; y_i]) the augmented representations. rho's convolution is linear and w sums to 1
+    over the regions, so conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k), bias included. In training
+    too, the convolution is therefore applied to K regions instead of P pixels, before the sum;
     rho's norm and ReLU come after the sum.
 
-    The defaults are those of the paper.
+    The defaults match the paper.
 
     Args:
-        in_channels: C.
-        key_channels: channels D of delta (and of phi and psi).
-        out_channels: channels O of rho and g.
-        options: see :class:`.ContextScheme`.
+        in_channels: number C of input channels.
+        key_channels: number D of channels of delta (and of phi and psi).
+        out_channels: number O of channels of rho and g.
+        options: options of :class:`.ContextScheme`.
     """
 
     uses_regions = True
@@ -134,27 +134,27 @@ class RegionContext(ContextScheme):
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return a term that the scheme adds before g's norm, as two factors; None for no term.
+        Return two factors of a term that :meth:`fuse` adds before g's norm, or None for no term.
 
-        The factors are values [N, O, S], computed from all pixels, and their weights [S, h, w].
+        The factors are S values [N, O, S], computed from all pixels, and their weights [S, h, w].
         """
         return None
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return g([x; y]) [N, O, n, w], the augmented representations of n rows of pixels."""
+        """Return the augmented map g([x; y]) [N, O, n, w] for n rows of x, y and ``extra``."""
         return self.g(x, y, dropout=self.dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Return the augmented representations z_i = g([x_i; y_i]) [N, O, h, w]."""
+        """Return the augmented map z [N, O, h, w] of x [N, C, h, w] and regions m [N, K, h, w]."""
         f = run_part(self, gather_regions, x, m)
         return self._augment(x, m, f, self.extra_term(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
         """
-        Yield the result of :meth:`forward` in bands of rows, from top to bottom.
+        Yield the result z of :meth:`forward` in bands of rows, from top to bottom.
 
-        If the norms are affine, a pixel's z depends only on this pixel and f. A band is finished
-        before the next, so that phi(x), w, y and z never exist for all pixels at once.
+        At inference with affine norms, a pixel's z depends only on this pixel and f, so phi(x), w,
+        y and z are computed for one band at a time. Otherwise the whole map is one band.
         """
         if type(self).forward is not RegionContext.forward or not self._by_bands():
             yield self(x, m)
@@ -172,7 +172,7 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, extra)
 
     def _by_bands(self) -> bool:
-        """Return False in training, if a norm sees all pixels, and in graphs of any size."""
+        """Return whether bands are allowed: at inference, not in export, with affine norms only."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         norms = [m.norm for m in self.modules() if isinstance(m, ConvNormReLU)]
         return not (self.training or torch.is_grad_enabled() or exported) and all(
@@ -182,14 +182,14 @@ class RegionContext(ContextScheme):
 
 class OCR(RegionContext):
     """
-    The OCR module of :paper:`OCR`: from pixel representations and soft object regions to z.
+    The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
         in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
         transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
             says 1, the published code has 2.
-        scale_relation: scale the relation by 1 / sqrt(D), as the published code does. The paper's
-            equation has no scale.
+        scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
+            paper's equation.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class OCR(RegionContext):
         )
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the paper's pixel-region relation w [N, K, P], computed from x and f."""
+        """Return the relation w [N, K, P] of x [N, C, h, w] to f [N, C, K, 1]; m is ignored."""
         return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
 
 
@@ -219,7 +219,7 @@ def relation_transforms(
     key_channels: int,
     transform_convs: int = 2,
 ) -> tuple[nn.Sequential, nn.Sequential]:
-    """Return phi and psi; see :class:`OCR` for the arguments."""
+    """Return phi and psi, each with ``transform_convs`` layers made by ``conv_norm_relu``."""
     channels = [in_channels] + [key_channels] * transform_convs
     phi, psi = (
         nn.Sequential(*(conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))
@@ -232,11 +232,11 @@ class ACFOCR(RegionContext):
     """
     OCR with ACFNet's relation, the coarse segmentation: w_ik = softmax_k(m_ki), without parameters.
 
-    The paper compares it with its own relation ("Pixel-region relations").
+    The paper compares this relation with its own under "Pixel-region relations".
     """
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the pixel-region relation w [N, K, P], the softmax of m over the K regions."""
+        """Return the softmax of m [N, K, h, w] over the regions, [N, K, P]; f is ignored."""
         return softmax_over_regions(m.flatten(2), x.dtype)
 
 
@@ -245,8 +245,8 @@ class DoubleAttentionOCR(RegionContext):
     OCR with Double Attention's relation, predicted by a 1x1 convolution from the pixel only.
 
     w_ik = softmax_k(a_k^T x_i + b_k) does not depend on the region representations. The paper
-    compares it with its own relation. The arguments after ``num_classes`` (K) are the same as in
-    :class:`RegionContext`.
+    compares this relation with its own. ``num_classes`` is K; the other arguments are the same as
+    in :class:`RegionContext`.
     """
 
     def __init__(
@@ -261,6 +261,6 @@ class DoubleAttentionOCR(RegionContext):
         self.relation_predictor = nn.Conv2d(in_channels, num_classes, kernel_size=1)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the pixel-region relation w [N, K, P], predicted from x only."""
+        """Return the relation w [N, K, P], predicted from x [N, C, h, w]; m and f are ignored."""
         logits = self.relation_predictor(x).flatten(2)
         return softmax_over_regions(logits, logits.dtype)

@@ -1,12 +1,12 @@
 """
 PSPNet's pyramid pooling module, and OCR with pyramid pooling.
 
-PPM is one of the multi-scale schemes that :paper:`OCR` compares with.
+PPM is one of the multi-scale schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
-features, O channels of the output (and, in PPM, of each pooled branch), s cells along each side of
-a pooled map. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch, S
-cells in all pooled maps together.
+Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I feature channels,
+O channels of the output (in PPM also of each pooled branch), s cells along each side of a pooled
+map. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch, S total
+number of cells of the pooled maps.
 """
 
 from collections.abc import Sequence
@@ -25,18 +25,17 @@ class PPM(ContextScheme):
     """
     The pyramid pooling module, z = g([x; up(t_1(pool_1(x))); ...]).
 
-    The features are pooled to a few sizes. Each pooled map is transformed by a 1x1 convolution,
-    upsampled, and fused with x by a 3x3 convolution g.
+    The features x are pooled to several sizes. Each pooled map is transformed by a 1x1 convolution
+    t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
 
-    The code never upsamples the maps. It multiplies g's weights with the s * s cells of each map,
-    and spreads the products over the pixels with 9 * s * s fixed patterns: a cell's bilinear
-    weight at each pixel, as seen by one of the 9 taps. The result is the same, in training too,
-    with half of the operations.
+    The upsampled maps are never built. g's weights are multiplied with the s * s transformed cells,
+    and the products are spread over the pixels by the cells' bilinear weights at the 9 taps of each
+    pixel. This gives the same z, in training too, with half of the operations.
 
     Args:
-        in_channels, out_channels: I and O. The published code has 2048 and 512.
-        sizes: side s of each pooled map, in cells.
-        dropout, options: see :class:`.ContextScheme`.
+        in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
+        sizes: side s of each pooled map.
+        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -55,15 +54,15 @@ class PPM(ContextScheme):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, out_channels) for _ in self.sizes
         )
-        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # of g's inputs
+        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # channels of g's inputs
         self.g = self.conv_norm_relu(sum(self.channels), out_channels, kernel_size=3)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """Return the transformed pooled maps of the features, [N, O, s, s] for each size."""
+        """Return the pooled and transformed features, [N, O, s, s] for each size s."""
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the backbone's features x [N, I, h, w]; m is ignored."""
+        """Return the augmented map z [N, O, h, w] of the features x [N, I, h, w]; m is ignored."""
         weight, bias = self.g.linear_part()
         weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
@@ -82,10 +81,10 @@ class PPM(ContextScheme):
 
 def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
-    Return the bilinear weight of each cell of an s x s map in the 3x3 neighbourhood of each pixel.
+    Return the bilinear weights of the cells of an s x s map at the 3x3 neighbours of each pixel.
 
-    The result is [s * s * 9, P], in the order cell, tap; weights of taps outside of ``like`` are
-    zero.
+    The result is [s * s * 9, P], ordered by cell, then neighbour. ``like`` [N, I, h, w] gives the
+    size; weights at neighbours outside it are zero.
     """
     return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
 
@@ -94,17 +93,14 @@ class PPMOCR(OCR):
     """
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    The pixel representations are pooled to a few sizes. Each pooled map is transformed by a 1x1
-    convolution and upsampled. Pyramid pooling describes a pixel's surroundings, OCR its class. The
-    paper has no such scheme.
-
-    The code never upsamples the maps. g is linear before its norm, so the code multiplies g's
-    weights with the S cells, and upsamples the products.
+    The pixel representations x are pooled to several sizes, transformed by 1x1 convolutions t_j,
+    and upsampled. The paper has no such scheme. The upsampled maps are never built: g's weights are
+    multiplied with the S transformed cells, and the products are upsampled.
 
     Args:
-        in_channels: C; each pooled branch has a quarter as many channels, B.
+        in_channels: number C of input channels; each pooled branch has B = C // 4 channels.
         key_channels, out_channels, options: see :class:`OCR`.
-        sizes: side s of each pooled map, in cells.
+        sizes: side s of each pooled map.
     """
 
     def __init__(
@@ -122,11 +118,12 @@ class PPMOCR(OCR):
         self.transforms = nn.ModuleList(
             self.conv_norm_relu(in_channels, branch) for _ in self.sizes
         )
-        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)  # of g's inputs
+        # Channels of g's inputs.
+        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
-        """Return the pooled maps' contribution to g: values [N, O, S] and weights [S, h, w]."""
+        """Return the factors of g's term for the pooled maps: [N, O, S] and [S, h, w]."""
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -135,10 +132,10 @@ class PPMOCR(OCR):
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return g([x; y; pooled maps]) [N, O, n, w], the augmented representations of n rows."""
+        """Return g([x; y; upsampled maps]) [N, O, n, w] for n rows of x, y and ``extra``."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
-        assert extra is not None  # of extra_term
+        assert extra is not None  # extra_term returns no None
         values, cells = extra
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, y.flatten(2), add_to=z)
@@ -147,6 +144,6 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """Return the bilinear weights [s * s, h, w] of the cells of an s x s map at all pixels."""
+    """Return the bilinear weights [s * s, h, w] of an s x s map's cells at ``like``'s pixels."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -1,4 +1,4 @@
-"""The one way in which feature maps, logits, images and labels are resized."""
+"""Resizing of feature maps, logits, images and labels, by one convention."""
 
 from collections.abc import Sequence
 
@@ -9,10 +9,10 @@ from torch import Tensor
 
 def resize(x: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """
-    Resize maps [N, C, h, w] bilinearly, without antialiasing; return ``x`` if it has this size.
+    Return x [N, C, h, w] resized bilinearly to ``size``, without antialiasing.
 
-    ``align_corners`` maps corner pixels onto each other by their centres, False by their outer
-    corners.
+    If ``align_corners`` is True, the centres of the corner pixels are aligned, otherwise their
+    outer corners. If x has this size already, x itself is returned.
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x
@@ -28,7 +28,7 @@ def one_hot_labels(
     Args:
         labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
         ignore_value: label of the pixels that belong to no class, where the result is 0
-        size: (h, w) of the result, whose pixels copy the nearest pixel of ``labels``
+        size: size (h, w) of the result, in which each pixel copies the nearest pixel of ``labels``
     """
     rows, columns = (
         ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()

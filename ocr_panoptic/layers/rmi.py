@@ -1,4 +1,4 @@
-"""The loss of region mutual information (RMI; Zhao et al., 2019)."""
+"""The region mutual information loss (RMI; Zhao et al., 2019)."""
 
 import torch
 import torch.nn.functional as F
@@ -9,9 +9,9 @@ from ocr_panoptic.errors import UserError
 from .bands import full_size
 from .resize import one_hot_labels
 
-POOLING = 4  # factor by which probabilities and truth are pooled before neighbourhoods are taken
-NEIGHBOURHOOD = 3  # side of a neighbourhood in pooled positions: vectors of 9
-RIDGE = 5e-4  # on the diagonals of the two matrices that have to be positive definite
+POOLING = 4  # factor by which probabilities and labels are pooled before neighbourhoods are taken
+NEIGHBOURHOOD = 3  # side of a neighbourhood in pooled pixels, so that it has 9 values
+RIDGE = 5e-4  # added to the diagonals of the two matrices that must be positive definite
 
 
 def region_mutual_information(
@@ -22,18 +22,18 @@ def region_mutual_information(
     align_corners: bool = False,
 ) -> Tensor:
     """
-    Return an upper bound of the negative mutual information between truth and prediction.
+    Return an upper bound of the negative mutual information between labels and prediction.
 
-    For neighbourhoods y of the truth and p of the prediction, with 9 values each, it is
-    ½ log det(S_y - S_yp (S_p + 5e-4)⁻¹ S_ypᵀ + 5e-4) / 9, averaged over images and summed over
+    Let y be the 3x3 neighbourhoods (9 values) of the one-hot labels, p those of the probabilities,
+    and S the scatter matrices of y and p. The loss is
+    ½ log det(S_y - S_yp (S_p + 5e-4 I)⁻¹ S_ypᵀ + 5e-4 I) / 9, averaged over images and summed over
     classes, with the constants of the published code of hierarchical multi-scale attention. It may
-    be negative. It is computed in float64 from float32 probabilities, under autocast too, without
-    waiting for the GPU. If rounding makes a matrix not positive definite, its image and class count
-    0; NaN logits give NaN.
+    be negative. If rounding makes a matrix not positive definite, the loss of its image and class
+    is 0; NaN logits give NaN.
 
-    The probability is the sigmoid of the logits [N, K, h, w] at the size of the labels [N, H, W].
-    Ignored pixels get probability and truth 0. The other arguments are the same as in
-    :func:`.binary_cross_entropy`. The result is float64.
+    The probability is the sigmoid of the logits [N, K, h, w], resized to the labels [N, H, W]. It
+    is 0 at ignored pixels. The other arguments are the same as in :func:`.binary_cross_entropy`.
+    The result is float64, under autocast too, and computed without GPU synchronisation.
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:
@@ -52,7 +52,7 @@ def region_mutual_information(
     explained = torch.linalg.solve_ex(p @ p.mT + ridge, s_yp.mT)[0]
     m = y @ y.mT - s_yp @ explained + ridge
     # A matrix without a Cholesky factor is replaced before the factorisation with gradients. A
-    # matrix that is not finite stays, so that a diverged training shows.
+    # matrix that is not finite is kept, so that the loss shows that training has diverged.
     failed = (torch.linalg.cholesky_ex(m.detach())[1] != 0) & m.isfinite().all(dim=(-2, -1))
     identity = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
     safe = torch.where(failed[..., None, None], identity, m)
@@ -63,9 +63,9 @@ def region_mutual_information(
 
 def _neighbourhoods(maps: Tensor) -> Tensor:
     """
-    Return the 3x3 neighbourhoods of pooled maps [N, K, H, W], with their means subtracted.
+    Pool maps [N, K, H, W] and return all 3x3 neighbourhoods, minus their mean over positions.
 
-    The result is float64 [N, K, 9, number of interior positions].
+    The result is float64 [N, K, 9, number of positions].
     """
     maps = F.avg_pool2d(maps, POOLING, POOLING, padding=POOLING // 2).double()
     n, k, h, w = maps.shape

@@ -1,8 +1,8 @@
 """
-Hierarchical multi-scale attention (Tao et al., 2020): where to trust the smaller scale.
+Hierarchical multi-scale attention (Tao et al., 2020), which blends logits of several scales.
 
-Shape shorthand: N images, C channels of the augmented representations, K classes, h w sizes at one
-scale.
+Shape shorthand: N images, C channels of the augmented representations, K classes, h w size of maps
+at one scale, H W size of maps at the next larger scale.
 """
 
 from typing import Any
@@ -15,10 +15,10 @@ from .resize import resize
 
 class ScaleAttention(nn.Sequential):
     """
-    The attention to a scale: from representations [N, C, h, w] to weights [N, 1, h, w] in (0, 1).
+    Layers that predict a scale's weights [N, 1, h, w] in (0, 1) from representations [N, C, h, w].
 
-    Two 3x3 conv-norm-ReLU layers (with 256 channels in the published code), a 1x1 convolution
-    without bias and a sigmoid.
+    They are two 3x3 conv-norm-ReLU layers (with 256 channels in the published code), a 1x1
+    convolution without bias and a sigmoid.
     """
 
     def __init__(self, in_channels: int, channels: int, *, norm: str, negative_slope: float = 0.0):
@@ -35,17 +35,19 @@ def blend_scales(
     larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
 ) -> Tensor:
     """
-    Blend the logits p [N, K, h, w] of an image's scale into those of all larger scales.
+    Return the logits of one scale, blended with the blended logits of all larger scales.
 
-    This is a step of the recursion from the largest scale to the smallest. Logits are blended, not
-    probabilities, and products are taken at the size of the smaller scale.
+    This is one step of the recursion from the largest scale to the smallest. Logits are blended,
+    not probabilities.
 
     Args:
-        larger: blended logits of all larger scales, [N, K, H, W]
-        attention: a [N, 1, h, w]
+        larger: blended logits of all larger scales [N, K, H, W]
+        logits: logits p of this scale [N, K, h, w]
+        attention: weights a of this scale [N, 1, h, w]
+        scale: factor by which the image is resized at this scale
 
     Returns:
-        a * p + (1 - a) * down(larger), [N, K, h, w], for scales of 1 or more; else
+        a * p + (1 - a) * down(larger), [N, K, h, w], if ``scale`` is 1 or more; otherwise
         up(a * p) + (1 - up(a)) * larger, [N, K, H, W]
     """
     if scale >= 1:

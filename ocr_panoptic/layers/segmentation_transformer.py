@@ -4,7 +4,7 @@ The segmentation transformer: OCR expressed as a Transformer.
 See "Segmentation Transformer: Rephrasing the OCR Method" in :paper:`OCR`.
 
 Shape shorthand: N images, K categories, h w feature size, P = h * w pixels, C channels of the pixel
-representations x, D key channels, O channels of the output.
+representations x, D key channels, O output channels.
 """
 
 from typing import Any
@@ -19,30 +19,31 @@ from .transformer import SelfAttentionUnit, TransformerBlock, attend, pixel_toke
 
 class SegmentationTransformer(ContextScheme):
     """
-    The Transformer in the section's first figure.
+    The Transformer in the first figure of the paper's section. It has these parts:
 
     - optional self-attention among the pixels (encoder) and among the categories (decoder);
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
-      representations are both keys and values. Its logits are the soft object regions, its
-      spatial softmax normalises them, its output is the object region representations f;
-    - encoder cross-attention with its feed-forward network: the pixels attend to f;
+      representations are both keys and values. The attention's logits are the soft object regions,
+      and its output is the object region representations f;
+    - encoder cross-attention and a feed-forward network: the pixels attend to f;
     - the fusion g([x; y]) instead of a residual connection.
 
-    Without the optional parts it equals :class:`OCR` with m = A x + b for a linear classifier A, if
-    the category queries are sqrt(C) A (attention divides by sqrt(C), the gather of OCR does not,
-    and its softmax cancels b), if ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are phi, psi,
-    delta, rho and g, and if OCR has ``transform_convs=1`` and ``scale_relation=True``.
+    Without self-attention, it equals :class:`OCR` with ``transform_convs=1`` and
+    ``scale_relation=True`` if OCR's regions are m = A x + b for a linear classifier A, the category
+    queries are sqrt(C) A, and ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are phi, psi,
+    delta, rho and g. (Attention divides by sqrt(C), and its softmax cancels b.)
 
-    The coarse logits are not used: their loss is an auxiliary loss, and the category queries learn
-    from the final loss.
+    The coarse logits are not used, so their loss is only an auxiliary loss. The category queries
+    learn from the final loss.
 
     Args:
-        num_classes, in_channels, out_channels: K, C and O.
-        key_channels: D, for all queries, keys and values except the decoder cross-attention's.
-        encoder_self_attention: adds it; in float32 without a fused kernel it needs P^2 memory.
-        decoder_self_attention: "none", "before" the cross-attention (mixes the learnt queries) or
-            "after" it (mixes the region representations).
-        options: see :class:`.ContextScheme`; for projections, feed-forward network and fusion.
+        num_classes, in_channels, out_channels: numbers K, C and O.
+        key_channels: number D of channels of queries, keys, values (C in decoder cross-attention).
+        encoder_self_attention: whether the pixels attend to each other; in float32 without a fused
+            kernel, the memory for this grows with P^2.
+        decoder_self_attention: place of the categories' self-attention: "none", "before" the
+            cross-attention (mixes the queries) or "after" it (mixes the region representations).
+        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class SegmentationTransformer(ContextScheme):
         """
         Return the object region representations [N, C, K, 1] of pixel representations [N, C, h, w].
 
-        The cross-attention is computed in float32 or better, outside autocast, for the same reason
-        as :func:`.gather_regions`.
+        The cross-attention is computed in float32 or better, outside autocast: softmax weights over
+        many pixels are too small for float16.
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
         queries = self.queries_self_attention(self.category_queries[None])
@@ -87,7 +88,7 @@ class SegmentationTransformer(ContextScheme):
         return f.transpose(1, 2).unsqueeze(3)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
+        """Return the augmented map z [N, O, h, w] of x [N, C, h, w]; m is ignored."""
         size = x.shape[2:]
         x = as_map(self.encoder_self_attention(pixel_tokens(x)).transpose(1, 2), size)
         f = self.decode(x)
@@ -97,20 +98,20 @@ class SegmentationTransformer(ContextScheme):
 
 class JointTransformer(ContextScheme):
     """
-    The Transformer in the section's second figure: queries and pixels in one sequence.
+    The Transformer in the second figure of the paper's section: queries and pixels in one sequence.
 
-    Learnt category queries and pixels are K + P tokens. A block does the two cross-attentions and
-    the two self-attentions of :class:`SegmentationTransformer` at once, as a single self-attention.
-    The output is the pixels' tokens after the last block. The coarse logits are not used.
+    Learnt category queries and pixels are K + P tokens. The self-attention of a block replaces the
+    two cross-attentions and the two self-attentions of :class:`SegmentationTransformer`. The output
+    is the pixels' tokens after the last block. The coarse logits are not used.
 
-    The paper does not define the block; here it is the Vision Transformer's
-    (:class:`TransformerBlock`), with a layer norm after the last block. It uses GELU, so a ReLU
-    slope does not apply.
+    The paper does not define the block. Here it is the Vision Transformer's block
+    (:class:`TransformerBlock`), with a layer norm after the last block. It has GELU instead of
+    ReLU, so there is no ``negative_slope``.
 
     Args:
-        num_classes: K.
-        channels: channels C of input and output.
-        key_channels: channels of queries, keys and values.
+        num_classes: number K of category queries.
+        channels: number C of channels of input and output.
+        key_channels: number of channels of queries, keys and values.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class JointTransformer(ContextScheme):
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
+        """Return the augmented map z [N, C, h, w] of x [N, C, h, w]; m is ignored."""
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])

@@ -1,10 +1,10 @@
 """
 Self-attention among all pixels: the non-local block as OCNet uses it.
 
-It is one of the relational schemes that :paper:`OCR` compares with.
+It is one of the relational schemes that :paper:`OCR` is compared with.
 
 Shape shorthand: N images, h w feature size, C channels of the pixel representations x, D key
-channels, O channels of the output.
+channels, O output channels.
 """
 
 from typing import Any
@@ -23,16 +23,16 @@ class SelfAttention(ContextScheme):
 
     y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), as in the
     paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear; W starts
-    at zero. v and W need no bias, because the weights sum to 1 and g's norm has a bias. W and g
-    follow each other directly, so their product is applied at once, and y is never computed.
+    at zero. v and W need no bias, because the softmax sums to 1 and g's norm has a bias. g's
+    convolution directly follows W, so their product is applied, and y is never computed.
 
-    The defaults are those of the paper.
+    The defaults match the paper.
 
     Args:
-        in_channels: C.
-        key_channels: channels D of phi, psi and v.
-        out_channels: channels O of W and g.
-        options: see :class:`.ContextScheme`.
+        in_channels: number C of input channels.
+        key_channels: number D of channels of phi, psi and v.
+        out_channels: number O of channels of W and g.
+        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class SelfAttention(ContextScheme):
         self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Augment the pixel representations x [N, C, h, w]; m is ignored."""
+        """Return the augmented map z [N, O, h, w] of x [N, C, h, w]; m is ignored."""
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
         weight, bias = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)

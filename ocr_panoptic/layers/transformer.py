@@ -1,7 +1,7 @@
 """
 The units of a Transformer over sequences of tokens, used by the segmentation transformers.
 
-Shape shorthand: N images, L tokens, D key channels, C token channels.
+Shape shorthand: N images, L tokens, M tokens attended to, D key channels, C token channels.
 """
 
 import torch.nn.functional as F
@@ -19,19 +19,19 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
     out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j: Eq. "attention" in the section "Segmentation
     Transformer" of :paper:`OCR`. Queries [N, L, D], keys [N, M, D] and values [N, M, C] give
-    [N, L, C]. If the backend allows it, the memory of PyTorch's kernel does not grow with L * M
-    (on CPUs it needs C = D).
+    [N, L, C]. If PyTorch has a fused kernel for the device and dtype (on CPUs only if C = D), the
+    memory does not grow with L * M.
     """
-    # The fast kernels need a dimension for heads.
+    # The fused kernels need a dimension for heads.
     queries, keys, values = (t.unsqueeze(1) for t in (queries, keys, values))
     return F.scaled_dot_product_attention(queries, keys, values).squeeze(1)
 
 
 class SelfAttentionUnit(nn.Module):
     """
-    Residual attention among tokens of one kind: t + W_o attend(W_q n, W_k n, W_v n).
+    Residual self-attention of tokens t: t + W_o attend(W_q n, W_k n, W_v n).
 
-    n are the layer-normalised tokens.
+    n is the layer norm of t.
     """
 
     def __init__(self, channels: int, key_channels: int):

@@ -1,5 +1,5 @@
-# Importing a module registers its heads, backbones and architectures with Detectron2, hrnet2x_w20
-# with timm, the context schemes and the losses.
+# The imports register heads, backbones and architectures with Detectron2, and hrnet2x_w20 with
+# timm. They also register the context schemes and losses.
 from . import context_schemes, other_losses
 from .build import build_model
 from .context_head import ContextSemSegHead

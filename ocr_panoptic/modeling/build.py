@@ -1,4 +1,4 @@
-"""Builds the model of a config; a panoptic model gets exact coordinates and merge rules."""
+"""Builds a config's model; ``PanopticFPN`` gets float32 coordinates and merge rules by class."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,7 +26,7 @@ def build_network(cfg: CfgNode) -> nn.Module:
     """
     Build the network of a config on PyTorch's default device.
 
-    If MODEL.META_ARCHITECTURE is ``PanopticFPN``, it is a :class:`PanopticSegmentor`.
+    If MODEL.META_ARCHITECTURE is ``PanopticFPN``, the network is a :class:`PanopticSegmentor`.
     """
     name = cfg.MODEL.META_ARCHITECTURE
     if name == PanopticFPN.__name__:
@@ -38,9 +38,8 @@ class PanopticSegmentor(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
 
-    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision it
-    pools boxes and pastes masks at float32 coordinates (:class:`ExactROIHeads`,
-    :class:`ExactMaskHead`).
+    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision,
+    it still pools boxes and pastes masks at float32 coordinates.
 
     Args:
         merge_rules: thresholds of the panoptic merge.

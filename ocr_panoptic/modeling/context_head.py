@@ -128,7 +128,7 @@ class ContextSemSegHead(RefinedHead):
         }
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
-        """Return the joined features of the coarse prediction (or None) and of the pixels."""
+        """Return the joined coarse_in_features (None if the list is empty) and in_features."""
         pixels = join_features(features, self.in_features, self.align_corners)
         if not self.coarse_in_features:
             return None, pixels

@@ -83,7 +83,7 @@ class HierarchicalScales:
             targets: int64 labels [N, H, W].
             criterion: losses of the blended coarse and refined logits. Its coarse loss is also
                 applied to each scale's own refined logits.
-            divisor: number to whose multiples the images are padded with 0 at each scale.
+            divisor: number that has to divide the sides of the padded images, at each scale.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (

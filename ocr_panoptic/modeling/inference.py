@@ -33,11 +33,11 @@ class SemanticInference:
     Inference with scales, flips and sliding windows, which returns the scores of all classes.
 
     Logits are averaged over flips and scales. The authors' code (openseg.pytorch) sums them, which
-    gives the same labels; HRNet-Semantic-Segmentation sums exp(logits). At each scale, the image
-    is resized, and then its logits are resized to the size of the labels.
+    gives the same labels; HRNet-Semantic-Segmentation sums exp(logits) instead. At each scale, the
+    image is resized, and then its logits are resized to the size of the labels.
 
     With one scale and no windows, only one group of classes is upsampled at a time. Otherwise a
-    single sum of the logits of all K classes is kept at full resolution.
+    single running sum of the logits of all K classes is kept at full resolution.
 
     Args:
         scales: factors by which the image's sides are multiplied.
@@ -113,9 +113,9 @@ class SemanticInference:
         Args:
             logits_fn: network to run.
             image: normalised image, [N,3,H,W].
-            size: (Ho, Wo) of the labels.
-            divisor: number to whose multiples images are padded with 0, at the bottom and on the
-                right; 0 or 1 for no padding.
+            size: (Ho, Wo) of the scores.
+            divisor: number that has to divide the sides of the padded image, which has zeros at the
+                bottom and on the right; 0 or 1 for no padding.
         """
         if len(self.scales) == 1:
             return self._view(logits_fn, image, size, self.scales[0], divisor)[1]
@@ -155,7 +155,7 @@ class SemanticInference:
     def window_rows(
         self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
-        """Yield the scores of the image's rows at its own scale, one row of windows at a time."""
+        """Yield the image's scores at its own scale, in one band of rows per row of windows."""
         return sliding_window_rows(
             self._averaged(logits_fn),
             image,
@@ -234,7 +234,7 @@ def sliding_window_rows(
         window_size: (height, width) of a window.
         window_stride: steps (down, right), at most ``window_size``.
         device: device of the sums; None for the logits' device.
-        align_corners: option of upsampling the logits.
+        align_corners: how to upsample the logits, see :func:`.resize`.
         prepare: function that normalises a window before it is padded.
 
     Yields:
@@ -285,7 +285,6 @@ def resized_classes(
     classes at once. Each group of G classes is float32 [N,G,Ho,Wo].
 
     Args:
-        size: (Ho, Wo) of the scores.
         image_size: (H, W) of the image that the network saw; ``size`` by default.
         padded_size: size of the padded image, which the logits cover; ``image_size`` by default.
     """
@@ -298,16 +297,16 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """Return how many classes to resize at once: 1 on a CPU, a group of limited size on a GPU."""
+    """Return how many classes to resize at once: 1 on a CPU, what ``band_bytes`` allow on a GPU."""
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
 @torch.no_grad()
 def running_argmax(scores: Iterable[Tensor]) -> Tensor:
     """
-    Return each pixel's class of highest score, int64 [N,H,W], for groups of classes [N,G,H,W].
+    Return the class with the highest score at each pixel, int64 [N,H,W].
 
-    If scores are equal, the first class wins.
+    ``scores`` come in groups of classes, [N,G,H,W]. If scores are equal, the first class wins.
     """
     done = 0
     for group in scores:
@@ -329,7 +328,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
     Return the labels of :func:`running_argmax`, and their softmax probabilities, float32 [N,H,W].
 
-    The probability is NaN if no score of a pixel is the highest, see :func:`check_decided`.
+    NaN or infinite scores make the probability of a pixel NaN, see :func:`check_decided`.
     """
     done = 0
     for group in scores:

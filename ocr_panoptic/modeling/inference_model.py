@@ -53,7 +53,7 @@ class InferenceModel(nn.Module):
         if precision not in PRECISIONS:
             raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
         self.network: Any = network  # Detectron2 has no types
-        # Not by isinstance: a user's subclass of Detectron2's class may compute anything.
+        # No isinstance: a user's subclass of Detectron2's class may compute something else.
         self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
         self.precision, self.confident, self.made_of = precision, confident, made_of
         self.training = network.training  # an evaluation restores this mode
@@ -82,9 +82,9 @@ class InferenceModel(nn.Module):
         """
         Label a large image [C, H, W], one row of windows at a time.
 
-        The labels are int64 [H, W], their probabilities float32 [H, W], both on the CPU and equal
-        to the results of :meth:`forward`, bit by bit. The config must set TEST.SLIDING_WINDOW, and
-        TEST.SCALES to [1.0].
+        The labels are int64 [H, W], their probabilities float32 [H, W], both on the CPU. They are
+        bit-identical to the results of :meth:`forward`. The config must set TEST.SLIDING_WINDOW,
+        and TEST.SCALES to [1.0].
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network
@@ -105,7 +105,7 @@ class InferenceModel(nn.Module):
         return torch.autocast(self.network.device.type, dtype, enabled=dtype is not None)
 
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
-        """Compute ``PanopticFPN.inference`` without upsampling the scores of all classes."""
+        """Compute ``PanopticFPN.inference`` without upsampling all classes at once."""
         if cfg := getattr(self.network, "augmentation", None):
             return [self._augmented(cfg, inputs) for inputs in batched_inputs]
         outputs = []

@@ -51,7 +51,7 @@ def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], 
     """
     Return functions that compute "labels", "confidence" and "sem_seg" from an image's scores.
 
-    Computing "confidence" also stores "labels": if it is read first, scores are computed only once.
+    If "confidence" is read first, it also stores "labels", so the scores are computed only once.
     """
 
     def confidence(output: InferenceOutput) -> Tensor:

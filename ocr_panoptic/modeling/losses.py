@@ -57,8 +57,8 @@ def hard_cross_entropy(
 
     A pixel is hard if the probability of its true class is below ``threshold``. If there are fewer
     hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
-    published code, class weights multiply the losses of these pixels, and the sum is divided by the
-    number of pixels. The other arguments are the same as in :func:`cross_entropy`.
+    published code, class weights multiply the losses of these pixels, and the sum is divided by
+    their number. The other arguments are the same as in :func:`cross_entropy`.
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored

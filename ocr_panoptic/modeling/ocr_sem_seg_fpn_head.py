@@ -23,11 +23,11 @@ class OCRSemSegFPNHead(RefinedHead):
     Panoptic-FPN's semantic head, followed by an OCR head that refines its prediction.
 
     Panoptic-FPN's prediction is the coarse prediction and serves as soft object regions (section
-    "Experiments: Panoptic Segmentation" of :paper:`OCR`). Its parameters are named as in
-    Detectron2's ``SemSegFPNHead``, so a Panoptic-FPN checkpoint of the model zoo can be loaded. Its
-    classifier starts with smaller weights than in Detectron2. The OCR head sees the sum of the FPN
-    branches, see docs/architecture.md. Any context scheme can replace OCR, except a scheme that
-    needs the ground truth, which ``PanopticFPN`` does not pass to its head at inference.
+    "Experiments: Panoptic Segmentation" of :paper:`OCR`). Branches and classifier have the names of
+    Detectron2's ``SemSegFPNHead``, so a Panoptic-FPN checkpoint of the model zoo can be loaded. The
+    OCR head sees the sum of the FPN branches, see docs/architecture.md. Any context scheme can
+    replace OCR, except a scheme that needs the ground truth, which ``PanopticFPN`` does not pass to
+    its head at inference.
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.

@@ -34,7 +34,7 @@ class RefinedHead(nn.Module):
     implements :meth:`representations`.
 
     Args:
-        in_channels: channels of the features that the pixel representations are made from.
+        in_channels: number of channels of the features that become pixel representations.
         common_stride: stride of the final logits.
         coarse: modules between the features and the coarse classifier; None for no modules.
         regions: module that predicts the soft object regions from the features of the coarse

@@ -27,8 +27,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     Args:
         inference: inference with scales, flips and windows.
         hierarchy: hierarchical multi-scale attention; None for a network without it.
-        pad_to_multiple: number to whose multiples images are padded. 0 uses the head's stride, so
-            that each logit lies in the middle of its pixels; 1 adds no padding of its own.
+        pad_to_multiple: number that has to divide the sides of the padded images. 0 stands for the
+            head's stride, so that each logit lies in the middle of its pixels.
         kwargs: arguments of ``SemanticSegmentor``.
     """
 

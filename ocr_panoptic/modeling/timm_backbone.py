@@ -36,7 +36,7 @@ PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3",
 OPTIONS: dict[str, dict[str, object]] = {
     "hrnet": {"feature_location": ""},  # the stages, not the classification head's features
     # Swin then pads its maps to whole windows. In its last stage, every second block shifts the
-    # windows, as in the published detectors; timm does not if a classifier's map is one window.
+    # windows, as in the published detectors; timm omits this if a classifier's map is one window.
     **dict.fromkeys(SWIN, {"strict_img_size": False, "always_partition": True}),
     **dict.fromkeys(PLAIN, {"dynamic_img_size": True}),
 }
@@ -65,11 +65,11 @@ class TimmBackbone(Backbone):
         features: names of the features to compute. Parts of the network after the last feature are
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can list them in its error.
-        output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
+        output_stride: stride of the last feature: 32; also 16 or 8 for ResNets and EfficientNets.
         norm: kind of the batch norms, see :func:`.convert_norms`.
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
             plain ViT uses its own last norm, other networks get new norms.
-        patch_size: patch size of a plain ViT in pixels; 0 for the size that timm's model has. The
+        patch_size: patch size of a plain ViT in pixels; 0 for the patch size of timm's model. The
             number of position embeddings stays the same.
         align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
         frozen: whether to leave the network untrained, with running statistics in batch norms.
@@ -171,7 +171,7 @@ class TimmBackbone(Backbone):
         return dict(self._shapes)
 
     def fold_norms(self) -> None:
-        """Fold the batch norms into their convolutions, in place; see :func:`.fold_network`."""
+        """Fold batch norms into the convolutions before them, in place (:func:`.fold_network`)."""
         fold_network(self.body, self._shapes)
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
@@ -200,7 +200,7 @@ class TimmBackbone(Backbone):
         }
         if {"cls_token", "reg_token"} <= known.keys():
             known["reg_token"] = known["cls_token"]
-        # In a network for features, "stages.0" may be "stages_0", or "model." may come first.
+        # In a network for features, "stages.0" may be named "stages_0", or have a prefix "model.".
         known = {key.replace(".", "_"): training for key, training in known.items()}
         return {
             f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
@@ -319,7 +319,7 @@ def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
 
 
 class EfficientNetStages(nn.Module):
-    """The first ``count`` stages of an EfficientNet or MobileNet, with the map of each stage."""
+    """The first ``count`` stages of an EfficientNet or MobileNet; returns a list of their maps."""
 
     def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
         super().__init__()

@@ -75,8 +75,8 @@ class WindowBlock(nn.Module):
     """
     A Swin block that pads the map before it shifts the windows, as in the published detectors.
 
-    torchvision does so too. timm shifts first, so that its attention mask does not separate pixels
-    that wrap around from the opposite border.
+    torchvision does so, too. timm shifts first: its attention mask then fails to separate pixels
+    that wrap around from the pixels at the opposite border.
 
     Args:
         block: timm's block, whose parts and settings are used.
@@ -132,7 +132,7 @@ class EvenConv2dSame(nn.Module):
 
 
 def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.Module]) -> None:
-    """Replace every module of exactly this class, not of a subclass, by ``make(module)``."""
+    """Replace every module of the class ``kind``, but not of a subclass, by ``make(module)``."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
             if type(module) is kind:
@@ -174,7 +174,7 @@ def _with_naive_norms(network: nn.Module) -> nn.Module:
     return network
 
 
-# Blocks that call their convolutions and norms in the order in which they are registered.
+# Blocks that call their convolutions and norms in the order in which these are registered.
 IN_ORDER = (
     *(BasicBlock, Bottleneck, ConvNormAct),
     *(blocks.ConvBnAct, blocks.DepthwiseSeparableConv),
@@ -188,8 +188,7 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
 
     Args:
         network: timm network created with ``features_only``; its old tensors are not changed.
-        outputs: names of the modules whose outputs are features. A convolution among them is not
-            changed.
+        outputs: names of the modules whose outputs are features; convolutions among them stay.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

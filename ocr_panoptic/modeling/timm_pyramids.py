@@ -21,7 +21,7 @@ class TimmPyramid(TimmBackbone):
     """
     A timm network whose features are named res2 to res5, as in Detectron2's ResNet.
 
-    They are the network's last features of stride 4, 8, 16 and 32. The arguments are the same as in
+    They are its last features of stride 4, 8, 16 and 32. It takes the arguments of
     :class:`.TimmBackbone`.
     """
 
@@ -37,7 +37,7 @@ class TimmPyramid(TimmBackbone):
         return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """Return res2 to res5, [N, C, H / stride, W / stride], for sides H, W divisible by 32."""
+        """Return res2 to res5, [N, C, H / stride, W / stride]; 32 has to divide H and W."""
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
 

@@ -1,7 +1,7 @@
 """
 SegFix predicts, for each pixel near a boundary, a step into the region that the pixel belongs to.
 
-The package has the network, its ground truth, its evaluator, and the refinement of a model by it.
+The package has the network, its ground truth, its evaluator, and a model that the steps refine.
 """
 
 # Importing the network registers it with Detectron2.

@@ -38,7 +38,7 @@ class OffsetEvaluator(DatasetEvaluator):
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """
-        Count the pixels of a batch.
+        Add the pixels of a batch to the counts.
 
         Args:
             inputs: mappings with "file_name" and "sem_seg", the true offset labels [H, W].

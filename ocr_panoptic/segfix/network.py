@@ -66,8 +66,8 @@ class SegFix(SemanticSegmentor):
                 default the size of the image.
 
         Returns:
-            losses; or for each image {"near_boundary": bool [height, width], "direction": int64
-            [height, width] in 0..7, defined at every pixel}
+            the losses; or a list with a dict for each image: "near_boundary", bool [height, width],
+            and "direction", int64 [height, width] in 0..7, defined at every pixel
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]

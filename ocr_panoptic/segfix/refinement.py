@@ -16,8 +16,8 @@ class RefinedModel(nn.Module):
     A model whose predictions SegFix refines.
 
     Args:
-        model: an :class:`.InferenceModel` that predicts classes.
-        segfix: an :class:`.InferenceModel` of SegFix.
+        model: :class:`.InferenceModel` that predicts classes.
+        segfix: :class:`.InferenceModel` of a SegFix network.
         scale: factor by which the offsets are multiplied.
     """
 
@@ -50,12 +50,12 @@ class RefinedModel(nn.Module):
 
 def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
-    Return a model's output in which each pixel copies labels, scores and masks from another pixel.
+    Return a model's output in which each pixel copies labels, scores and masks from its source.
 
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances do not change.
 
-    ``sources`` holds the index of the pixel that each pixel copies, int64 [H, W].
+    ``sources`` holds the index of each pixel's source, see :func:`.source_pixels`.
     """
 
     def refined(values: Tensor) -> Tensor:

@@ -41,9 +41,8 @@ def read_segment_map(
     """
     Return the segment map of a record.
 
-    In a semantic data set, classes with fewer than MIN_PIXELS pixels are void, too. In a panoptic
-    data set, crowds (whose inner boundaries are unknown) are void, and so are the smallest segments
-    if there are more than MAX_SEGMENTS.
+    In a semantic data set, classes with fewer than MIN_PIXELS pixels become void. In a panoptic
+    data set, crowds become void, and so do all segments except the MAX_SEGMENTS largest.
 
     Args:
         record: record of a panoptic data set, with pan_seg_file_name and segments_info, or of a
@@ -58,7 +57,7 @@ def read_segment_map(
 
 
 def class_segments(labels: np.ndarray) -> np.ndarray:
-    """Return the segment map of training labels, unsigned integers [H, W], at most VOID_LABEL."""
+    """Return the segment map of semantic labels, unsigned integers [H, W] up to VOID_LABEL."""
     pixels = np.bincount(labels.reshape(-1), minlength=VOID_LABEL + 1)
     numbers = np.where(pixels < MIN_PIXELS, VOID_LABEL, np.arange(len(pixels)))
     numbers[VOID_LABEL] = VOID_LABEL

@@ -24,7 +24,7 @@ INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """Return a class's colour at the lightness of its instance ``index``, counted from 0."""
+    """Return the colour of a class's instance ``index`` (from 0); instances differ in lightness."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
@@ -37,7 +37,7 @@ def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> 
 
     Args:
         image: picture, uint8 [H,W] or [H,W,3], or ids, uint8 or int32 [H,W].
-        smooth: whether to resample bicubically (for pictures), not by nearest pixel (for ids).
+        smooth: whether to interpolate bicubically (pictures) or take the nearest pixel (ids).
     """
     resample = Image.Resampling.BICUBIC if smooth else Image.Resampling.NEAREST
     return np.asarray(Image.fromarray(image).resize((width, height), resample))

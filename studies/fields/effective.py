@@ -60,7 +60,7 @@ def effective_fields(
 
 
 def padded(image: Tensor, backbone: Backbone) -> Tensor:
-    """Pad an image [C, H, W] with zeros below and on the right, to a size for the backbone."""
+    """Pad an image [C, H, W] with zeros below and right, to a size that the backbone accepts."""
     divisor = backbone.size_divisibility or 1
     height, width = image.shape[1:]
     return F.pad(image, (0, -width % divisor, 0, -height % divisor))

@@ -116,7 +116,7 @@ def receptive_boxes(
 
 
 def middle(feature: Tensor) -> tuple[int, int]:
-    """Return the row and column of the middle cell of a map [..., h, w], rounded up."""
+    """Return the row h // 2 and the column w // 2 of the middle cell of a map [..., h, w]."""
     return feature.shape[-2] // 2, feature.shape[-1] // 2
 
 

@@ -1,11 +1,11 @@
 """
-The panoptic JSON: its structure, with every fault reported, and the meaning of its categories.
+Read a panoptic JSON, report all of its faults, and map its categories to a model's classes.
 
-The format is COCO's (https://cocodataset.org/#format-data): ``images``, one annotation per image
-with the name of its PNG and its ``segments_info``, and ``categories``. For Panoptic-FPN, instances
-have contiguous ids 0..T-1, one per thing class. The semantic head has S + 1 classes: label 0 is
-"things", labels 1..S are the stuff classes, and 255 is void (ignored). Both follow the ascending
-category id, as Detectron2 orders COCO's categories.
+The format is COCO's (https://cocodataset.org/#format-data): the lists ``images``, ``categories``
+and ``annotations``; an annotation names the PNG of an image and lists its ``segments_info``. For
+Panoptic-FPN, the T thing classes have the ids 0..T-1. The semantic head has S + 1 classes: label 0
+is "things", labels 1..S are the stuff classes, and 255 is void (ignored). Thing classes and stuff
+classes are ordered by category id, as Detectron2 orders COCO's categories.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     A category without "color" gets a colour that depends only on its position in this order.
 
     Args:
-        source: the file's name, for messages.
+        source: file name for messages.
     """
     if not isinstance(entries, list) or not entries:
         raise DataFaults([f'{source}: "categories" holds no category.'])
@@ -102,11 +102,11 @@ def _faults(entry: object) -> Iterator[str]:
 
 def panoptic_metadata(categories: list[Category]) -> dict:
     """
-    Return metadata in the form of Detectron2's ``coco_2017_val_panoptic_separated``.
+    Return metadata with the keys of Detectron2's ``coco_2017_val_panoptic_separated``.
 
-    The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; if a
-    category has that id, it is -1. Since metrics are named by class, a category that is itself
-    called "things" gets its kind appended.
+    The semantic class "things" has no category. Its dataset id is 0, as in Detectron2, or -1 if a
+    category has the id 0. A category that is itself called "things" is renamed "things (thing)" or
+    "things (stuff)", because metrics are named after classes.
     """
     things = [category for category in categories if category.isthing]
     stuff = [category for category in categories if not category.isthing]
@@ -147,7 +147,7 @@ class PanopticJson:
 
 @collection_paused()
 def read_panoptic_json(path: Path) -> PanopticJson:
-    """Read a panoptic JSON and check everything that needs no image file."""
+    """Read a panoptic JSON, and check everything that can be checked without the image files."""
     content = _load(path)
     faults_of_categories: list[str] = []
     categories: list[Category] = []
@@ -163,7 +163,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
-    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # also of a faulty colour
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # even if otherwise faulty
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
@@ -209,7 +209,7 @@ def _load(path: Path) -> dict:
 
 
 def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | str, dict]:
-    """Return entries by id, and append faults for ids that are unusable or repeated."""
+    """Return the entries by their ids, and append a fault for each invalid or repeated id."""
     result: dict[int | str, dict] = {}
     for place, entry in enumerate(entries):
         number = entry.get(key) if isinstance(entry, dict) else None
@@ -257,7 +257,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield the faults of a file name in a JSON, which must be relative to a folder."""
+    """Yield the fault of a file name from a JSON if it is not a path inside the data's folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

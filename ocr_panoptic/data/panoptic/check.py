@@ -1,4 +1,4 @@
-"""The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
+"""Check a panoptic data set: its JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ from .source import PanopticSource
 
 
 def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
-    """Yield a single fault, not a fault for each image, if a folder lacks every image's file."""
+    """Yield one fault, instead of one per image, for a folder that has none of the listed files."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):
@@ -30,13 +30,13 @@ def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Itera
 
 
 def checker(source: PanopticSource) -> Callable[[PanopticImage], Look]:
-    """Return :func:`check_image` with the source bound, for calls in other processes."""
+    """Return a picklable function that checks one image of the source."""
     things = frozenset(c.id for c in source.categories() if c.isthing)
-    return partial(check_image, replace(source), things)  # a copy without the JSON's content
+    return partial(check_image, replace(source), things)  # replace drops the cached JSON
 
 
 def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about the segments."""
+    """Yield warnings about classes without segments, about crowds, and about data without stuff."""
     classes = source.classes()
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
@@ -65,10 +65,10 @@ def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
 
 def check_image(source: PanopticSource, things: frozenset[int], image: PanopticImage) -> Look:
     """
-    Check an image and its panoptic PNG, both fully decoded, against the JSON.
+    Decode an image and its panoptic PNG, and check both against the JSON.
 
     Args:
-        things: ids of the categories that are things.
+        things: ids of the thing categories.
     """
     picture, png = source.split.images / image.file_name, source.split.segments / image.png_name
     size = image.height, image.width

@@ -1,4 +1,4 @@
-"""Detectron2's mapper for panoptic data, with this project's reading of files and its masks."""
+"""Map panoptic records to model inputs with an extended version of Detectron2's mapper."""
 
 import pickle
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 class PanopticDatasetMapper(DatasetMapper):
     """
-    Detectron2's :class:`DatasetMapper` for more kinds of files; other results are the same.
+    Detectron2's :class:`DatasetMapper`, extended to more kinds of files and to panoptic PNGs.
 
-    16-bit images are scaled, images may have other numbers of channels, and a semantic PNG's
-    palette gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the resize, not before.
-    A record without sem_seg_file_name gets labels from pan_seg_file_name and segments_info, and an
-    annotation with a segment_id gets the mask and the box of its segment.
+    16-bit images are scaled, images may have 1 or 4 channels, and a semantic PNG with a palette is
+    read as indices. INPUT.CROP.AFTER_RESIZE crops after the resize instead of before it. If a
+    record lacks sem_seg_file_name, its labels come from pan_seg_file_name and segments_info. An
+    annotation with a segment_id gets that segment's mask and box.
     """
 
     @configurable
@@ -57,7 +57,7 @@ class PanopticDatasetMapper(DatasetMapper):
         Args:
             num_sem_seg_classes: number of classes of the semantic head, including "things".
             ignore_value: label that the loss ignores.
-            kwargs: arguments of Detectron2's mapper.
+            kwargs: further arguments of Detectron2's mapper.
         """
         super().__init__(is_train, **kwargs)
         self.num_sem_seg_classes = num_sem_seg_classes
@@ -89,7 +89,7 @@ class PanopticDatasetMapper(DatasetMapper):
         record = {**dataset_dict}
         annotations = record.get("annotations")
         if annotations and "segment_id" not in annotations[0]:
-            # Detectron2 changes them. This copy takes a tenth of the time of copy.deepcopy.
+            # Detectron2 changes them in place. Pickling takes a tenth of the time of deepcopy.
             record["annotations"] = pickle.loads(pickle.dumps(annotations))
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
@@ -101,7 +101,7 @@ class PanopticDatasetMapper(DatasetMapper):
             self._check_labels(path, labels)
         elif "pan_seg_file_name" in record:
             runs = self._segments(record)
-            shown = runs.places()  # transforms resize by Pillow, which takes bytes
+            shown = runs.places()  # transforms resize with Pillow, which needs uint8
             shown = shown if shown.dtype == np.uint8 else id2rgb(shown)
         inputs = ChannelInput(image, sem_seg=shown)
         transforms = self.augmentations(inputs)
@@ -110,7 +110,7 @@ class PanopticDatasetMapper(DatasetMapper):
         if labels is not None:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
         if runs is not None:
-            # Contiguous, else every reader copies a mirrored image.
+            # Copy a mirrored map once; else each later step would copy it.
             places = np.ascontiguousarray(inputs.sem_seg)
             places = places if places.ndim == 2 else rgb2id(places).astype(np.uint16)
             label_of = label_of_segments(record["segments_info"])
@@ -129,7 +129,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG; refuse others than the record's segments."""
+        """Return the segments of the panoptic PNG; raise UserError if the record lists others."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -151,9 +151,9 @@ class PanopticDatasetMapper(DatasetMapper):
         places: np.ndarray,
     ) -> Instances:
         """
-        Return the things that are not crowds, as Detectron2's mapper does.
+        Return the things that are not crowds, in the form that Detectron2's mapper returns.
 
-        Boxes are the transformed boxes of the file; masks come from the transformed map ``places``.
+        ``places`` is the transformed map of segment indices, from which the masks are cut.
         """
         objects = [
             annotation
@@ -183,7 +183,7 @@ class PanopticDatasetMapper(DatasetMapper):
         if not self.recompute_boxes:
             is_shown &= instances.gt_boxes.nonempty()
         instances, own = instances[is_shown], own[is_shown.numpy()]
-        # torch does not compare uint16.
+        # PyTorch cannot compare uint16.
         dtype = np.uint8 if places.dtype == np.uint8 else np.int32
         shown, segments = (torch.from_numpy(a.astype(dtype)) for a in (places, own))
         instances.gt_masks = SegmentMasks(shown, segments)
@@ -206,15 +206,15 @@ class PanopticDatasetMapper(DatasetMapper):
 
 class SegmentMasks(BitMasks):
     """
-    Detectron2's ``BitMasks`` for an image in which no two segments share a pixel.
+    A faster replacement for Detectron2's ``BitMasks`` if no two segments share a pixel.
 
-    A single map goes through queues and to the GPU, not a map for each object. The loss copies an
-    object once, not for each of its (up to 128) sampled boxes. Results are the same.
+    Only one map goes through queues and to the GPU, instead of a mask for each object. The mask
+    loss expands an object's mask once, instead of once for each of up to 128 sampled boxes.
 
     Attributes:
-        places: uint8 or int32 [H, W], the segment of each pixel.
-        segments: [M] in the dtype of ``places``, the segments that are objects.
-        rows: int64 [N]; mask i shows segment ``segments[rows[i]]``.
+        places: uint8 or int32 [H, W], index of each pixel's segment.
+        segments: [M] in the dtype of ``places``, indices of the segments that are objects.
+        rows: int64 [N]; mask i shows the segment ``segments[rows[i]]``.
     """
 
     def __init__(self, places: Tensor, segments: Tensor, rows: Tensor | None = None):
@@ -247,7 +247,7 @@ class SegmentMasks(BitMasks):
         return len(self.rows)
 
     def crop_and_resize(self, boxes: Tensor, mask_size: int) -> Tensor:
-        """Return the part of each mask in its box, bool [N, mask_size, mask_size]."""
+        """Return each mask, cropped to its box and resized, bool [N, mask_size, mask_size]."""
         assert len(boxes) == len(self), f"{len(boxes)} boxes, {len(self)} masks"
         segments, rows = self.segments, self.rows
         if len(rows) < len(segments):

@@ -1,4 +1,4 @@
-"""Records of panoptic data in place: images, panoptic PNGs and their JSON."""
+"""Create Detectron2 records for panoptic data: images, panoptic PNGs and their JSON."""
 
 import logging
 import os
@@ -30,19 +30,19 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class PanopticSource:
     """
-    The records of a split; calling it returns them in Detectron2's form.
+    A panoptic split; calling it returns its records in Detectron2's format.
 
-    A record has file_name, height, width, image_id, pan_seg_file_name; segments_info with id,
-    category_id (contiguous; 1..S for stuff), isthing and iscrowd; annotations of the things with
-    category_id, iscrowd and segment_id. Labels, masks and boxes follow from the PNG. Images without
-    any segment are left out.
+    A record has file_name, height, width, image_id and pan_seg_file_name; segments_info with id,
+    category_id (contiguous: 0..T-1 for things, 1..S for stuff), isthing and iscrowd; and, for each
+    thing, an annotation with category_id, iscrowd and segment_id. The mapper derives labels, masks
+    and boxes from the PNG. Images without segments are left out.
 
     Attributes:
         name: name of the data set.
-        hides: whether segments may have no pixel in their PNG, because others hide them.
+        hides: whether a segment may have no pixel in the PNG, because other segments hide it.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
-        order: names of the things and of the stuff in a trained model's order; None for the order
-            of the categories' ids.
+        order: names of the thing classes and of the stuff classes in a trained model's order; None
+            orders classes by category id.
     """
 
     name: str
@@ -60,12 +60,12 @@ class PanopticSource:
             for category, label in metadata[f"{kind}_dataset_id_to_contiguous_id"].items()
         }
         records = [self.record(image, kinds) for image in self.images()]
-        vars(self).pop("content", None)  # else each process keeps the JSON beside the records
+        vars(self).pop("content", None)  # else each process would keep the JSON, too
         return records
 
     @cached_property
     def content(self) -> PanopticJson:
-        """All images with their segments, kept until the records are asked for."""
+        """The parsed panoptic JSON, which is cached until the records are created."""
         return read_split(self.split)
 
     def categories(self) -> list[Category]:
@@ -76,7 +76,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return the source in the order of ``classes``, if these are the same classes."""
+        """Return the source with a model's order of classes, or unchanged if class names differ."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
@@ -85,7 +85,7 @@ class PanopticSource:
         return replace(self, order=order) if same else self
 
     def images(self) -> list[PanopticImage]:
-        """Return the images that have a segment, by ascending id."""
+        """Return the images that have segments, by ascending id."""
         content = self.content
         if not any(image.segments for image in content.images):
             raise DataFaults([f"{content.path}: no image holds a segment, all pixels are void."])
@@ -97,7 +97,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return the record of an image; ``kinds``: category id -> (label, is it a thing?)."""
+        """Return an image's record; ``kinds`` maps a category id to (label, isthing)."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -123,7 +123,7 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        """Return the metadata of the registered data set."""
+        """Return the data set's metadata for Detectron2's catalog."""
         return {**panoptic_metadata(self.categories()), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
@@ -144,18 +144,18 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # The check of data (check.py beside this file) calls these methods of each kind of source.
+    # The data check calls the following methods; every class of sources has them.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by category id."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return everything that the result of a check depends on, except the files."""
+        """Return everything, except the files, that determines the result of a data check."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
-        """Return the files that a check of the image reads."""
+        """Return the files that a check of the image reads: the image and its panoptic PNG."""
         return (
             os.path.join(self.split.images, image.file_name),
             os.path.join(self.split.segments, image.png_name),
@@ -163,7 +163,7 @@ class PanopticSource:
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """Return the JSON of a split, after checking that its folders exist."""
+    """Read a split's panoptic JSON; raise MissingFileError if one of its folders is missing."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(

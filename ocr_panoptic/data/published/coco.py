@@ -1,9 +1,9 @@
 """
-COCO 2017 for Panoptic-FPN, read from its downloaded files.
+COCO 2017 for Panoptic-FPN, read from the downloaded files.
 
-Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its
-``datasets/prepare_panoptic_fpn.py`` writes. Under the same names, this module derives labels from
-the panoptic PNGs. Instances come from COCO's own ``instances_*.json``, as in Detectron2.
+Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its script
+``datasets/prepare_panoptic_fpn.py`` writes. The data sets of this module replace them, and derive
+labels from the panoptic PNGs. Instances come from COCO's ``instances_*.json``, as in Detectron2.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from ocr_panoptic.data.panoptic.annotations import (
 from ocr_panoptic.data.panoptic.source import PanopticSource, read_split
 from ocr_panoptic.errors import MissingFileError
 
-# Split -> the folders of images and of PNGs. The last are 100 images of val2017.
+# Split -> image folder, PNG folder, end of the JSONs' names. "val_100" has 100 images of val2017.
 FOLDERS = {
     "train": ("train2017", "panoptic_train2017", "train2017"),
     "val": ("val2017", "panoptic_val2017", "val2017"),
@@ -35,13 +35,13 @@ COCO_PANOPTIC = {f"coco_2017_{split}_panoptic_separated": names for split, names
 
 @dataclass(frozen=True)
 class CocoSource(PanopticSource):
-    """Panoptic data whose instances lie in a separate JSON in COCO's format."""
+    """A panoptic split whose instances come from a separate JSON in COCO's format."""
 
     instances_json: Path = Path()
 
     @cached_property
     def content(self) -> PanopticJson:
-        """All images with their segments."""
+        """The parsed panoptic JSON, without areas and boxes."""
         return coco_segments(read_split(self.split))
 
     def categories(self) -> list[Category]:
@@ -89,7 +89,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Check the categories, and drop the JSON's areas and boxes: only the PNG counts."""
+    """Check that all categories are COCO's, and drop areas and boxes, which the PNGs define."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [
@@ -107,7 +107,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
 
 
 def coco_source(name: str, coco: Path) -> CocoSource:
-    """Return the source of a data set in ``COCO_PANOPTIC``, with its files in a folder."""
+    """Return the source of a ``COCO_PANOPTIC`` data set whose files lie in the folder ``coco``."""
     images, pngs, annotations = COCO_PANOPTIC[name]
     split = PanopticSplit(
         coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs

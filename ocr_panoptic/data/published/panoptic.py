@@ -1,14 +1,14 @@
 """
 Cityscapes and ADE20K as panoptic data sets, read from their downloads.
 
-They have no panoptic JSON: segments and classes are read from the ids in the PNGs.
+Both come without a panoptic JSON, so segments and classes are decoded from the PNGs' values.
 
-- Cityscapes: in ``*_instanceIds.png``, an object has label id * 1000 + a number, other pixels have
-  their label id. A label id of a thing class means a crowd, objects without separate outlines.
-  Labels that are not evaluated are void, as in
+- Cityscapes: in ``*_instanceIds.png``, the pixels of an object have the value label id * 1000 +
+  number, and other pixels have their label id. The label id of a thing class marks a crowd: objects
+  without separate outlines. Classes that are not evaluated are void, as in
   ``cityscapesscripts.preparation.createPanopticImgs``.
-- ADE20K: in ``annotations_instance``, red is a pixel's category (1..100), green its object in any
-  category. Objects cover the stuff of ``annotations``, 50 of 150 labels; all other pixels are void.
+- ADE20K: in ``annotations_instance``, red is the category of an object (1..100) and green is its
+  number in the image. Objects cover the 50 stuff labels of ``annotations``; other pixels are void.
   Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
 """
 
@@ -46,13 +46,13 @@ logger = logging.getLogger(__name__)
 
 CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 CITYSCAPES_THING_IDS = {category.id for category in cityscapes_categories() if category.isthing}
-ADE20K_OBJECTS = 256  # label * 256 + number
+ADE20K_OBJECTS = 256  # an object has the segment id label * 256 + number
 ADE20K_THINGS = [label for label in range(1, 151) if label not in ADE20K_STUFF]
 ADE20K_IDS = {label: label if label in ADE20K_STUFF else 0 for label in range(151)}
 
 
 def _cityscapes_ids() -> np.ndarray:
-    """Return the segment id of each 16-bit value: 0 for void, -1 for an unknown label."""
+    """Return a table from 16-bit values to segment ids: 0 for void, -1 for an unknown label."""
     table = np.full(1 << 16, -1, np.int32)
     for label in (*CITYSCAPES_IGNORED, *(c.id for c in cityscapes_categories())):
         objects = range(label * CITYSCAPES_OBJECTS, (label + 1) * CITYSCAPES_OBJECTS)
@@ -77,7 +77,7 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
 
 
 def cityscapes_kind(number: int) -> tuple[int, int]:
-    """Return the category and iscrowd of a segment id."""
+    """Return the category id and the iscrowd flag of a segment id."""
     if number >= CITYSCAPES_OBJECTS:
         return number // CITYSCAPES_OBJECTS, 0
     return number, int(number in CITYSCAPES_THING_IDS)
@@ -85,7 +85,7 @@ def cityscapes_kind(number: int) -> tuple[int, int]:
 
 def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     """
-    Read the segment ids from a PNG of ``annotations_instance`` and its PNG of ``annotations``.
+    Read segment ids from a PNG in ``annotations_instance`` and its namesake in ``annotations``.
 
     Returns:
         int32 [H, W]: 0 for void, labels 1..150 for stuff, label * 256 + number for objects.
@@ -107,13 +107,13 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
 
 
 def ade20k_labels(path: str | os.PathLike) -> Path:
-    """Return the PNG of labels for a PNG of ``annotations_instance``."""
+    """Return the path of the label PNG that belongs to a PNG in ``annotations_instance``."""
     folder, split, name = Path(path).parents[2], Path(path).parent.name, Path(path).name
     return folder / "annotations" / split / name
 
 
 def ade20k_kind(number: int) -> tuple[int, int]:
-    """Return the category, 0..149, and iscrowd of a segment id."""
+    """Return the category id (0..149) and the iscrowd flag (always 0) of a segment id."""
     label = number if number < ADE20K_OBJECTS else number // ADE20K_OBJECTS
     return label - 1, 0
 
@@ -122,11 +122,11 @@ class PanopticRelease(NamedTuple):
     """A published panoptic data set, and how its files are read."""
 
     split: PanopticSplit  # relative to ``$DETECTRON2_DATASETS``
-    num_images: int  # in the release; another number gives a warning
-    image_suffix: str
-    png_suffix: str  # the rest of the file's name is the image's id
+    num_images: int  # of the release; a warning is logged if fewer or more are found
+    image_suffix: str  # the rest of the file name is the image's id
+    png_suffix: str
     categories: list[Category]
-    kind_of: Callable[[int], tuple[int, int]]  # segment id -> category and iscrowd
+    kind_of: Callable[[int], tuple[int, int]]  # segment id -> (category id, iscrowd)
     read_segments: Callable[[str | os.PathLike], np.ndarray]
     hint: str  # advice if a folder is missing
 
@@ -169,7 +169,7 @@ PANOPTIC_RELEASES = _releases()
 
 @dataclass(frozen=True)
 class ReleaseSource(PanopticSource):
-    """The records of a release; the user's cache keeps its segments until a PNG changes."""
+    """A panoptic split of a release; its segments are cached until one of its PNGs changes."""
 
     @property
     def release(self) -> PanopticRelease:
@@ -177,7 +177,7 @@ class ReleaseSource(PanopticSource):
 
     @cached_property
     def content(self) -> PanopticJson:
-        """All images with their segments."""
+        """The images with their segments, from the user's cache or else from the PNGs."""
         release, (images, _, pngs) = self.release, vars(self.split).values()
         ends = (release.image_suffix,), (release.png_suffix,)
         pairs = LabelledFolder(images, pngs, *ends, hint=release.hint).pairs()
@@ -203,7 +203,7 @@ class ReleaseSource(PanopticSource):
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
-        """Return the PNG of segments and the PNG of labels; in Cityscapes they are the same."""
+        """Return the paths of the segment PNG and the label PNG, the same file for Cityscapes."""
         split = self.split
         return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
@@ -211,7 +211,7 @@ class ReleaseSource(PanopticSource):
         return self.release.categories
 
     def _image(self, names: tuple[str, str]) -> PanopticImage | str:
-        """Return an image with its segments, or a message if its PNG is unusable."""
+        """Return an image with its segments, or an error message if its PNG cannot be used."""
         image, png = names
         try:
             runs = SegmentRuns(self.read_segments(self.split.segments / png))
@@ -232,7 +232,7 @@ class ReleaseSource(PanopticSource):
 
 
 def release_source(name: str, root: Path) -> ReleaseSource:
-    """Return the source of a data set in ``PANOPTIC_RELEASES``, with its files below a folder."""
+    """Return the source of a ``PANOPTIC_RELEASES`` data set whose files lie below ``root``."""
     release = PANOPTIC_RELEASES[name]
     split = PanopticSplit(*(root / path for path in vars(release.split).values()))
     return ReleaseSource(name, split, read_segments=release.read_segments)

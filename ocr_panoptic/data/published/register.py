@@ -1,4 +1,4 @@
-"""Registers published data sets with Detectron2."""
+"""Register published data sets with Detectron2."""
 
 from collections.abc import Collection
 from functools import partial
@@ -15,10 +15,10 @@ from .splits import NAMED_SPLITS, load_named
 
 def register_published(wanted: Collection[str], root: Path | None = None) -> None:
     """
-    Register the published data sets below a folder, by default ``$DETECTRON2_DATASETS``.
+    Register the published data sets; ``root`` is ``$DETECTRON2_DATASETS`` by default.
 
-    Names of Detectron2 are replaced only if they are wanted. Files are read only when the records
-    are asked for. The function may be called again, with another root.
+    A data set that Detectron2 itself registers is replaced only if ``wanted`` names it. Files are
+    read only when records are requested. The function may be called again with another root.
     """
     root = root or datasets_root()
     for name, named in NAMED_SPLITS.items():

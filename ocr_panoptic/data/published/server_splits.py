@@ -1,7 +1,7 @@
 """
-Panoptic data sets whose truth only a server has: images to predict, and categories.
+Panoptic test sets whose ground truth only a benchmark server has.
 
-Their evaluation writes the predictions for the server and computes nothing.
+Evaluation on them writes the predictions for the server, and computes no metrics.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from .tables import cityscapes_categories
 
 
 class ServerSplit(NamedTuple):
-    """A data set whose truth only a server has."""
+    """A test set whose ground truth only a benchmark server has."""
 
-    classes: dict  # metadata for Panoptic-FPN
-    files: tuple[Path, ...]  # folder of images, other files; relative to ``$DETECTRON2_DATASETS``
-    load: Callable[..., list[dict]]  # the files' absolute paths -> records
+    classes: dict  # metadata of the classes
+    files: tuple[Path, ...]  # image folder, then others; relative to ``$DETECTRON2_DATASETS``
+    load: Callable[..., list[dict]]  # absolute paths of the files -> records
 
     def metadata(self, images: Path) -> dict:
-        """Return the metadata of the registered data set, given its folder of images."""
+        """Return the metadata for Detectron2's catalog; ``images`` is the image folder."""
         return {
             **self.classes,
             "image_root": str(images),
@@ -39,7 +39,7 @@ class ServerSplit(NamedTuple):
 
 
 def cityscapes_test_images(folder: Path) -> list[dict]:
-    """Return records of all images in the folder, with the ids that the server uses."""
+    """Return a record for each image in the folder, with the image id that the server expects."""
     hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
     images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).unlabelled()
     return [
@@ -49,7 +49,7 @@ def cityscapes_test_images(folder: Path) -> list[dict]:
 
 
 def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
-    """Return records of the images that ``image_info_test-dev2017.json`` lists."""
+    """Return a record for each image that ``image_info_test-dev2017.json`` lists."""
     try:
         listed = [(i["id"], i["file_name"]) for i in read_json(image_info)["images"]]
     except (KeyError, TypeError) as error:

@@ -1,7 +1,7 @@
 """
-The published data sets of semantic segmentation, under their names for ``DATASETS``.
+Published data sets for semantic segmentation, by the names to use in ``DATASETS``.
 
-docs/published_data.md shows their sources and how they lie below ``$DETECTRON2_DATASETS``.
+docs/published_data.md lists their sources and their folders below ``$DETECTRON2_DATASETS``.
 """
 
 import logging
@@ -18,11 +18,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NamedSplit:
-    """A published semantic data set."""
+    """A split of a published semantic data set."""
 
     space: LabelSpace
     folders: tuple[LabelledFolder, ...]  # relative to ``$DETECTRON2_DATASETS``
-    num_images: int  # in the release; another number gives a warning
+    num_images: int  # of the release; a warning is logged if fewer or more are found
 
 
 def _cityscapes(split: str, labels: str, archives: str) -> LabelledFolder:
@@ -42,7 +42,7 @@ def _plain(images: str, labels: str, hint: str, listed_by_labels: bool = False) 
 def _named_splits() -> dict[str, NamedSplit]:
     archives = "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip"
     train, val, test = (_cityscapes(s, "gtFine", archives) for s in ("train", "val", "test"))
-    test = replace(test, labels=None)  # the published label files are empty
+    test = replace(test, labels=None)  # the published label files show no classes
     archives = "leftImg8bit_trainextra.zip and gtCoarse.zip"
     extra = _cityscapes("train_extra", "gtCoarse", archives)
     cityscapes = tables.cityscapes()
@@ -106,7 +106,7 @@ NAMED_SPLITS = _named_splits()
 
 
 def load_named(name: str, root: Path) -> list[dict]:
-    """Return the records of a split, see :func:`load_semantic`."""
+    """Return the records of a published split; log a warning if images seem to be missing."""
     split = NAMED_SPLITS[name]
     folders = [
         replace(folder, images=root / folder.images, labels=folder.labels and root / folder.labels)

@@ -1,14 +1,14 @@
 """
-Classes and raw labels of the published data sets: the meaning of each value in their label files.
+Classes of the published data sets, and the meaning of each value in their label files.
 
-The label maps name every value that a release uses, so any other value is a fault.
+The label maps contain every value that a release uses, so any other value is a fault.
 """
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_colors
 from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 
-# label id, name, category, colour of the 19 evaluated classes (cityscapesscripts' labels.py).
+# (label id, name, category, colour) of the 19 evaluated classes, from cityscapesscripts' labels.py.
 CITYSCAPES_CLASSES = (
     (7, "road", "flat", (128, 64, 128)),
     (8, "sidewalk", "flat", (244, 35, 232)),
@@ -30,24 +30,24 @@ CITYSCAPES_CLASSES = (
     (32, "motorcycle", "vehicle", (0, 0, 230)),
     (33, "bicycle", "vehicle", (119, 11, 32)),
 )
-CITYSCAPES_THINGS = ("human", "vehicle")  # categories
-CITYSCAPES_IGNORED = {  # the other label ids
+CITYSCAPES_THINGS = ("human", "vehicle")  # categories whose classes are things
+CITYSCAPES_IGNORED = {  # label ids that are not evaluated
     **{0: "unlabeled", 1: "ego vehicle", 2: "rectification border", 3: "out of roi"},
     **{4: "static", 5: "dynamic", 6: "ground", 9: "parking", 10: "rail track"},
     **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
     30: "trailer",
 }
-CITYSCAPES_OBJECTS = 1000  # an object has label id * 1000 + number
+CITYSCAPES_OBJECTS = 1000  # an object's pixels have the value label id * 1000 + number
 
-# Labels 1..150 of ADE20K without instances. The other 100 are, in this order, the categories
-# 1..100 of the instances (the release's categoryMapping.txt).
+# The 50 stuff labels among ADE20K's labels 1..150. The other 100 labels, in ascending order, are
+# the instance categories 1..100 (categoryMapping.txt in the release).
 ADE20K_STUFF = (
     *(1, 2, 3, 4, 5, 6, 7, 10, 12, 14, 17, 18, 22, 26, 27, 29, 30, 35),
     *(41, 47, 49, 52, 53, 55, 60, 61, 62, 64, 69, 78, 80, 85, 92, 95, 97),
     *(100, 101, 102, 106, 107, 110, 114, 115, 118, 123, 129, 132, 141, 142, 146),
 )
 
-# Raw labels 0..19. Left and right are the person's own.
+# Classes of the raw labels 0..19. Left and right are those of the person, not of the viewer.
 LIP_CLASSES = (
     *("Background", "Hat", "Hair", "Glove", "Sunglasses", "UpperClothes", "Dress", "Coat"),
     *("Socks", "Pants", "Jumpsuits", "Scarf", "Skirt", "Face", "Left-arm", "Right-arm"),
@@ -55,8 +55,8 @@ LIP_CLASSES = (
 )
 LIP_FLIP_PAIRS = ((14, 15), (16, 17), (18, 19))
 
-# Raw labels in the annotations of 459 classes, for the 59 frequent classes. The other 400 classes,
-# and 0, are background.
+# Raw label -> class, for the 59 frequent classes of the 459 annotated classes. The other 400
+# classes and the raw label 0 are background.
 PASCAL_CONTEXT_CLASSES = {
     **{2: "aeroplane", 9: "bag", 18: "bed", 19: "bedclothes", 22: "bench", 23: "bicycle"},
     **{25: "bird", 31: "boat", 33: "book", 34: "bottle", 44: "building", 45: "bus"},
@@ -72,7 +72,7 @@ PASCAL_CONTEXT_CLASSES = {
 }
 PASCAL_CONTEXT_RAW_LABELS = range(460)
 
-# COCO-Stuff: 80 things have their COCO ids (11 of 1..91 are in no image), 91 stuff classes follow.
+# COCO-Stuff: the 80 things have their COCO ids, with 11 of 1..91 unused; 91 stuff classes follow.
 COCO_STUFF_UNUSED = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83, 91)
 COCO_STUFF_FIRST = 92
 COCO_STUFF_CLASSES = (
@@ -91,7 +91,7 @@ COCO_STUFF_CLASSES = (
     "wood",
 )
 
-# Raw labels 0..64 of version 1.1 (1.2 in later downloads); 65 is unlabelled.
+# Classes of the raw labels 0..64 in version 1.1 (later downloads: 1.2); 65 means unlabelled.
 MAPILLARY_CLASSES = (
     *("Bird", "Ground Animal", "Curb", "Fence", "Guard Rail", "Barrier", "Wall", "Bike Lane"),
     *("Crosswalk - Plain", "Curb Cut", "Parking", "Pedestrian Area", "Rail Track", "Road"),
@@ -109,7 +109,7 @@ MAPILLARY_UNLABELLED = 65
 
 
 def cityscapes() -> LabelSpace:
-    """Return the 19 evaluated classes and their ids in ``*_labelIds.png``; other ids are void."""
+    """Return the 19 evaluated classes of Cityscapes; other ids in ``*_labelIds.png`` are void."""
     ids, names, categories, colors = zip(*CITYSCAPES_CLASSES, strict=True)
     label_map = {raw: label for label, raw in enumerate(ids)}
     label_map |= dict.fromkeys(CITYSCAPES_IGNORED, VOID_LABEL)
@@ -117,7 +117,7 @@ def cityscapes() -> LabelSpace:
 
 
 def cityscapes_categories() -> list[Category]:
-    """Return Cityscapes' classes as panoptic categories, by label id: 8 things, 11 stuff."""
+    """Return the 8 thing and 11 stuff categories of Cityscapes, whose ids are the label ids."""
     return [
         Category(number, name, category in CITYSCAPES_THINGS, color)
         for number, name, category, color in CITYSCAPES_CLASSES
@@ -125,20 +125,20 @@ def cityscapes_categories() -> list[Category]:
 
 
 def ade20k_classes() -> tuple[str, ...]:
-    """Return the names of the labels 1..150."""
+    """Return the names of ADE20K's labels 1..150, in this order."""
     from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
 
     return tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
 
 
 def ade20k() -> LabelSpace:
-    """Return 150 classes with raw labels 1..150; 0 is "other objects" and ignored."""
+    """Return ADE20K's 150 classes, with raw labels 1..150; 0 ("other objects") is ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
     return LabelSpace(ade20k_classes(), label_map, derived_colors(150))
 
 
 def ade20k_categories() -> list[Category]:
-    """Return 100 thing and 50 stuff categories, whose ids are the labels minus 1."""
+    """Return ADE20K's 100 thing and 50 stuff categories, whose ids are the raw labels minus 1."""
     return [
         Category(label - 1, name, label not in ADE20K_STUFF, color)
         for label, (name, color) in enumerate(zip(ade20k_classes(), derived_colors(150)), 1)
@@ -146,13 +146,13 @@ def ade20k_categories() -> list[Category]:
 
 
 def lip() -> LabelSpace:
-    """Return 20 classes, including background."""
+    """Return the 20 classes of LIP, including the background."""
     label_map = {**{raw: raw for raw in range(20)}, VOID_LABEL: VOID_LABEL}
     return LabelSpace(LIP_CLASSES, label_map, derived_colors(20), LIP_FLIP_PAIRS)
 
 
 def pascal_context(with_background: bool) -> LabelSpace:
-    """Return 59 classes, or 60 with background first; without it, background is ignored."""
+    """Return Pascal Context's 59 classes, with the background either as class 0 or ignored."""
     background = 0 if with_background else VOID_LABEL
     first = 1 if with_background else 0
     label_map = dict.fromkeys(PASCAL_CONTEXT_RAW_LABELS, background)
@@ -164,7 +164,7 @@ def pascal_context(with_background: bool) -> LabelSpace:
 
 
 def coco_stuff_ids() -> dict[int, str]:
-    """Return class id 1..182 -> name, for the 171 classes in use."""
+    """Return a dict from class id (in 1..182) to name for the 171 classes of COCO-Stuff."""
     from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
     things = {c["id"]: c["name"] for c in COCO_CATEGORIES if c["isthing"]}
@@ -176,8 +176,8 @@ def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
     Return the 171 classes of COCO-Stuff.
 
     Args:
-        offset: raw label - class id: 0 in the 10k release, -1 in the PNGs of the 164k release.
-        unlabelled: the raw label of unlabelled pixels.
+        offset: raw label minus class id: 0 in the 10k release, -1 in the PNGs of the 164k release.
+        unlabelled: raw label of unlabelled pixels.
     """
     ids = coco_stuff_ids()
     label_map = {raw + offset: label for label, raw in enumerate(sorted(ids))}
@@ -186,6 +186,6 @@ def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
 
 
 def mapillary_vistas() -> LabelSpace:
-    """Return the 65 classes."""
+    """Return the 65 classes of Mapillary Vistas."""
     label_map = {**{raw: raw for raw in range(65)}, MAPILLARY_UNLABELLED: VOID_LABEL}
     return LabelSpace(MAPILLARY_CLASSES, label_map, derived_colors(65))

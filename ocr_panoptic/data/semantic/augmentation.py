@@ -1,8 +1,8 @@
 """
-Augmentation for semantic segmentation with transforms of Detectron2, fvcore and this module.
+Augment images and labels for semantic segmentation.
 
-Labels are resized by nearest neighbour. Images are downscaled with antialiasing, which the
-published code, with OpenCV, lacks.
+Labels are resized by nearest neighbour. Images are downscaled with antialiasing; the published
+code uses OpenCV, which does not antialias.
 
 Shape letters: H, W size of the image.
 """
@@ -30,8 +30,8 @@ def build_semantic_augmentation(
     """
     Return the augmentations that ``cfg.INPUT`` describes.
 
-    In training: rotate, resize, random scale and aspect, crop (a smaller image is padded), flip
-    (which swaps the pairs of labels), colours. At test time, the image is only resized, if at all.
+    Training images are rotated, resized, rescaled at random, cropped, flipped (with ``flip_pairs``
+    swapped), changed in colour, and padded to the crop size. Test images are at most resized.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -44,10 +44,10 @@ def build_semantic_augmentation(
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
     """
-    Return the training augmentations for truth that a transform makes from the image's labels.
+    Return the training augmentations for targets that ``truth`` computes from the labels.
 
-    The image is resized and flipped before the truth is made, because this changes distances and
-    directions. It is cropped after, because a crop does not show what lies beyond it.
+    Images are resized and flipped before ``truth``, because both change distances and directions.
+    They are cropped after it, because labels outside a crop affect the targets inside.
     """
     inputs = cfg.INPUT
     _check(inputs)
@@ -82,7 +82,7 @@ def _cropping(cfg: CfgNode) -> list[T.Augmentation]:
 
 
 def _finish(cfg: CfgNode) -> list[T.Augmentation]:
-    """Return the changes of colours, and the padding of images that are smaller than a crop."""
+    """Return the colour changes, and the padding of images that are smaller than the crop."""
     augmentations = colours(cfg.INPUT)
     if cfg.INPUT.BRIGHTNESS_SHIFT:
         augmentations.append(RandomBrightnessShift(cfg.INPUT.BRIGHTNESS_SHIFT))
@@ -121,7 +121,7 @@ def _is_range(value: Sequence[float]) -> bool:
 
 
 class RandomScaleAspect(T.Augmentation):
-    """Resize by s * sqrt(a) in width and s / sqrt(a) in height, with uniform random s and a."""
+    """Scale the width by s * sqrt(a) and the height by s / sqrt(a), with uniform random s and a."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class RandomScaleAspect(T.Augmentation):
 
 
 class RandomBrightnessShift(T.Augmentation):
-    """Add a random integer in -shift..shift to all pixels and colours, and clip to 0..255."""
+    """Add one random integer in -shift..shift to all colour values, and clip them to 0..255."""
 
     def __init__(self, shift: int):
         super().__init__()
@@ -164,7 +164,7 @@ class BrightnessTransform(T.NoOpTransform):
         """Return the brighter or darker image, uint8 [H, W, C]."""
         shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
-        if self.shift >= 0:  # clip first, since a sum of bytes wraps around at 256
+        if self.shift >= 0:  # clip first, since uint8 sums wrap around at 256
             np.add(np.minimum(colours, 255 - size), size, out=colours)
         else:
             np.subtract(np.maximum(colours, size), size, out=colours)
@@ -176,9 +176,9 @@ class BrightnessTransform(T.NoOpTransform):
 
 class PadToSize(T.Augmentation):
     """
-    Pad smaller images at the bottom and on the right, and their labels with the ignored label.
+    Pad images that are smaller than ``size``, and their labels, at the bottom and on the right.
 
-    The image is padded with the pixel mean, which is 0 after the normalisation.
+    Images get the pixel mean, which normalisation maps to 0; labels get ``ignore_value``.
     """
 
     def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):
@@ -193,7 +193,7 @@ class PadToSize(T.Augmentation):
 
 
 class MeanPadTransform(T.PadTransform):
-    """Detectron2's padding with a value for each channel; float32, because means are fractions."""
+    """A transform that pads each channel with its own value; images become float32."""
 
     def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
         super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)

@@ -1,4 +1,4 @@
-"""The check of a semantic data set: image and label sizes must agree, labels must be known."""
+"""Check a semantic data set: image and label sizes must agree, and labels must be known."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .source import SemanticSource
 
-FIRST, MOST = 20, 40  # label images that are searched for foreign labels; labels in a message
+FIRST, MOST = 20, 40  # label images to search for unknown labels; labels to list in a message
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-    """Yield a single fault, not a fault for each image, if most images have unknown labels."""
+    """Yield one fault, instead of one per image, if most images have the same unknown label."""
     foreign: Counter[int] = Counter()
     for _, label_file in pairs[:FIRST]:
-        with suppress(FileNotFoundError, ValueError):  # reported with the image
+        with suppress(FileNotFoundError, ValueError):  # check_labelled_image reports it
             foreign.update(_foreign(source.space.label_map, label_file))
     if max(foreign.values(), default=0) <= len(pairs[:FIRST]) // 2 or len(foreign) > MOST:
         return
@@ -52,12 +52,12 @@ def _foreign(known: Mapping[int, int], label_file: Path) -> set[int]:
 
 
 def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
-    """Return :func:`check_labelled_image` with the source bound, for calls in other processes."""
+    """Return a picklable function that checks one image of the source and its labels."""
     return partial(check_labelled_image, source)
 
 
 def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about the labels."""
+    """Yield warnings about classes without pixels and about inexact labels."""
     classes = source.space.classes
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
@@ -84,7 +84,7 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
 
 
 def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
-    """Check an image and its labels, both fully decoded."""
+    """Decode an image and its labels; check that their sizes agree and the labels are known."""
     (image, label_file), known = pair, source.space.label_map
     faults: list[str] = []
     photo = None

@@ -2,7 +2,7 @@
 The classes of a semantic data set, and the meaning of the labels in its files.
 
 Training labels are 0..K-1, one for each of the K classes, and 255 for ignored pixels. Files may
-hold other, "raw" labels; a map gives the training label for each possible raw label.
+hold other labels, called raw labels; a label map gives the training label of each raw label.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,13 +23,13 @@ WHITE = [255, 255, 255]
 @dataclass(frozen=True)
 class LabelSpace:
     """
-    The classes of a semantic data set and its map of labels.
+    The classes of a semantic data set, and its label map.
 
     Attributes:
-        classes: K names, in the order of training labels.
-        label_map: raw label -> training label or 255; a raw label that it lacks is a fault.
-        flip_pairs: pairs of training labels to swap in a mirrored image (left and right arm).
-        default_ignore: whether the ignored labels follow from the classes, not from the file.
+        classes: names of the K classes, in the order of training labels.
+        label_map: raw label -> training label or 255; any other raw label is a fault.
+        flip_pairs: pairs of training labels that a flip must swap, such as left and right arm.
+        default_ignore: whether the ignored labels are defaults, since the file does not set ignore.
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
@@ -41,7 +41,7 @@ class LabelSpace:
     class_categories: tuple[str, ...] | None = None
 
     def metadata(self) -> dict:
-        """Return Detectron2's metadata of the classes, with ``label_map`` and ``flip_pairs``."""
+        """Return metadata for Detectron2's catalog, including ``label_map`` and ``flip_pairs``."""
         categories = self.class_categories
         return {
             "evaluator_type": "sem_seg",
@@ -54,7 +54,7 @@ class LabelSpace:
         }
 
     def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
-        """Return the label space with its classes in this order, if the names are the same."""
+        """Return the label space in the order of ``names``, or unchanged if it has other names."""
         if sorted(names) != sorted(self.classes):
             return self
         order = [self.classes.index(name) for name in names]
@@ -71,7 +71,7 @@ class LabelSpace:
 
 
 def read_class_file(path: Path) -> LabelSpace:
-    """Read a YAML or JSON file of classes; datasets/README.md shows the format."""
+    """Read a class file in YAML or JSON; datasets/README.md shows the format."""
     if not path.is_file():
         raise MissingFileError(f"{path}: file of classes not found, or not a regular file.")
     return parse_label_space(read_yaml(path), str(path))
@@ -79,14 +79,15 @@ def read_class_file(path: Path) -> LabelSpace:
 
 def parse_label_space(content: object, source: str) -> LabelSpace:
     """
-    Return the classes that a file describes; datasets/README.md shows the format.
+    Return the label space that a file describes; datasets/README.md shows the format.
 
-    Without "labels" the raw labels are 0, 1, ... and, if each class has one, the colours. Without
-    "ignore" the label 255 is ignored, unless a class has it, or white, or all labels are colours.
+    If no class has "labels", the raw labels are 0, 1, ... and, if all classes have different
+    colours, these colours. If "ignore" is missing, the raw label 255 is ignored, unless a class has
+    the label 255 or white, or all labels are colours.
 
     Args:
-        content: value of the YAML or JSON.
-        source: the file's name, for messages.
+        content: parsed content of the YAML or JSON file.
+        source: file name for messages.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
         form = '"classes:" with a list of class names, such as [background, object]'

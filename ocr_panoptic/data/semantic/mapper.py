@@ -1,4 +1,4 @@
-"""The mapper of a semantic data set: from a record to the model's input."""
+"""Map records of a semantic data set to model inputs."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,9 +21,9 @@ class SemanticDatasetMapper:
     """
     A mapper that returns the image and the training labels of a record, augmented in training.
 
-    Unlike Detectron2's mapper, it reads the labels as stored (the indices of a palette, 16 bits)
-    and applies the label map of the record's ``dataset_name``. Without a map, labels must be
-    0..num_classes-1 or the ignored label.
+    Unlike Detectron2's mapper, it reads palette indices and 16-bit labels as stored, and applies
+    the label map of the record's data set. If there is no label map, labels must be
+    0..num_classes-1 or 255.
     """
 
     @configurable
@@ -47,11 +47,11 @@ class SemanticDatasetMapper:
             image_format: "BGR" or "RGB".
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
-            label_maps: name of a data set -> raw label -> training label or 255.
-            keep_labels: whether to return labels at test time, for schemes that see the truth.
+            label_maps: name of a data set -> its label map (raw label -> training label or 255).
+            keep_labels: whether to return labels at test time, too, for schemes that need them.
             read_labels: function (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: function that makes "sem_seg" at test time from labels of the file's
-                size, if the record names labels.
+            truth_of_file: function that computes "sem_seg" at test time from labels that are not
+                resized, if the record has labels.
         """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)
@@ -85,9 +85,9 @@ class SemanticDatasetMapper:
         Return the model's input for a record with file_name and dataset_name.
 
         Returns:
-            the record with "image", [C, H, W] uint8 (float32 if padded, or not uint8 in the file),
-            "height" and "width" of the file's image and, if labels are needed, "sem_seg", int64
-            [H, W].
+            copy of the record with "image", uint8 [C, H, W] (float32 if it is padded or was read
+            as float32), "height" and "width" of the image in the file and, if labels are needed,
+            "sem_seg", int64 [H, W].
         """
         record = {**dataset_dict}
         image = read_picture(record["file_name"], self.image_format, self.channels)
@@ -111,7 +111,7 @@ class SemanticDatasetMapper:
         return record
 
     def _labels(self, record: dict) -> np.ndarray:
-        """Return the training labels, uint8 [H, W]."""
+        """Return the record's training labels, uint8 [H, W], as large as its image."""
         label_map = self.label_maps.get(record.get("dataset_name", ""), self.identity)
         labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)
@@ -119,7 +119,7 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Return the flip pairs of the training data, which must all have the same classes."""
+    """Return the flip pairs of the training data sets; raise UserError if their classes differ."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]

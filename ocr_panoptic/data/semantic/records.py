@@ -1,4 +1,4 @@
-"""Pairing of images and label images by name, as records in Detectron2's standard format."""
+"""Pair images with label images by name, and return them as Detectron2 records."""
 
 import logging
 import os
@@ -21,23 +21,23 @@ IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
 )
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
-LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels if there are no other label files
+LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels only if there is no other label file
 
 
 @dataclass(frozen=True)
 class LabelledFolder:
     """
-    A folder of images and a folder of label images.
+    A folder of images and a folder of label images, which are paired by name.
 
-    The files of a pair have the same path below their folders, except for the suffixes and the text
-    beside ``{stem}`` in a pattern.
+    An image and its labels have the same path relative to their folders, except for suffixes and
+    for the text around ``{stem}`` in a pattern.
 
     Attributes:
         images: folder, or pattern such as ``photos/{stem}.jpg``.
-        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if they are unpublished.
-        image_suffixes, label_suffixes: ends of the file names; other files are not read.
-        listed_by_labels: whether only images with labels belong to the split.
-        hint: advice if a folder is missing.
+        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if not published.
+        image_suffixes, label_suffixes: endings of the file names; other files are not read.
+        listed_by_labels: whether images without labels are left out, instead of being faults.
+        hint: advice for messages about missing files.
     """
 
     images: Path
@@ -48,7 +48,7 @@ class LabelledFolder:
     hint: str = "Was it moved?"
 
     def unlabelled(self) -> list[Path]:
-        """Return the images of a split without labels, in the order of names."""
+        """Return the image files of a split without labels, sorted by name."""
         faults: list[str] = []
         self._check_folder(self.images, "images")
         images = _files(self.images, self.image_suffixes, faults)
@@ -58,12 +58,12 @@ class LabelledFolder:
         return [images[key] for key in sorted(images)]
 
     def pairs(self) -> list[tuple[Path, Path]]:
-        """Return pairs (image, label image) by name; leave out labels without image, and warn."""
+        """Return pairs (image, label image), sorted by name; warn about labels without an image."""
         faults: list[str] = []
         assert self.labels is not None
         self._check_folder(self.images, "images")
         self._check_folder(self.labels, "label images")
-        # In one folder, PNGs are the labels of the other files.
+        # If both lie in one folder, its PNGs are the labels of its other files.
         suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
         lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
         exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
@@ -137,15 +137,15 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Find the files with one of the suffixes, as key -> file.
+    Return a dict from key to file; an image and its labels have the same key.
 
-    The key is the path below the folder without suffix. For a pattern it is the text at ``{stem}``,
-    with its folder.
+    The key is the path relative to the folder, without suffix. For a pattern, the key is the
+    relative folder and the text at ``{stem}``.
 
     Args:
-        other_place: folder or pattern of the other kind (images or labels), which is not searched
+        other_place: folder or pattern of the other kind (images or labels); its folder is skipped
             if it lies inside this folder.
-        taken: label files to skip, if images are sought in the same folder.
+        taken: label files to skip if images are searched for in the same folder.
     """
     found: dict[str, Path] = {}
     folder = folder_of(place)
@@ -166,7 +166,7 @@ def _files(
                 continue
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
-            if has_controls(str(path)):  # no results could be written for it
+            if has_controls(str(path)):  # its results could not be written
                 fault = "control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
             if key in found:
@@ -180,7 +180,7 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
     """
     Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name.
 
-    The mapper finds the map of the raw labels by the data set's name.
+    The mapper looks up the data set's label map by dataset_name.
     """
     records: list[dict] = []
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Semantic data in place: images and label PNGs with the same names."""
+"""Create Detectron2 records for semantic data: images and label images with matching names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from .records import LabelledFolder, load_semantic
 
 @dataclass(frozen=True)
 class SemanticSource:
-    """The records of a split; calling it returns them (see :func:`load_semantic`)."""
+    """A semantic split; calling it returns its records in Detectron2's format."""
 
     name: str
     split: SemanticSplit
@@ -24,27 +24,27 @@ class SemanticSource:
         return load_semantic(self.name, [LabelledFolder(self.split.images, self.split.labels)])
 
     def metadata(self) -> dict:
-        """Return the metadata of the registered data set."""
+        """Return the data set's metadata for Detectron2's catalog."""
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source in the order of ``classes``, if these are the same classes."""
+        """Return the source with a model's order of classes, or unchanged if class names differ."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
-    # The check of data (check.py beside this file) calls these methods of each kind of source.
+    # The data check calls the following methods; every class of sources has them.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return the name and kind of each class, by training label."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return everything that the result of a check depends on, except the files."""
+        """Return everything, except the files, that determines the result of a data check."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:
-        """Return the images and their label PNGs."""
+        """Return pairs (image, label image) of files, sorted by name."""
         return LabelledFolder(self.split.images, self.split.labels).pairs()
 
     def files(self, pair: tuple[Path, Path]) -> tuple[Path, ...]:
-        """Return the files that a check of the image reads."""
+        """Return the files that a check of the pair reads: the image and its label image."""
         return pair

@@ -137,7 +137,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return class -> IoU, PQ or AP in a run, for the task of ``metric``, "task/metric"."""
+    """Return the IoU, PQ or AP of each class in a run, for the task in ``metric``."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -1,7 +1,7 @@
 """
 Finds the constants of the panoptic merge that give the highest PQ.
 
-Every candidate is tried on stored predictions. The reported PQ is cross-validated: the images are
+Every setting is tried on the same predictions. The reported PQ is cross-validated: the images are
 split into folds of successive images (such as frames of a video), and each fold is merged with
 rules fitted to the other folds. Categories without a true segment are left out of the mean PQ and
 keep their constants.
@@ -40,7 +40,7 @@ class KeptPredictions(NamedTuple):
 
     Attributes:
         images: images in the order of the data set.
-        categories: index among the C categories of each thing class, then of each semantic label,
+        categories: category index, 0..C-1, of each thing class, then of each semantic label,
             int64 [T + L]; -1 for the label that stands for things.
         things: number T of thing classes.
         num_categories: number C of categories.

@@ -5,7 +5,7 @@ An *atom* is the set of all pixels that are covered by the same instances and ha
 label and the same true segment. A merge gives a whole atom to a segment or leaves it free.
 Therefore, many merges can be replayed at once on a few thousand atoms instead of all pixels.
 
-Shape letters: n instances; A atoms; S rules; T thing classes; L semantic labels; C categories; G
+Shape letters: n instances; A atoms; S settings; T thing classes; L semantic labels; C categories; G
 true segments; P = n + L possible predicted segments.
 """
 
@@ -42,10 +42,10 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    An image's instances in descending order of scores, semantic labels and ground truth.
+    The data of an image that determine its merge and the PQ of the merge.
 
     Attributes:
-        scores: scores of the instances, float64 [n].
+        scores: scores of the instances, float64 [n], in descending order.
         classes: thing classes of the instances, int64 [n].
         covered: atoms that the first instance covers, then the second, and so on, int32.
         ends: end of each instance's atoms in ``covered``, int64 [n].
@@ -53,7 +53,7 @@ class KeptImage(NamedTuple):
         truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
             segment g.
         pixels: number of pixels of each atom, int64 [A].
-        categories: index of each true segment's category among the C categories, int64 [G].
+        categories: category index, 0..C-1, of each true segment, int64 [G].
         crowds: index of each category's crowd among the true segments, int64 [C]; G for no crowd.
         is_crowd: whether each true segment is a crowd, bool [G].
     """
@@ -135,7 +135,7 @@ def replay(
     Merge an image with each of S settings, and add its PQ counts to ``totals``.
 
     Args:
-        segment_categories: index among the C categories of each thing class, then of each semantic
+        segment_categories: category index, 0..C-1, of each thing class, then of each semantic
             label, int64 [T + L].
         totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. They are added in the order
             of :class:`.PanopticQuality`, so that the sums are equal to the last bit.

@@ -56,7 +56,7 @@ class Study:
 
     Attributes:
         systems: systems by name; the runs of a system are in a folder of this name.
-        metrics: metrics as "task/metric" of an evaluation's metrics.json, the main metric first.
+        metrics: metrics to compare, as "task/metric" in metrics.json, the main metric first.
     """
 
     systems: Mapping[str, System]

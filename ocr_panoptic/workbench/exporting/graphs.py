@@ -1,7 +1,7 @@
 """
 The exported networks, which turn a resized image into labels, or into labels and instances.
 
-:mod:`.stages` has the steps before and after them.
+:mod:`.stages` has the steps before and after the networks.
 
 Shape shorthand: H W size of the network's input image, Ho Wo size of the results, K classes, h w
 feature size, M instances, s side of a mask.
@@ -24,7 +24,7 @@ from .operators import confident_labels
 
 class SemanticGraph(nn.Module):
     """
-    An ``OCRSemanticSegmentor`` that turns a resized image into labels.
+    An exportable ``OCRSemanticSegmentor``, which turns a resized image into labels.
 
     Args:
         model: model in evaluation mode, on the CPU.
@@ -58,7 +58,7 @@ class SemanticGraph(nn.Module):
                 "A Swin cannot be exported: PyTorch's exporter does not terminate on windows over "
                 "maps of any size. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can be exported"
             )
-        # Padding computed from sizes nests their expressions, and tracing takes minutes.
+        # Padding that depends on the size nests expressions of sizes, and tracing takes minutes.
         self.model = evenly_padded(model)
         self.is_bgr = channel_order == "BGR"
         self.check()
@@ -74,7 +74,7 @@ class SemanticGraph(nn.Module):
 
     @property
     def divisor(self) -> int:
-        """Return the number that the sides of padded images are multiples of."""
+        """Return the number that divides both sides of every padded image."""
         return self.model.divisor
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
@@ -93,7 +93,7 @@ class SemanticGraph(nn.Module):
         return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Normalise the image and pad it with 0 below and on the right; return [1, 3, H', W']."""
+        """Return the image normalised and zero-padded at the bottom and right, [1, 3, H', W']."""
         x = image.permute(2, 0, 1)
         x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
         x = x / self.model.pixel_std
@@ -110,13 +110,13 @@ class SemanticGraph(nn.Module):
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """Return the results of :meth:`forward`."""
+        """Return labels, confidences and logits; see :meth:`forward` for shapes and dtypes."""
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
 
 class PanopticGraph(SemanticGraph):
-    """A ``PanopticFPN`` that turns a resized image into labels and instances."""
+    """An exportable ``PanopticFPN``, which turns a resized image into labels and instances."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
     stride = 64  # the RPN's coarsest map
@@ -139,8 +139,8 @@ class PanopticGraph(SemanticGraph):
         Return the results of :meth:`SemanticGraph.forward`, then the instances.
 
         Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of Ho x Wo; scores in
-        descending order, float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s],
-        probabilities in the boxes.
+        descending order, float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s], the
+        probabilities inside the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
@@ -154,7 +154,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """Return the graph that exports a model; ``channel_order`` is its INPUT.FORMAT."""
+    """Return a model's exportable graph; ``channel_order`` is the model's INPUT.FORMAT."""
     # Subclasses are refused, since they may compute something else.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

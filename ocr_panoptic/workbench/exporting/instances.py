@@ -1,12 +1,12 @@
 """
-Panoptic-FPN's instances: from features to boxes and masks, for a single image of any size.
+Panoptic-FPN's instance prediction, from features to boxes and masks, for one image of any size.
 
 Detectron2's own code keeps boxes in structures and branches on their number, which an exporter
 cannot follow. This module does the same computation on plain tensors, for Detectron2's ``RPN`` and
 ``StandardROIHeads``.
 
 Shape shorthand: R proposals, M instances, T thing classes, L levels of the FPN, C channels,
-h w feature size, s side of a mask.
+h w feature size, s side of a mask or of a box's pooled features.
 """
 
 import torch
@@ -28,7 +28,7 @@ Features = dict[str, Tensor]
 
 
 def check_instances(model: PanopticFPN) -> None:
-    """Raise UserError if this module does not support a part of the network."""
+    """Raise UserError if the model's RPN or its ROI heads cannot be exported."""
     rpn, heads = model.proposal_generator, model.roi_heads
     # Subclasses are refused, since they may compute something else.
     for key, part, known in (
@@ -53,11 +53,11 @@ def find_instances(
     Return boxes, scores, classes and masks of the image's instances.
 
     Boxes [M, 4] are x0, y0, x1, y1 in pixels of the image. Scores [M] are in descending order,
-    classes [M] are int64, and masks [M, s, s] are probabilities in the boxes.
+    classes [M] are int64, and masks [M, s, s] are probabilities inside the boxes.
 
     Args:
         model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
-        features: the backbone's features, [1, C, h, w].
+        features: backbone features, name -> [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads
@@ -72,7 +72,7 @@ def find_instances(
 
 
 def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
-    """Return the boxes [R, 4] of Detectron2's ``find_top_rpn_proposals``."""
+    """Return the proposals' boxes [R, 4], as Detectron2's ``find_top_rpn_proposals`` does."""
     maps = [features[name] for name in rpn.in_features]
     predictions = zip(rpn.anchor_generator(maps), *rpn.rpn_head(maps), strict=True)
     level_boxes, level_scores = [], []
@@ -102,14 +102,14 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
 def _classify(
     heads: StandardROIHeads, features: Features, proposals: Tensor, size: Size
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return boxes [M, 4], scores [M] and classes [M] of Detectron2's ``fast_rcnn_inference``."""
+    """Return boxes [M, 4], scores [M] and classes [M], as ``fast_rcnn_inference`` does."""
     predictor = heads.box_predictor
     maps = [features[name] for name in heads.box_in_features]
     logits, deltas = predictor(heads.box_head(pool(heads.box_pooler, maps, proposals)))
     scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
     boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
     boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
-    # Each class has its own boxes, or all classes share their boxes.
+    # Boxes are predicted per class, or shared by all classes.
     scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
     iou, least = predictor.test_nms_thresh, predictor.test_score_thresh
     kept = nms(boxes, scores, iou, least, predictor.test_topk_per_image)
@@ -119,7 +119,7 @@ def _classify(
 
 def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
-    Return the features of boxes, [R, C, s, s], as Detectron2's ``ROIPooler`` does.
+    Return the pooled features of boxes, [R, C, s, s], as Detectron2's ``ROIPooler`` does.
 
     Each box is pooled from the pyramid level that fits its size.
 
@@ -132,8 +132,8 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
     pooled = maps[0]  # until the first level replaces it
     for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
-        # All boxes go to every level, with size 0 on wrong levels: a varying number of boxes costs
-        # an exporter more. torch.where drops the NaN that some runtimes compute for size 0.
+        # Every level pools all boxes, with size 0 for other levels' boxes: a variable number of
+        # boxes costs more to export. torch.where drops the NaN of some runtimes for size 0.
         own = levels == level
         found = torchvision.ops.roi_align(
             map_,

@@ -48,19 +48,19 @@ def export_onnx(
     """
     Write a model as an ONNX file, and check that onnxruntime computes the model's results.
 
-    If the results differ, no file is left behind.
+    If the results differ by more than the limits, UserError is raised and no file is left behind.
 
     Args:
-        model: inference model of an unfused network, on the CPU.
+        model: inference model on the CPU, built with TEST.OPTIMIZED False.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: result of :func:`.describe`.
         path: file to write atomically.
-        semantic_logits: function (network, its input) -> final logits [1, K, h, w].
-        precision: "float32" or "int8", which allows larger differences.
+        semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
+        precision: "float32", or "int8" for weights of 8 bits and wider limits.
 
     Returns:
-        rows of :func:`.check_parity`
+        comparison of the results, rows of :func:`.check_parity`
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -92,7 +92,7 @@ def quantized(model: ir.Model) -> ir.Model:
         path = Path(folder, "int8.onnx")
         quantize_dynamic(proto, path, op_types_to_quantize=kinds, weight_type=QuantType.QUInt8)
         found = ir.from_proto(onnx.load(path))
-    found.graph.sort()  # the quantiser ignores outer values that a loop's body uses
+    found.graph.sort()  # the quantiser's order ignores that loop bodies use outer values
     return found
 
 
@@ -103,7 +103,7 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """Write a model's graph as an ONNX file, without a comparison of results."""
+    """Write a model's graph as an ONNX file, without checking its results."""
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
     # least 2 pixels along each side, and no side is a multiple of another.
@@ -155,19 +155,19 @@ def write_onnx(
 def save(model: ir.Model, path: Path) -> None:
     """Write an ONNX model; raise MemoryError if there is too little memory for it."""
     weights = [value.const_value for value in model.graph.initializers.values()]
-    # protobuf ends the process without a word (SIGSEGV) if it gets no memory for the copies.
+    # Without memory for its copies, protobuf would crash with SIGSEGV; this raises MemoryError.
     bytearray(3 * sum(weight.nbytes for weight in weights if weight is not None))
     ir.save(model, path)
 
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the description for :class:`.run_onnx.Model`, as JSON values.
+    Return a model's description, as JSON values that :class:`.run_onnx.Model` reads.
 
     Args:
         model: ``PanopticFPN`` or ``OCRSemanticSegmentor``.
         metadata: metadata of a data set with the model's classes.
-        made: origin of the model: versions, the config's hash, ...
+        made: origin of the model, e.g. versions and the hash of the config.
     """
 
     def classes(names: list[str], colors: list) -> list[dict[str, Any]]:

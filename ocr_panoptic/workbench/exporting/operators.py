@@ -1,5 +1,5 @@
 """
-Hand-written ONNX graphs of PyTorch operators that the exporter cannot translate for any map size.
+Hand-written ONNX graphs of PyTorch operators that the exporter cannot translate for variable sizes.
 
 Shape shorthand: B sets of boxes, G groups that are suppressed separately, R boxes of a set, M kept
 boxes; H W size of an image, Ho Wo size of the labels, K classes, h w feature size; N images, C
@@ -24,17 +24,17 @@ def nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, limit: int
 ) -> Tensor:
     """
-    Suppress boxes that are not maximal, separately in each set of boxes and each group.
+    Return the boxes that non-maximum suppression keeps, separately in each set and each group.
 
     Args:
-        boxes: x0, y0, x1, y1 of the boxes, [B, R, 4].
+        boxes: boxes x0, y0, x1, y1, [B, R, 4].
         scores: scores [B, G, R].
-        iou_threshold: if the IoU of two boxes is above this, the lower-scored box is removed.
-        score_threshold: boxes take part if their score is above this.
-        limit: number of boxes of highest score to keep; -1 for all.
+        iou_threshold: IoU of two boxes above which the lower-scored box is removed.
+        score_threshold: score above which a box takes part.
+        limit: maximum number of boxes to keep, by highest score; -1 for no limit.
 
     Returns:
-        set, group and box in descending order of scores, int64 [M, 3]
+        indices (set, group, box) of the kept boxes in descending order of scores, int64 [M, 3]
     """
     found = []
     for b, of_set in enumerate(scores):
@@ -58,7 +58,7 @@ def confident_labels(
     logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    Return an image's labels and their probabilities, by the steps of ``sem_seg_postprocess``.
+    Return an image's labels and their probabilities, computed as in ``sem_seg_postprocess``.
 
     The ONNX graph upsamples class by class: all classes at full resolution (1.2 GB for 150 classes
     at 1024 x 2048) would need more memory than the network.
@@ -111,14 +111,14 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """Loop over the classes, with a running maximum and its running softmax."""
-    # This is inlined into the graph, so its names must differ from the graph's outputs.
+    """Return labels and their probabilities, by a loop over the classes with a running softmax."""
+    # This function is inlined into the graph, so its names must differ from the graph's outputs.
     one_map = op.Constant(value_ints=[1, 1])
     sides = op.Constant(value_ints=[2, 3])
     padded_shape = op.Concat(one_map, padded_size, axis=0)
     shape = op.Concat(one_map, size, axis=0)
     highest = op.Expand(op.Constant(value_float=-1e30), size)
-    total = op.Expand(op.Constant(value_float=0.0), size)  # of exp(score - highest)
+    total = op.Expand(op.Constant(value_float=0.0), size)  # sum of exp(score - highest)
     chosen = op.Expand(op.Cast(op.Constant(value_int=0), to=INT32.dtype), size)
     for k in range(op.Squeeze(op.Shape(logits, start=1, end=2), [0])):
         of_class = op.Unsqueeze(op.Gather(logits, k, axis=1), op.Constant(value_ints=[0]))
@@ -130,7 +130,7 @@ def class_by_class(
             of_class, None, None, shape, mode="linear", coordinate_transformation_mode=mode
         )
         of_class = op.Squeeze(of_class, op.Constant(value_ints=[0, 1]))
-        # A running softmax needs two exponentials, but the larger score's is always exp(0).
+        # A running softmax needs two exponentials, but that of the larger score is exp(0) = 1.
         ratio = op.Exp(op.Neg(op.Abs(op.Sub(of_class, highest))))
         higher = op.Greater(of_class, highest)
         one = op.Constant(value_float=1.0)
@@ -141,7 +141,7 @@ def class_by_class(
 
 
 def adaptive_avg_pool2d(x, output_size):
-    """Pool [N, C, h, w] to [N, C, s, s] by two matrix products, for rows and for columns."""
+    """Return x [N, C, h, w] pooled to [N, C, s, s] by two matrix products, for rows and columns."""
     rows, columns = output_size
     if rows == columns == 1:
         return op.GlobalAveragePool(x)
@@ -152,9 +152,9 @@ def adaptive_avg_pool2d(x, output_size):
 
 def _shares(side, cells: int):
     """
-    Return weights [cells, side] for the mean over each cell's pixels.
+    Return weights [cells, side] that average the pixels of each cell along one axis.
 
-    Cell i has the pixels from floor(i side / cells) to ceil((i + 1) side / cells).
+    Cell i has the pixels from floor(i side / cells) to ceil((i + 1) side / cells) - 1.
     """
     cell = op.Constant(value_ints=list(range(cells)))
     starts = op.Div(op.Mul(cell, side), cells)

@@ -2,7 +2,7 @@
 A web page that runs an exported model in a browser, without a server.
 
 The page runs the model with onnxruntime-web, which the export fetches from npm's registry. A page
-opened from a disk can read only scripts, so model and runtime are scripts with gzip in base64.
+opened from a disk can load only scripts, so scripts hold the model and the runtime (gzip, base64).
 """
 
 import base64
@@ -26,21 +26,21 @@ from .run_onnx import METADATA_KEY
 VERSION = "1.30.0"
 """Version of onnxruntime-web."""
 REGISTRY = "https://registry.npmjs.org"
-"""npm's public registry; the variable npm_config_registry names another one."""
+"""npm's public registry; the environment variable npm_config_registry replaces it."""
 SCRIPT, BINARY = "ort.wasm.min.js", "ort-wasm-simd-threaded"
 RUNTIME = {
     SCRIPT: "faece07e84faa9001f5104bbe4e5c70861d06cb2376a0dea1fa0ad33a67adc81",
     f"{BINARY}.mjs": "e13f7f94fc51b4ca72b12faeb1ee95f4ace6dfbc8939bc718aabdc0a27c4299b",
     f"{BINARY}.wasm": "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
 }
-"""File of onnxruntime-web -> its SHA-256."""
+"""Name of a file of onnxruntime-web -> SHA-256 of the file."""
 LARGEST = 380 * 2**20
-"""Limit on the bytes of a compressed model, from the longest string in browsers."""
+"""Limit on the bytes of a compressed model, because browsers limit the length of a string."""
 
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     """
-    Return the files of onnxruntime-web that a page needs, by name.
+    Return the files of onnxruntime-web that a page needs: name -> content.
 
     Args:
         given: package as installed by npm (a folder) or packed by npm (``.tgz``); by default it is
@@ -53,7 +53,7 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
         found = _read_runtime(where)
     except (
         *(OSError, ValueError, http.client.HTTPException),
-        *(KeyError, EOFError, tarfile.TarError, zlib.error),  # of a damaged package
+        *(KeyError, EOFError, tarfile.TarError, zlib.error),  # raised for a damaged package
     ) as error:
         raise UserError(f"onnxruntime-web cannot be read from {where}: {error}. {fix}") from error
     for name, content in found.items():
@@ -77,10 +77,10 @@ def _read_runtime(where: Path | str) -> dict[str, bytes]:
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     """
-    Write a page to a folder, ``index.html`` last.
+    Write a model's page to a folder, ``index.html`` last.
 
     Args:
-        model: file written by :func:`.export_onnx`.
+        model: ONNX file written by :func:`.export_onnx`.
         runtime: result of :func:`find_runtime`.
     """
     described = onnx.load(model, load_external_data=False).metadata_props

@@ -1,9 +1,9 @@
 """
-Parity: does an ONNX file compute its model's results?
+Comparison of an ONNX file's results with those of its PyTorch model.
 
-Both round numbers, and some networks enlarge rounding errors, e.g. by the norm of a channel that
-hardly varies. So if the model's float32 and float64 results differ by more than the limit, the file
-may differ by a multiple of their difference.
+Some networks amplify rounding errors, e.g. by the norm of a channel that hardly varies. So if the
+model's own float32 and float64 logits differ by much, the file's logits may differ by a multiple of
+that difference.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """
@@ -24,20 +24,20 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 from .run_onnx import Model, Prediction
 
 LEAST_SHARES = {"float32": 0.9999, "int8": 0.9}
-"""Precision -> least share of pixels with equal labels; trained networks keep 0.98 in int8."""
+"""Precision -> least share of pixels with equal labels; trained networks reach 0.98 in int8."""
 LARGEST_DIFFERENCE = 1e-4
 """Limit on differences of scores, and of logits relative to max(1, largest logit).
 Confidences, the softmax of the logits, change by at most half as much as the logits."""
 ROUNDING = 2.0
-"""Limit on differences of logits, as a multiple of the model's own difference from float64. The
-larger of both limits applies."""
+"""Limit on differences of logits, as a multiple of the difference between the model's float32 and
+float64 logits. The larger of the two limits applies."""
 
 SegmentInfo = dict[str, Any]
 Segments = tuple[np.ndarray, list[SegmentInfo]]
-"""ids [H, W], 0 outside all segments, and "id", "isthing", "category_id" of each segment."""
+"""Segment ids [H, W], 0 outside all segments; and each segment's "id", "isthing", "category_id"."""
 
 SIZES = ((128, 192), (97, 259), (480, 100), (201, 157), (417, 833))
-"""(height, width) of the compared images, before the resizing of test images."""
+"""(height, width) of the compared images, before they are resized as test images."""
 
 
 def check_parity(
@@ -49,17 +49,18 @@ def check_parity(
     sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> list[dict[str, Any]]:
     """
-    Compare the results of a model and of its ONNX file on an image of each size.
+    Return the differences between a model's results and its ONNX file's, on an image of each size.
 
-    The arguments are described at :func:`.export_onnx`.
+    The arguments are the same as in :func:`.export_onnx`; ``exported`` is the ONNX file.
 
     Returns:
         a row for each size. "image" and "network" are the sizes (height x width) of the image and
-        of the network's input; "labels equal" is a share of the pixels; "logits" and "confidences"
-        are largest differences; "largest logit" is a value. If "logits" is above the limit,
-        "rounding" is the model's own difference from float64. A panoptic model also has
-        "segments", the numbers in both results; "segments equal", a share of the pixels; and
-        "boxes" (pixels) and "scores", largest differences over matched segments
+        of the network's input; "labels equal" is the share of pixels with equal labels; "logits"
+        (relative) and "confidences" are the largest differences; "largest logit" is the model's
+        largest absolute logit. If "logits" is above the limit, "rounding" is the largest difference
+        between the model's float32 and float64 logits. A panoptic model also has "segments", the
+        number of segments in each result; "segments equal", the share of pixels in matching
+        segments; and "boxes" (pixels) and "scores", the largest differences of matching things
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -93,9 +94,9 @@ def check_parity(
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """
-    Return the entries of a row of :func:`check_parity` beyond the limits, with value and limit.
+    Return a text for each entry that violates its limit in a row of :func:`check_parity`.
 
-    For the precision "int8", only labels (most must be equal) and confidences (no NaN) count.
+    For the precision "int8", only labels (most must be equal) and confidences (no NaN) are checked.
     """
     least = LEAST_SHARES[precision]
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -110,14 +111,14 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     faults = []
     for key, limit in limits.items():
         is_share = key.endswith("equal")
-        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # or NaN
+        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # true of NaN
             at = "least" if is_share else "most"
             faults.append(f"{key} {row[key]:.6g} (at {at} {limit:.6g})")
     return faults
 
 
 def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
-    """Return a picture of coloured blots with noise, uint8 [H, W, 3]."""
+    """Return a random picture of coloured blobs with noise, uint8 [H, W, 3]."""
     generator = np.random.default_rng(seed)
     blots = generator.integers(0, 256, (5, 7, 3), dtype=np.uint8)
     smooth = np.asarray(Image.fromarray(blots).resize(size[::-1], Image.Resampling.BICUBIC))
@@ -141,8 +142,8 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    Two segments match if they have the same class and each is the other's largest overlap. Ids are
-    not compared, because segments of equal score may change places.
+    Two segments match if they have the same class and each overlaps the other most. Void counts as
+    a segment in the share. Ids are not compared, because segments of equal score may be swapped.
     """
     tables, segments = [], []
     for ids, described in (a, b):

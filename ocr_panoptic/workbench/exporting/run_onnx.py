@@ -42,12 +42,12 @@ Prediction = dict[str, Any]
 
 class Model:
     """
-    A model in an ONNX file.
+    A model loaded from an ONNX file.
 
     Args:
         path: ONNX file.
-        threads: number of CPU threads; 0 for the number of cores.
-        providers: onnxruntime's execution providers, the best first; by default all available.
+        threads: number of CPU threads; 0 for one per core.
+        providers: onnxruntime's execution providers, the preferred first; by default all available.
 
     Attributes:
         description: description of the model from the file's metadata.
@@ -66,7 +66,7 @@ class Model:
             self.session = onnxruntime.InferenceSession(
                 os.fspath(path), options, providers or onnxruntime.get_available_providers()
             )
-        except Exception as error:  # its exceptions have no common class
+        except Exception as error:  # onnxruntime's exceptions have no common class
             reason = str(error).splitlines()[0]
             raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
@@ -87,7 +87,7 @@ class Model:
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
-        Predict an image.
+        Return the prediction for an image.
 
         Returns:
             "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32 [K, h, w],
@@ -104,7 +104,7 @@ class Model:
         """
         try:
             values = self.session.run(None, {"image": np.ascontiguousarray(image)})
-        except Exception as error:  # its exceptions have no common class
+        except Exception as error:  # onnxruntime's exceptions have no common class
             raise ValueError(
                 f"onnxruntime cannot run the model on an image of {image.shape[1]}x"
                 f"{image.shape[0]} pixels: {str(error).splitlines()[0]}"
@@ -145,12 +145,12 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
     """
     Return the confidence of each pixel, float32 [H, W].
 
-    It is the probability of the pixel's label or, in a panoptic map, the score of its instance; 0
-    for void.
+    It is the score of the pixel's instance, if it has one, or else the probability of the pixel's
+    label. In a panoptic map, void has 0.
     """
     if "ids" not in prediction:
         return prediction["confidences"]
-    # -1 stands for the probability of the label.
+    # Stuff gets -1, which is replaced by the probability of the label.
     of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)
     of_segment[0] = 0
     for segment in prediction["segments"]:
@@ -161,7 +161,7 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """An image file, its path below the folder of all inputs, and the name of its results."""
+    """An image: the name of its results, its path relative to the inputs' folder, and its path."""
 
     name: str
     file_name: str
@@ -170,9 +170,9 @@ class Input(NamedTuple):
 
 def find_images(entries: Sequence[str]) -> list[Input]:
     """
-    Return the images among files and folders, each once and in order.
+    Return the given image files and the images in the given folders, each once and in order.
 
-    Folders are searched with their subfolders. Hidden files and linked folders are left out.
+    Subfolders are searched too. Hidden files, hidden folders and linked folders are left out.
     """
     found: dict[Path, None] = {}
     folders = []
@@ -201,9 +201,9 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 def _unique_names(names: Sequence[str]) -> list[str]:
     """
-    Return the names without suffix, except for names that would collide.
+    Return the names without their suffixes; names that would then collide keep them.
 
-    "a.jpg" and "a.png" both keep their suffix, and then "a.jpg.bmp" does too.
+    "a.jpg" and "a.png" both keep their suffix, and so "a.jpg.bmp" has to keep its suffix too.
     """
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
     while found != before:
@@ -213,7 +213,7 @@ def _unique_names(names: Sequence[str]) -> list[str]:
 
 
 class Results:
-    """The files that a run writes to a new or empty folder."""
+    """A writer of predictions to a new or empty folder."""
 
     def __init__(self, folder: Path, model: Model, overlays: bool):
         if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
@@ -223,7 +223,7 @@ class Results:
         self._annotations: list[dict[str, Any]] = []
 
     def add(self, source: Input, image: np.ndarray, prediction: Prediction) -> None:
-        """Write the files of an image."""
+        """Write the result files of an image."""
         labels, name = prediction["labels"], source.name
         few = len(self._model.classes) <= 256
         self._save(f"labels/{name}.png", labels.astype(np.uint8 if few else np.uint16))
@@ -273,7 +273,7 @@ class Results:
         ids = prediction["ids"]
         for segment in prediction["segments"]:
             rows, columns = np.nonzero(ids == segment["id"])
-            if not len(rows):  # hidden; panopticapi refuses segments without pixels
+            if not len(rows):  # a hidden segment; panopticapi refuses segments without pixels
                 continue
             kind = "thing_ids" if segment["isthing"] else "stuff_ids"
             (top, bottom), (left, right) = ((p.min(), p.max() + 1) for p in (rows, columns))
@@ -310,7 +310,7 @@ def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarr
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict the images and return the exit status, 1 if any image failed."""
+    """Predict all images and return the exit status: 1 if any image failed, else 0."""
     images = find_images(arguments.input)
     model = Model(arguments.model, threads=arguments.threads)
     results = Results(arguments.output, model, arguments.overlays)

@@ -1,8 +1,8 @@
 """
 The stages of an ONNX file before and after its network, as separate ONNX models.
 
-They are the resizing of test images, and the merge of instances and labels into a panoptic map.
-They use only operators and types that TensorRT and OpenVINO parse: no Compress, no CumSum of INT32.
+The stages resize test images, and merge instances and labels into a panoptic map. They use only
+operators and types that TensorRT and OpenVINO can parse: no Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -24,7 +24,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
 
 REACH = {Image.Resampling.BILINEAR: 1.0, Image.Resampling.BICUBIC: 2.0}
-"""Interpolation -> number of pixels that it uses on each side, unless it shrinks the image."""
+"""Interpolation -> number of pixels that it uses on each side when it enlarges an image."""
 SEGMENT_OUTPUTS = ("ids", *(f"segment_{key}" for key in ("isthing", "classes", "scores", "boxes")))
 """Names of the outputs of :func:`merge_stage`."""
 
@@ -36,10 +36,10 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model that resizes test images with exactly Pillow's values.
+    Return an ONNX model that resizes test images to exactly the values that Pillow computes.
 
     It turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W), int64
-    [2].
+    [2]. UserError is raised if ``augmentation`` cannot be exported.
     """
     is_list = isinstance(augmentation, T.AugmentationList)
     (given,) = augmentation.augs if is_list else (augmentation,)
@@ -56,7 +56,7 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
 
 
 def merge_stage(rules: MergeRules) -> ir.Model:
-    """Return the model of :func:`merged` with these rules."""
+    """Return the ONNX model of :func:`merged`, with the limits of the rules as constants."""
     # Scores are compared as float32, so each limit is rounded up to the next float32.
     scores = np.array(rules.scores, np.float32)
     above = np.nextafter(scores, np.float32(np.inf))
@@ -71,9 +71,9 @@ def merge_stage(rules: MergeRules) -> ir.Model:
 
 def joined(first: ir.Model, second: ir.Model) -> ir.Model:
     """
-    Return ``first`` followed by ``second``, with the outputs of both.
+    Append ``second`` to ``first`` in place, and return ``first`` with the outputs of both.
 
-    Inputs of the second are connected to the first's inputs and outputs of the same name.
+    Each input of ``second`` is connected to the input or output of ``first`` with the same name.
     """
     graph, behind = first.graph, second.graph
     known = {value.name: value for value in (*graph.inputs, *graph.outputs)}
@@ -96,12 +96,12 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
 
 
 def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
-    """Return the model of a function with constants for some inputs."""
+    """Return the ONNX model of a function, with constants in place of some inputs."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
     model = optimize(model)
     for value in list(model.graph.initializers.values()):
-        value.name = f"{function.name}.{value.name}"  # unique among the joined models
+        value.name = f"{function.name}.{value.name}"  # stays unique when models are joined
     return _with_constants(model, **constants)
 
 
@@ -116,7 +116,7 @@ def _with_constants(model: ir.Model, **constants: np.ndarray | np.generic) -> ir
 
 @script(default_opset=op)
 def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
-    """Return the image unchanged, and its size."""
+    """Return the image with its values unchanged, and its size."""
     resized = op.Cast(image, to=INT32.dtype)
     size = op.Shape(image, start=0, end=2)
     return resized, size
@@ -124,7 +124,7 @@ def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
 
 @script(default_opset=op)
 def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
-    """Return the size that Detectron2's ResizeShortestEdge computes, exact to the last bit."""
+    """Return exactly the (height, width) that Detectron2's ResizeShortestEdge computes."""
     given = op.Cast(op.Shape(image, start=0, end=2), to=DOUBLE.dtype)
     height, width = op.Split(given, num_outputs=2)
     scale = shortest / op.Min(height, width)
@@ -192,7 +192,7 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
 
 @script(default_opset=op)
 def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
-    """Resize as Pillow's ``Image.resize`` does: rows, then columns, each in integers."""
+    """Return the image resized as by Pillow's ``Image.resize``, and the size before resizing."""
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
     rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
@@ -208,9 +208,10 @@ def bilinear_weights(
     start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
 ) -> FLOAT[...]:
     """
-    Return the bilinear weight of each cell of a mask for each pixel from ``start`` to ``stop``.
+    Return the bilinear weights [pixels, cells] of a mask's cells for pixels along one axis.
 
-    The mask reaches from ``low`` to ``high``; outside it, the weights fall to 0.
+    The pixels are ``start`` to ``stop`` - 1. The mask extends from ``low`` to ``high`` on this
+    axis; outside it, the weights fall to 0.
     """
     places = op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1)
     pixels = op.Cast(places, to=FLOAT.dtype) + 0.5
@@ -222,7 +223,7 @@ def bilinear_weights(
 
 @script(default_opset=op)
 def count_pixels(pixels: BOOL[...]) -> INT64[...]:
-    """Return the number of True pixels in [h, w]; rows are summed in float32, fast and exact."""
+    """Return the number of True pixels; summing each row in float32 is fast, and still exact."""
     rows = op.ReduceSum(op.Cast(pixels, to=FLOAT.dtype), op.Constant(value_ints=[1]), keepdims=0)
     return op.ReduceSum(op.Cast(rows, to=INT64.dtype), keepdims=0)
 
@@ -238,7 +239,11 @@ def merged(
     least_scores: BY_THING,
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
-    """Merge as :func:`.merge_panoptic` does; scores descend, and masks cover only the boxes."""
+    """
+    Return a panoptic map and its segments, merged as by :func:`.merge_panoptic`.
+
+    The instances are in descending order of scores; masks [M, s, s] cover only their boxes.
+    """
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0
@@ -279,7 +284,7 @@ def merged(
     areas = op.ScatterElements(zeros, flat, free, axis=0, reduction="add")
     seen = op.ScatterElements(zeros, flat, op.Expand(1, op.Shape(flat)), axis=0, reduction="add")
     label = op.Range(0, op.Squeeze(op.Shape(zeros), [0]), 1)
-    is_stuff = op.And(op.And(seen > 0, areas >= least_areas), label > 0)  # 0 stands for things
+    is_stuff = op.And(op.And(seen > 0, areas >= least_areas), label > 0)  # label 0 means thing
     place = op.Cast(op.CumSum(op.Cast(is_stuff, to=FLOAT.dtype), 0), to=INT32.dtype) + count
     place = op.Where(is_stuff, place, op.Cast(0, to=INT32.dtype))
     ids = op.Where(numbers == op.Cast(0, to=INT32.dtype), op.Gather(place, labels), numbers)

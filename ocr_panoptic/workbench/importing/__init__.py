@@ -1,1 +1,1 @@
-"""Import of annotation tools' labels as panoptic or semantic data sets."""
+"""Import the labels of annotation tools as panoptic or semantic data sets."""

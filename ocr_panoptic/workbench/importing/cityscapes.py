@@ -63,7 +63,7 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
     """
-    Find the images that have JSON files of polygons. Other classes than Cityscapes' are allowed.
+    Find the images that have JSON files of polygons. All class names are allowed.
 
     A label such as "cargroup" is a region of the class "car". Later polygons cover earlier
     polygons, as in Cityscapes' own PNGs.

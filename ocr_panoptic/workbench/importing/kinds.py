@@ -46,7 +46,7 @@ class Kinds:
 
 def read_kinds(path: Path) -> Kinds:
     """
-    Read a YAML file of kinds.
+    Read a YAML file of things, stuff and ignored classes.
 
     Its keys ``things``, ``stuff`` and ``ignore`` (lists of names) and ``colors``
     (name -> [R, G, B]) are all optional.

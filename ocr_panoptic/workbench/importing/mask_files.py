@@ -1,5 +1,5 @@
 """
-Read masks, which are one image for each object or class, or one image of numbered objects.
+Read mask images: one for each object or class, or one with numbered objects.
 
 A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
 mask's own name, or the beginning or the end of the mask's name:
@@ -102,7 +102,7 @@ def _photos(folder: Path, source: Path) -> list[Path]:
 
 def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
     """
-    Return the files that are masks because their path has the name of another file.
+    Return the files that are masks because their path contains another file's name.
 
     The mask of ``a.jpg`` may be ``a.png``. A file that has masks itself is an image if it only adds
     a number to another name, such as ``a_2.png`` with ``a_2_mask.png`` beside ``a.png``.

@@ -42,7 +42,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return an image's mask that has ``part``, bool [h, w], at (left, top), and else is empty."""
+    """Return an image's mask with ``part``, bool [h, w], at (left, top) and nothing elsewhere."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -58,7 +58,7 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
     Return points as float64 [N, 2].
 
-    UserError is raised if they are malformed or far (the image's longer side) outside the image.
+    UserError is raised if points are malformed, or further outside the image than its longer side.
 
     Args:
         points: unchecked x and y of each point.

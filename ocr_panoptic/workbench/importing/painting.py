@@ -1,7 +1,7 @@
 """
 Paint overlapping segments into a panoptic map, which has at most one segment at each pixel.
 
-Shape letters: H, W size of the image.
+In shapes, H and W are the size of the image.
 """
 
 from collections import Counter, defaultdict

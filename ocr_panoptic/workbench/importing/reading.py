@@ -42,7 +42,7 @@ class MissingImage(UserError):
 @dataclass(frozen=True)
 class Annotations:
     """
-    The annotations of a source's images.
+    The annotated images of a source.
 
     Attributes:
         entries: place and entry of each image. The place is a file or a part of a file, with which
@@ -126,10 +126,10 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
-    Return the image at the first of some paths that exists, without segments.
+    Return the first image that exists at one of the paths, without segments.
 
     If no path exists (the annotations were written for another folder, or on Windows), take the
-    only file below the folder whose path ends like one of them, ignoring case.
+    only file below the folder whose path has the same ending as one of them, ignoring case.
 
     Args:
         names: paths relative to the folder; the first is the path in the annotations.
@@ -151,7 +151,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only path below the folder that ends in a name, or raise MissingImage."""
+    """Return the only file below the folder with an ending of a name, or raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -205,7 +205,7 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError if the annotations give another size than the image's; None and 0 pass."""
+    """Raise UserError if the annotated size is not the image's size; None and 0 are ignored."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(

@@ -164,7 +164,7 @@ def _images_of(place: Path) -> list[Path]:
 
 
 def _labels_path(image: Path) -> Path:
-    """Return an image's text file, in whose path the image's last ``images`` is ``labels``."""
+    """Return the path of an image's text file: the last folder ``images`` becomes ``labels``."""
     parts = list(image.parts)
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"

@@ -1,5 +1,5 @@
 """
-A page about a data set: faults found by the check, classes, and images with the truth drawn.
+A page about a data set: faults found by the data check, classes, and images with their labels.
 
 Shape letters: H, W size of an image.
 """
@@ -41,14 +41,14 @@ class DataClass(NamedTuple):
 
 class ViewedImage(NamedTuple):
     """
-    An image on the page, with its truth.
+    An image on the page, with its ground truth.
 
     Attributes:
-        size: width and height.
+        size: width and height in pixels.
         image, truth: pictures as data URIs; ``truth`` is "" if the image has no labels.
         void: number of pixels without a class.
-        segments: (whether it is a thing, category_id, pixels) of each segment.
-        fault: reason why the image or its truth cannot be used; "" if both can.
+        segments: (isthing, category_id, number of pixels) of each segment.
+        fault: reason why the image or its labels cannot be used; "" if both can.
     """
 
     name: str
@@ -61,7 +61,7 @@ class ViewedImage(NamedTuple):
 
 
 class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median area of its segments in pixels."""
+    """A row of the class table; ``area`` is the median area of the class's segments in pixels."""
 
     name: str
     kind: str
@@ -119,7 +119,7 @@ def write_data_page(
 
 
 def data_classes(metadata: Metadata) -> list[DataClass]:
-    """Return the things, then the stuff, without the label 0 that stands for all things."""
+    """Return thing classes, then stuff classes except a label 0 that stands for all things."""
     found = []
     for kind in ("thing", "stuff"):
         names, colors = metadata.get(f"{kind}_classes") or (), metadata.get(f"{kind}_colors") or ()
@@ -133,7 +133,7 @@ def data_classes(metadata: Metadata) -> list[DataClass]:
 def view_image(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> ViewedImage:
-    """Read and draw an image of a data set and its truth."""
+    """Return an image of a data set and its ground truth, read and drawn for the page."""
     name = record["file_name"]
     try:
         image = read_picture(name, "RGB")
@@ -168,17 +168,17 @@ def view_image(
 def _truth(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> tuple[np.ndarray | None, list[dict]]:
-    """Return segment ids, int [H, W], and segments; each semantic label counts as a segment."""
+    """Return true segment ids, int [H, W], and segments; each semantic label is one segment."""
     if "pan_seg_file_name" in record:
         return read_segment_ids(record), record["segments_info"]
-    if "sem_seg_file_name" not in record:  # a test split, whose truth is on a server
+    if "sem_seg_file_name" not in record:  # a test split, whose labels are not published
         return None, []
     labels = read_labels(record["sem_seg_file_name"], label_map)
     return labels, [{"id": c.number, "isthing": False, "category_id": c.number} for c in classes]
 
 
 def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> list[ClassRow]:
-    """Count images, segments and pixels of each class, in the order of the classes."""
+    """Return a row for each class, with its numbers of images, segments and pixels."""
     total = max(1, sum(area for image in images for *_, area in image.segments))
     rows = []
     for c in classes:

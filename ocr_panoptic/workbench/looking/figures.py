@@ -1,5 +1,5 @@
 """
-The pictures of one image for the report: drawn, encoded and captioned.
+The report's pictures of an image and its predictions, as data URIs with captions.
 
 Shape letters: H, W size of the image; K semantic classes = object regions; h, w size of features.
 """
@@ -25,12 +25,12 @@ from ocr_panoptic.visualization.overlays import (
 from .scene import Inspection, PanopticMap, SeenRegions
 
 VOID = -1  # differs from every semantic label
-SIDE, REGION_SIDE = 640, 320  # longer side of a picture, and of a soft object region's, in pixels
-SHOWN = 6  # number of regions to show, those most related to the pixel
+SIDE, REGION_SIDE = 640, 320  # longer side in pixels of a picture, and of one of a region
+SHOWN = 6  # number of regions to show for a pixel, the most related first
 
 
 class Picture(NamedTuple):
-    """A picture as a data URI; ``color`` is its class's colour in CSS."""
+    """A picture as a data URI; ``color`` is the CSS colour of the class that it shows, if any."""
 
     title: str
     caption: str
@@ -43,9 +43,9 @@ class Relation(NamedTuple):
     The relation of one pixel to the object regions.
 
     Attributes:
-        src: data URI of the image with a mark on the pixel.
+        src: data URI of the image, on which the pixel is marked.
         true_class: name of the pixel's true class.
-        shares: (name, CSS colour, percent) of the most related regions, the largest first.
+        shares: (name, CSS colour, percent) of the most related regions, in descending order.
     """
 
     src: str
@@ -56,14 +56,13 @@ class Relation(NamedTuple):
 @dataclass(frozen=True)
 class ImageFigures:
     """
-    What a report shows of an image.
+    What the report shows of one image.
 
     Attributes:
-        name: the image's name.
-        views: pictures of the input, the truth and the predictions.
+        views: pictures of the input, the ground truth and the predictions.
         regions: picture of each true class's soft object region.
-        legend: name and CSS colour of each class in the views.
-        relation: the relation of one pixel to the regions; None if it is not shown.
+        legend: (name, CSS colour) of each class in the views.
+        relation: relation of one pixel to the regions; None if it is not shown.
     """
 
     name: str
@@ -81,10 +80,10 @@ def image_figures(
     with_regions: bool = True,
 ) -> ImageFigures:
     """
-    Draw a model's predictions for an image beside the truth.
+    Return pictures of an image, its ground truth and a model's predictions.
 
     Args:
-        truth: the true panoptic map or, for a semantic model, the true labels int [H,W], in which
+        truth: true panoptic map or, for a semantic model, true labels int [H,W], in which
             metadata.ignore_label is void.
         metadata: names and colours of the classes.
         with_regions: whether to draw soft object regions and relation, if the head has them.
@@ -150,15 +149,15 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Return the relation of a pixel of the image's rarest class, which gains most from context.
+    Return the relation of one pixel of the image's rarest class to the object regions.
 
     Args:
         labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
-        image: uint8 [H',W',3] RGB; the mark is drawn on a copy.
+        image: image uint8 [H',W',3] RGB; the mark is drawn on a copy.
 
     Returns:
-        the relation; None if no cell has a label at its centre
+        relation; None if no cell of the features has a label at its centre
     """
     rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in regions.cells)
     cells = labels[rows.astype(int)[:, None], columns.astype(int)]
@@ -167,7 +166,7 @@ def relation_of_a_pixel(
         return None
     label = found[counts.argmin()]
     places = np.argwhere(cells == label)
-    # Take the class's cell nearest to the median place, since that place may have another class.
+    # The median place itself may have another class, so take the class's cell nearest to it.
     row, column = places[np.abs(places - np.median(places, axis=0)).sum(axis=1).argmin()]
     y, x = rows[row] / labels.shape[0], columns[column] / labels.shape[1]
     marked = Image.fromarray(image)
@@ -182,7 +181,7 @@ def relation_of_a_pixel(
 
 
 def page_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """Return height and width of a picture whose longer side is resized to ``side``."""
+    """Return (height, width) after resizing a picture so that its longer side is ``side``."""
     scale = side / max(shape)
     return max(1, round(scale * shape[0])), max(1, round(scale * shape[1]))
 
@@ -190,7 +189,7 @@ def page_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
 def _legend(
     segments: Sequence[dict[str, Any]], maps: Sequence[np.ndarray | None], metadata: Metadata
 ) -> list[tuple[str, str]]:
-    """Return the classes of segments and label maps: things, then stuff."""
+    """Return (name, CSS colour) of each class in segments and label maps, things first."""
     things = sorted({s["category_id"] for s in segments if s["isthing"]})
     stuff = {s["category_id"] for s in segments if not s["isthing"]}
     for labels in maps:

@@ -21,16 +21,16 @@ from ocr_panoptic.modeling.refined_head import RefinedHead
 from .scene import Inspection, PanopticMap, SeenRegions
 
 HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
-"""Semantic heads with a context scheme, as MODEL.SEM_SEG_HEAD.NAME."""
+"""Values of MODEL.SEM_SEG_HEAD.NAME for which the head has a context scheme."""
 Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by name
 
 
 class Inspector:
     """
-    A function that returns a model's prediction for an image and its intermediate results.
+    A callable that returns a model's prediction for an image, with intermediate results.
 
-    These are the coarse prediction and, if the context scheme has them, the soft object regions and
-    the relation of pixels to regions.
+    The intermediate results are the coarse prediction and, if the context scheme has them, the soft
+    object regions and the relation of pixels to regions.
     """
 
     def __init__(self, cfg: CfgNode, model: InferenceModel):
@@ -40,14 +40,14 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Return the semantic network's results, without TEST's scales, flips and windows."""
+        """Return the semantic network's results, without test-time scales, flips and windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
         return self._view(record, inputs, logits, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:
-        """Return the model's own prediction and intermediate results for a data set's record."""
+        """Return the model's prediction and intermediate results for a record of a data set."""
         inputs = self._mapper(record)
         if not isinstance(self._network, OCRSemanticSegmentor):
             with self._watching() as seen:
@@ -90,7 +90,7 @@ class Inspector:
         size, padded = inputs["image"].shape[1:], seen["size"]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return labels [H,W], computed as the model computes its labels."""
+            """Return the labels [H,W] of these logits, computed as the model does."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -108,7 +108,7 @@ class Inspector:
             _, x, m = head.prepare(seen["features"])
             relation = self._relation(context, x, m)
         cells = m.shape[2:]
-        # Rows and columns of the features without padding; the last may hold some padding.
+        # Numbers of the features' rows and columns outside the padding; the last may overlap it.
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
         sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
@@ -120,7 +120,7 @@ class Inspector:
     @staticmethod
     def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
         """Return the scheme's relation of pixels to regions, [N,K,h,w]."""
-        if isinstance(context, ASPOCR):  # it relates pixel representations after a bottleneck
+        if isinstance(context, ASPOCR):  # which computes pixel representations by a bottleneck
             x = context.bottleneck(x)
         return context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
 
@@ -131,7 +131,7 @@ def cell_edges(
     """
     Return the edges of the features' cells along one axis.
 
-    An edge lies half-way between the positions that resizing gives to two neighbouring cells.
+    An edge lies half-way between the positions of two neighbouring cells' centres in the image.
 
     Args:
         inside: number of cells outside the padding.

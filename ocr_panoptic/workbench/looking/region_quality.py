@@ -1,5 +1,5 @@
 """
-Quality of the soft object regions: do they gather, and relate to, the pixels of their own class?
+Quality of the soft object regions: how well they gather, and relate to, pixels of their class.
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -30,18 +30,18 @@ class RegionQuality:
 
     Pixels without a class do not count.
 
-    - "IoU coarse", "IoU refined": IoU of the prediction that makes the regions, and of the
-      prediction made with their help.
+    - "IoU coarse", "IoU refined": IoU of the coarse prediction, which defines the regions, and of
+      the refined prediction.
     - "own weight": share of the region's weight that lies on pixels of its class,
-      sum_i a_ki t_ki / sum_i a_ki, with soft object region a_k and the part t_ki of cell i that the
-      class covers; 0 if all weight lies on pixels without a class.
-    - "uniform": own weight of a region that is uniform over the image, i.e. the part of the image
+      sum_i a_ki t_ki / sum_i a_ki, where a_ki is the region's weight in cell i and t_ki the share
+      of the cell that the class covers; 0 if all weight lies on pixels without a class.
+    - "uniform": own weight of a region that is uniform over the image, i.e. the share of the image
       that the class covers.
     - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
       smaller than the cells.
     - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
 
-    Means over the images are weighted by the number of the class's pixels.
+    All except IoUs are means over the images, weighted by the number of the class's pixels.
     """
 
     COLUMNS = ["IoU coarse", "IoU refined", "own weight", "uniform", "attainable", "own relation"]
@@ -62,20 +62,20 @@ class RegionQuality:
         cells: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """
-        Add an image.
+        Add the results for an image to the measurement.
 
         Args:
-            truth: unsigned integers [H,W], labels 0..K-1 or the ignore label.
-            coarse, refined: integers [H,W], predicted labels 0..K-1.
+            truth: true labels, unsigned integers [H,W] in 0..K-1 or the ignore label.
+            coarse, refined: predicted labels, integers [H,W] in 0..K-1.
             regions: weights [K,h,w], not negative.
             relation: relation [K,h,w] that sums to 1 over K.
-            cells: ascending floats [h+1] and [w+1], the edges of the features' cells in pixels of
-                the image, from 0 to H and W.
+            cells: edges of the features' cells in pixels of the image: ascending floats [h+1] and
+                [w+1], from 0 to H and W.
         """
         k = len(self.class_names)
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
-        rows, columns = (  # lengths [cells, pixels] that each cell shares with each pixel
+        rows, columns = (  # overlap [cells, pixels] of each cell with each pixel, along one axis
             np.diff(edges[:, None].clip(start, start + 1), axis=0)
             for edges, start in zip(cells, map(np.arange, truth.shape), strict=True)
         )
@@ -96,7 +96,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class -> column -> value (NaN if the truth lacks the class), last for "(mean)"."""
+        """Return class or "(mean)" -> column -> value; NaN for a class without true pixels."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -124,10 +124,10 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     """
     Measure the soft object regions of a trained model on DATASETS.TEST[0].
 
-    It sees whole images at a single scale.
+    The model sees each image as a whole, at a single scale.
 
     Returns:
-        :meth:`RegionQuality.results` and :func:`.run_info`
+        class -> column -> value of :class:`RegionQuality`, and facts from :func:`.run_info`
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
@@ -143,6 +143,6 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     for record in with_progress(DatasetCatalog.get(metadata.name), "regions"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
-        assert seen.coarse is not None and seen.regions is not None  # of these schemes and heads
+        assert seen.coarse is not None and seen.regions is not None  # SCHEMES and HEADS give both
         quality.process(truth, seen.coarse, seen.refined, *seen.regions)
     return quality.results(), run_info(cfg, model)

@@ -28,7 +28,7 @@ class RankedImage(NamedTuple):
     """
     An image in the report, with its score in percent.
 
-    ``losses`` are the points lost to each kind of error; score and losses sum to 100.
+    ``losses`` are the percentage points lost to each kind of error; score and losses sum to 100.
     """
 
     figures: ImageFigures
@@ -40,14 +40,14 @@ def worst_images(
     rows: Sequence[Mapping[str, str]], metric: str, number: int
 ) -> list[tuple[str, float, dict[str, float]]]:
     """
-    Return file name, score and losses of the images with the lowest scores, the worst first.
+    Return (file name, score, losses) of the images with the lowest scores, the worst first.
 
-    Images without a score do not count.
+    Images without a score are left out.
 
     Args:
-        rows: table of an evaluation's images, see :func:`.read_table`.
-        metric: column of the scores.
-        number: largest number of images.
+        rows: table of an evaluation with a row for each image, from :func:`.read_table`.
+        metric: name of the column of scores.
+        number: maximum number of images.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = [row for row in rows if metric in row]
@@ -62,7 +62,7 @@ def worst_images(
     ]
 
 
-# chart -> (key of the training log, label)
+# Title of a chart -> (key in the training log, label) of each curve.
 LOSSES = {
     "Total loss": (("total_loss", "total"),),
     "Semantic segmentation": (("loss_sem_seg", "final"), ("loss_sem_seg_coarse", "coarse")),
@@ -80,9 +80,9 @@ Curve = list[tuple[float, float]]  # iterations done, loss
 
 def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    Return the non-empty charts: chart -> label -> curve.
+    Return the curves of the non-empty charts: title -> label -> curve.
 
-    Values that a logarithmic axis cannot show are left out: NaN, infinity, and the 0 of a batch
+    Values that a logarithmic axis cannot show are left out: NaN, infinity, and 0 from batches
     without instances.
 
     Args:
@@ -101,7 +101,7 @@ def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve
 
 
 def loss_figure(curves: Mapping[str, Curve]) -> Figure:
-    """Draw losses over the iterations on a logarithmic axis, with the last values in the legend."""
+    """Return a plot of losses on a logarithmic axis, with the last values in the legend."""
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.subplots()
     for label, curve in curves.items():
@@ -135,14 +135,14 @@ def render_report(
     ranking: Sequence[RankedImage] = (),
 ) -> str:
     """
-    Return a self-contained HTML document.
+    Return a run's report as a self-contained HTML document.
 
     Args:
-        results: task -> metric -> value, as an evaluation stores them.
+        results: stored results of an evaluation, task -> metric -> value.
         training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
             training.
         metadata: names and colours of the classes.
-        settings: facts about the run, by name.
+        settings: facts about the run, name -> value.
         confusion: data URI of the confusion matrix's picture; "" for no picture.
     """
     per_class = per_class_rows(results)
@@ -175,5 +175,5 @@ def render_report(
 
 
 def occurs(value: float | None, metric: Metric) -> bool:
-    """Return whether a class's value shows that the class occurs or is predicted."""
+    """Return whether a metric's value for a class shows that the class occurs or is predicted."""
     return value is not None and not (metric.is_count and value == 0)

@@ -34,11 +34,11 @@ logger = logging.getLogger(__name__)
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: int) -> str:
     """
-    Return the page about a run that was evaluated on DATASETS.TEST[0].
+    Return the HTML report of a run that was evaluated on DATASETS.TEST[0].
 
     Args:
         cfg: completed config with trained MODEL.WEIGHTS.
-        config_file: origin of the config, for the page's text.
+        config_file: name of the config file, shown on the page.
         num_images: number of images to show, evenly spread over the data set.
         num_ranked: number of worst images to show.
     """
@@ -48,7 +48,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     log = read_training_log(cfg.OUTPUT_DIR)
     model = build_trained_model(cfg)
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
-    if evaluated != found:  # metrics and pictures would be two models'
+    if evaluated != found:  # metrics and pictures would come from different models
         raise UserError(
             f"The evaluation in {folder} used {evaluation.run.get('weights')} (SHA-256 "
             f"{evaluated}); MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} ({found}). Evaluate these weights "
@@ -82,7 +82,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
             *(len(rows) - len(known), len(rows), metadata.name),
         )
     worst = worst_images(known, metric, num_ranked)
-    ranking = [  # without regions, which would be most of the page
+    ranking = [  # without regions, which would take up most of the page
         RankedImage(figures(by_name[file_name], with_regions=False), score, losses)
         for file_name, score, losses in with_progress(worst, "worst images")
     ]

@@ -1,5 +1,5 @@
 """
-An image's truth and a model's results, which the report shows.
+The ground truth of an image and a model's results for it, which the report shows.
 
 Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
 logits, without padding.
@@ -19,7 +19,7 @@ from ocr_panoptic.formats.labels import has_labels, read_true_labels
 @dataclass(frozen=True)
 class PanopticMap:
     """
-    A panoptic map.
+    A panoptic map, true or predicted.
 
     Attributes:
         ids: segment ids, int [H,W]; 0 is void.
@@ -34,7 +34,7 @@ class PanopticMap:
         """
         Return Panoptic-FPN's semantic labels, int [H,W].
 
-        Things have 0, then the stuff classes follow; ``void`` is outside all segments.
+        Things have label 0, and stuff has its category_id; ``void`` is the label outside segments.
         """
         labels = np.full(self.ids.shape, void)
         for segment in self.info:
@@ -50,8 +50,8 @@ class SeenRegions(NamedTuple):
     Attributes:
         weights: softmax of each class's logits over the image's pixels, float32 [K,h,w].
         relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
-        cells: edges of the cells of both, floats [h+1] and [w+1], in pixels of the image file from
-            0 to H and W.
+        cells: edges of the cells of weights and relation, floats [h+1] and [w+1], in pixels of the
+            image file, from 0 to H and W.
     """
 
     weights: np.ndarray
@@ -65,11 +65,11 @@ class Inspection:
     A model's results for one image.
 
     Attributes:
-        image: uint8 [H,W,3] RGB.
+        image: image, uint8 [H,W,3] RGB.
         panoptic: panoptic prediction; None for a semantic model.
         refined: labels of the semantic head's output, int [H,W].
-        coarse: labels of the coarse logits, int [H,W]; None for Detectron2's head.
-        regions: soft object regions; None if the head has none.
+        coarse: labels of the coarse logits, int [H,W]; None for a head without coarse logits.
+        regions: soft object regions and relation; None if the head has no regions.
     """
 
     image: np.ndarray
@@ -90,7 +90,7 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
 
 
 def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> PanopticMap:
-    """Return the true segments with the contiguous ids of their categories."""
+    """Return a panoptic map of the true segments, with contiguous category ids."""
     things = metadata.thing_dataset_id_to_contiguous_id
     stuff = metadata.stuff_dataset_id_to_contiguous_id
     info = []

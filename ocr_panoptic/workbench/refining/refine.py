@@ -1,7 +1,7 @@
 """
 Refines label PNGs with true offsets, stored offsets, or offsets predicted by a SegFix model.
 
-An image's *name* is the path of its file relative to its folder, without suffix. A label PNG has
+An image's *name* is its file's path below the folder of images, without suffix. A label PNG has
 the same name as its image; the last part of the name is enough if it is unique.
 """
 
@@ -43,7 +43,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
     Args:
         dataset_name: data set with semantic or panoptic labels.
-        boundary_distance: largest distance from a boundary, in pixels, at which pixels move.
+        boundary_distance: largest distance in pixels between a boundary and a pixel with an offset.
     """
     if dataset_name not in DatasetCatalog:
         register_in_use((), [dataset_name])
