@@ -43,7 +43,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     Args:
         cfg: completed config with trained MODEL.WEIGHTS.
         folder: folder of the results.
-        labels: kind of labels in the label PNGs, see :func:`.classes_of`.
+        labels: labels in the written PNGs, "train" for 0..K-1 or "dataset" for the labels in the
+            data set's files.
         overlays: whether to draw the segments over the images.
 
     Returns:
