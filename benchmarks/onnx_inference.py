@@ -101,7 +101,7 @@ def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: i
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), metavar="NAME")
     parser.add_argument("--size", type=int, nargs=2, default=[512, 1024])
     parser.add_argument("--threads", type=int, default=2)

@@ -74,7 +74,7 @@ WAYS: dict[str, Callable[[Tensor, Size], Tensor]] = {
 
 @torch.inference_mode()
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--size", type=int, nargs=2, default=[1024, 2048])
     parser.add_argument("--classes", type=int, default=19)

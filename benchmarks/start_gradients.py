@@ -31,7 +31,7 @@ COLUMNS = ["detection", "semantic", "ratio", "initial loss", "above", "tensors"]
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--config-file", required=True)
     parser.add_argument("--also", action="append", default=[], help="a row with these keys, too")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")

@@ -203,7 +203,7 @@ def own_data_losses() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--size", type=int, nargs=2, default=[800, 1344])
     parser.add_argument("--timed-size", type=int, nargs=2, default=[320, 512])
     parser.add_argument("--repeats", type=int, default=5)

@@ -363,7 +363,7 @@ def cpu_seconds(step: Callable[[], object]) -> float:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=30)
     args = parser.parse_args(argv)
