@@ -32,7 +32,7 @@ def gradients(backbone: nn.Module, forward: nn.Module, image: Tensor) -> Tensor:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--config-file", default=CONFIG)
     parser.add_argument("--size", type=int, nargs=2, default=[128, 256])
     parser.add_argument("--repeats", type=int, default=5)

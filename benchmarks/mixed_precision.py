@@ -4,8 +4,8 @@ Compare a training iteration of a semantic segmentor with and without SOLVER.AMP
     python benchmarks/mixed_precision.py [--device cpu|cuda] [--config-file CONFIG] [--batch 4] \\
         [--size 112 144] [KEY VALUE ...]
 
-Both are timed in turn on the same random images and labels; loading data takes no time. Which is
-faster on a CPU depends on the CPU's instructions; the first printed line names the CPU.
+The two precisions are timed in turn on the same random images and labels, without loading data.
+Which is faster on a CPU depends on the CPU's instructions; the first printed line names the CPU.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.y
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--config-file", default=str(CONFIG))
     parser.add_argument("--batch", type=int, default=4)

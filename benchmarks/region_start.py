@@ -28,7 +28,7 @@ CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.y
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--config-file", default=str(CONFIG))
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)

@@ -19,7 +19,7 @@ def config_names() -> list[str]:
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config by its name, with or without suffix; the file may not exist."""
+    """Return the path of a config by its name, with or without suffix; the file need not exist."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 

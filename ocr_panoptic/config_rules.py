@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Condition(NamedTuple):
-    """A setting of the config that must hold for a key to be read."""
+    """A condition on the config's other settings that must hold for a key to be read."""
 
     text: str  # such as "MODEL.EMA.ENABLED True"
     holds: Callable[["CfgNode"], bool]
@@ -68,7 +68,7 @@ def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """Allow the numbers from ``least`` to ``most``; ``meaning`` says what ``least`` stands for."""
+    """Allow the numbers from ``least`` to ``most``; ``meaning`` explains ``least`` in messages."""
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.

@@ -19,12 +19,12 @@ Results = Mapping[str, Values]  # task -> values
 
 
 def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
-    """Return a metric's values for the classes under Detectron2's names, such as "PQ-car"."""
+    """Return a metric's values for the classes, keyed by Detectron2's names such as "PQ-car"."""
     return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 
 def of_classes(values: Values, metric: str) -> dict[str, float | None]:
-    """Return a metric's values by class; this is the inverse of :func:`named`."""
+    """Return a metric's values keyed by class, from values with keys such as "PQ-car"."""
     prefix = f"{metric}-"
     return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
@@ -96,16 +96,16 @@ def headline_metrics(results: Results) -> dict[str, list[Metric]]:
 
 
 def class_metrics() -> list[Metric]:
-    """Return the metrics with values for each class, in the order of their columns."""
+    """Return the metrics with values for each class, in the order of ``METRICS``."""
     return [metric for metric in METRICS if metric.column]
 
 
 def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
-    Return a row for each class, in the order of the tasks.
+    Return a row for each class; classes with panoptic metrics come first.
 
-    A row has "class", "isthing" (0, 1 or None) and a value for each metric's column, or None if it
-    is missing. If tasks have classes of the same name, their metrics share a row.
+    A row has "class", "isthing" (0, 1 or None) and each metric's value by its column's heading; a
+    missing value is None. If tasks have classes of the same name, their metrics share a row.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")

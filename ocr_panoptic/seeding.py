@@ -1,4 +1,4 @@
-"""Seed random generators from the training position, so that a resumed run is the same."""
+"""Seed random generators, so that a resumed run draws the numbers of an uninterrupted run."""
 
 import functools
 import random
@@ -22,7 +22,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """Seed the CPU's random generators with numbers >= 0 in the block, and then restore them."""
+    """Seed the CPU's generators with ``numbers`` (>= 0), and restore them after the block."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield

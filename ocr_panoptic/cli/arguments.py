@@ -140,7 +140,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     Some faults can be found only with PyTorch, so the command checks again.
 
     Returns:
-        the config, which is not completed (:func:`.complete_config`)
+        the config, still without the values that depend on the data and the machine
     """
     from ocr_panoptic.config import check_values
     from ocr_panoptic.data.data_file import data_options

@@ -78,7 +78,8 @@ def check(
         data: data files.
         config: config file, or name of a packaged config.
         num_gpus: number of training processes.
-        resume: whether the run continues from its last checkpoint; "auto" means: if there is one.
+        resume: whether the run continues from its last checkpoint; with "auto", it continues if
+            there is a checkpoint.
         **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:

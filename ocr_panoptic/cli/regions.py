@@ -2,8 +2,9 @@
 Measure the soft object regions of a trained model on DATASETS.TEST[0].
 
 For each class, print the IoU of the coarse and the refined prediction, the share of the region's
-weight that lies on pixels of the class, and the relation of these pixels to the region. The table
-is also written to OUTPUT_DIR/inference/<data set>/region_quality.json.
+weight that lies on pixels of the class, and the mean pixel-region relation (attention weight)
+between these pixels and the region. The table is also written to
+OUTPUT_DIR/inference/<data set>/region_quality.json.
 
     ocr-panoptic regions [--config-file RUN] [--weights FILE] [KEY VALUE ...]
 """

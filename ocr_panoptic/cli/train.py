@@ -70,7 +70,7 @@ def train(
     """
     Train a model, as ``ocr-panoptic train`` does.
 
-    Like the command, it writes messages and files, logs, and seeds the random generators.
+    Like the command, it prints messages, writes files and a log, and seeds the random generators.
 
     Args:
         config: config file, or name of a packaged config.

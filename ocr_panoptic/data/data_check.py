@@ -41,7 +41,7 @@ DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """A class, and the numbers of images, segments and pixels that show it in a split."""
+    """A class of a split, with its numbers of images, segments and pixels."""
 
     name: str
     kind: str  # "thing", "stuff" or "class"
@@ -93,7 +93,12 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """Return warnings, each with its data sets; ``detections`` is TEST.DETECTIONS_PER_IMAGE."""
+        """
+        Return the warnings about all splits, each preceded by the names of its splits.
+
+        Args:
+            detections: maximum number of objects that a model finds in an image.
+        """
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -115,7 +120,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
-    """Check the registered panoptic and semantic sources that have at most MANY images."""
+    """Check registered panoptic and semantic sources with at most 20,000 images each."""
     from detectron2.data import DatasetCatalog
 
     return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)
@@ -125,10 +130,10 @@ def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
     """
-    Check each data set that is a PanopticSource or SemanticSource; skip all other data sets.
+    Check each source that is a PanopticSource or SemanticSource; skip all other sources.
 
     Args:
-        thorough: whether to check data sets with more than MANY images, too.
+        thorough: whether to check sources with more than 20,000 images, too.
     """
     faults: list[str] = []
     found = []
@@ -169,7 +174,7 @@ def remembered(
 
     Args:
         name: name of the cache file, without suffix.
-        recipe: JSON values that, besides the files, determine the result.
+        recipe: JSON values that determine the result together with the files.
         files: files whose sizes and modification times must not have changed.
         compute: function that returns the result as a JSON-serializable dict.
     """

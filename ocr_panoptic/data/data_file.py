@@ -77,7 +77,8 @@ class DataFile:
         kind: "panoptic" or "semantic".
         splits: name of each split -> absolute paths of its files and folders.
         channels: number of channels of the images.
-        classes: values of the CLASS_KEYS; "classes" may be the absolute path of a class file.
+        classes: semantic data only: values of the keys "classes" (a list, or the absolute path of a
+            class file), "ignore" and "flip_pairs".
     """
 
     path: Path
@@ -166,7 +167,7 @@ def _path(text: str) -> Path:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder to search for a ``{stem}`` pattern; return any other path unchanged."""
+    """Return the folder of a path pattern with ``{stem}``; return any other path unchanged."""
     if STEM not in str(path):
         return path
     return next(place for place in path.parents if STEM not in str(place))
@@ -182,7 +183,7 @@ def write_data_file(
     Write a data file; make paths below its folder relative, so that the folder can be moved.
 
     Args:
-        classes: values of the CLASS_KEYS, for semantic data.
+        classes: semantic data only: values of the keys "classes", "ignore" and "flip_pairs".
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     root = os.path.abspath(path.parent)
@@ -251,7 +252,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Raise UserError if a name is invalid, or if a data file outside ``output`` uses it."""
+    """Raise UserError if a name is invalid or used by a data file outside the folder ``output``."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():

@@ -33,7 +33,7 @@ def read_described(
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
-        classes: metadata of a trained model; splits with the same class names adopt its order.
+        classes: metadata of a trained model, whose class order is used if the names are the same.
 
     Returns:
         the names of all splits, wanted or not; and the wanted splits by name

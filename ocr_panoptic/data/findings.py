@@ -38,7 +38,14 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
 
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
-    """Yield warnings about the images of a split; ``files`` has the image file of each look."""
+    """
+    Yield warnings about the images of a split.
+
+    Args:
+        files: path of each image.
+        looks: check result of each image.
+        channels: number of image channels of the data set.
+    """
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
     depths = Counter(photo.bits > 8 for _, photo in photos)
     for is_deep, number in depths.items():

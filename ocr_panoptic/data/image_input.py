@@ -73,7 +73,8 @@ def resized(
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: resampling filter of Pillow.
-        box: left, top, right and bottom of the region to resize, in pixels; by default, the whole.
+        box: left, top, right and bottom of the region to resize, in pixels; the whole image
+            if None.
 
     Returns:
         array of the same dtype, [height, width, C].
@@ -102,7 +103,8 @@ class ResizedCrop(T.Augmentation):
     """
     Resize and crop in one step, which computes only the pixels of the crop.
 
-    Random crops and labels are the same as in two steps; rounding changes image values by up to 2.
+    Crop positions and labels equal those of a resize followed by a crop. Image values differ by up
+    to 2, due to rounding.
     """
 
     def __init__(
@@ -155,9 +157,17 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the slice of source pixels that a crop reads, and the crop's start and end within it.
+    Return the part of an image side that a crop of the resized side needs.
 
-    A side is resized from ``old`` to ``new`` pixels; the crop keeps ``length`` from ``start`` on.
+    Args:
+        old: length of the side before the resize, in pixels.
+        new: length after the resize.
+        start: first pixel of the crop, after the resize.
+        length: length of the crop, after the resize.
+
+    Returns:
+        slice of source pixels to read; and the crop's start and end, in source pixels from the
+        start of the slice.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -192,7 +202,11 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
 
 
 def colours(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return random changes of brightness, contrast and saturation by up to INPUT.COLOR_JITTER."""
+    """
+    Return random changes of brightness, contrast and saturation, or [] if INPUT.COLOR_JITTER is 0.
+
+    Each factor is drawn between 1 - INPUT.COLOR_JITTER and 1 + INPUT.COLOR_JITTER.
+    """
     if not (jitter := inputs.COLOR_JITTER):
         return []
     if inputs.CHANNELS != COLOURS:

@@ -42,7 +42,7 @@ def register(
     Args:
         origin: data file or folder to name in messages.
         load: function that returns the records.
-        files: files and folders that :func:`check_files` looks for.
+        files: files and folders that must exist before the data set is used.
         replaces: whether to replace a data set that Detectron2 or other code has registered, too.
     """
     if name in DatasetCatalog:

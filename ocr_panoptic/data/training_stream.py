@@ -56,7 +56,7 @@ class TrainingStream:
     number of processes does not change the images of a step or their augmentation either.
 
     Args:
-        sampler: endless record indices for this process; every iteration must yield the same.
+        sampler: endless record indices for this process; ``iter()`` must restart the sequence.
         mapper: function that converts a record to the model's input.
         batch_size: number of images per step, in all processes together.
         group: whether to put wide images and other images into separate batches.
@@ -205,7 +205,8 @@ def explained_workers() -> Iterator[None]:
     """
     Shorten the errors of processes that load images, and explain why such a process has ended.
 
-    PyTorch reports an ended process in a signal handler, so any line of the block may raise it.
+    PyTorch raises the error of an ended process in a signal handler, so any line of the ``with``
+    block may be interrupted.
     """
     try:
         yield

@@ -19,18 +19,18 @@ class AccumulatingTrainer(SimpleTrainer):
     A Detectron2 trainer that splits each batch into parts and then takes one optimizer step.
 
     The step uses the mean of the parts' gradients, so iterations, schedule and batch size keep
-    their meaning. With ``amp``, this class replaces ``AMPTrainer``, otherwise ``SimpleTrainer``.
-
-    If all losses are means over images, it equals a step on the whole batch. Batch norms, and
-    losses that are means over pixels or boxes, are computed for each part separately.
+    their meaning. The step equals a step on the whole batch if all losses are means over images.
+    Batch norms, and losses that are means over pixels or boxes, are computed for each part
+    separately.
 
     Args:
         steps: number of parts, a divisor of the number of images that this process loads.
+        amp: whether to use mixed precision, as Detectron2's ``AMPTrainer`` does.
         precision: number type of autocast; "auto" means float16 on a GPU and bfloat16 on a CPU.
             With float16, the loss is scaled.
         gather_period: number of iterations after which processes exchange their losses. The run
             ends if the sum of the exchanged losses is not finite.
-        clip: function that clips the gradients before each step, see :func:`build_clipping`.
+        clip: function that clips the gradients before each optimizer step; None for no clipping.
     """
 
     def __init__(
@@ -95,10 +95,11 @@ class AccumulatingTrainer(SimpleTrainer):
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips each parameter's gradient by SOLVER.CLIP_GRADIENTS, or None.
+    Return a function that clips each parameter's gradient; None if clipping is disabled.
 
-    Call it after the backward pass, on unscaled gradients. Detectron2 instead clips in the
-    optimizer's step, where a fused optimizer's gradients are still scaled for float16.
+    SOLVER.CLIP_GRADIENTS has the settings. Call the function after the backward pass, on unscaled
+    gradients. Detectron2 instead clips in the optimizer's step, where a fused optimizer's gradients
+    are still scaled for float16.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:

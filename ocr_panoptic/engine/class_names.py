@@ -21,8 +21,8 @@ class Classes:
         names, colors: names and colours of the K semantic classes.
         labels: value that stands for each class in label PNGs, uint8 or uint16 [K].
         categories: categories in COCO panoptic format; empty for a semantic model.
-        thing_ids, stuff_ids: category ids in the order of the model's thing and stuff classes; the
-            first stuff class is "things", which has no category.
+        thing_ids, stuff_ids: category ids of the data set, in the order of the model's thing and
+            stuff classes. The first stuff id stands for "things", which is not a category.
         thing_colors: colours of the model's thing classes.
     """
 

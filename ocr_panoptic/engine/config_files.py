@@ -36,8 +36,8 @@ def load_config(
         settings: values by key from a checkpoint, which replace the defaults.
 
     Returns:
-        the config, neither frozen nor completed (see :func:`.complete_config`). If the overrides
-        set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER becomes 0.
+        the config, not frozen, and still without the values that depend on the data and the
+        machine. If the overrides set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER becomes 0.
     """
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
@@ -58,7 +58,11 @@ def load_arguments(args: argparse.Namespace) -> CfgNode:
 
 
 def conditions(key: Key) -> list[Condition]:
-    """Return the conditions under which a key is read, with SCHEME replaced by scheme names."""
+    """
+    Return the conditions under which a model reads a key.
+
+    The placeholder SCHEME becomes "MODEL.CONTEXT.NAME is a scheme that reads the key".
+    """
     return [
         when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
         for condition in key.read_by
@@ -92,7 +96,7 @@ def check_unread_keys(cfg: CfgNode) -> None:
     """
     Refuse keys that differ from their defaults although the chosen model does not read them.
 
-    Keys that only Detectron2's plain semantic head does not read give a warning instead.
+    If a key is unread only because the model has Detectron2's plain semantic head, warn instead.
 
     Args:
         cfg: config whose norms and device are not yet adapted to this machine.

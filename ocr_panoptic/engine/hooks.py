@@ -106,7 +106,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Store SIGTERM and SIGINT inside the block, instead of ending the process at once."""
+        """Inside the block, store a received SIGTERM or SIGINT instead of ending the process."""
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -116,7 +116,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let a signal end the process at once inside the block, where nothing must be saved."""
+        """Inside the block, let a signal end the process at once: the work is already saved."""
         self._at_once = True
         try:
             yield

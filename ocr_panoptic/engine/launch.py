@@ -23,7 +23,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
     """
     Run ``main(args)`` in every process; return its result if it ran in this process, else None.
 
-    Several processes are started by torchrun or by Detectron2; a single process is this one.
+    A single process is the calling process; torchrun or Detectron2 starts several processes.
     """
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process

@@ -54,8 +54,8 @@ def load(
         **keys: keys of the config, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are missing, or the data set is missing that weights of
-            an earlier version need for their class names.
+        FileNotFoundError: config or weights are missing, or weights from an earlier version of this
+            package need the class names of a data set that is missing.
         ValueError: config or data contradict the training, the weights do not fit the model, or a
             key or value is wrong.
     """
@@ -77,7 +77,14 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """Build the model; result files get the ``labels`` "train" (0..K-1) or "dataset"."""
+        """
+        Build the model.
+
+        Args:
+            config: completed config.
+            labels: labels to write into result files: "train" for 0..K-1, "dataset" for the labels
+                in the data set's files.
+        """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)
@@ -198,7 +205,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return the model's outputs for an image, which are the last arguments of a Result."""
+        """Return an image's labels, confidence and, if panoptic, ids, segments and instances."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas

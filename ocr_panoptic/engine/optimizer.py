@@ -19,7 +19,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
     SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
     layers of a timm network. AdamW applies no weight decay to parameters that timm exempts
-    (docs/keys.md); SGD uses Detectron2's weight decay. :func:`.build_clipping` clips gradients.
+    (docs/keys.md); SGD uses Detectron2's weight decay. The optimizer does not clip gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
@@ -72,7 +72,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """Build the schedule SOLVER.LR_SCHEDULER_NAME of Detectron2 or of its DeepLab project."""
+    """Build the learning-rate schedule named by SOLVER.LR_SCHEDULER_NAME."""
     cfg = cfg.clone()
     cfg.defrost()
     # Detectron2 fails at a step that equals MAX_ITER, which would change nothing.

@@ -67,9 +67,10 @@ class Result:
         Make a result from a model's outputs.
 
         Args:
-            confidence: probability of each pixel's label.
+            confidence: probability of each pixel's label, without the scores of instances.
             segments: dicts of "id", "isthing", the model's "category_id" and, for things, "score".
-            instances: Detectron2's instances, or COCO results with the model's classes.
+            instances: detections as Detectron2's Instances, or as dicts in COCO's results format
+                with the model's class numbers as "category_id".
         """
         self.name, self.image = item.name, image
         self._item, self._known, self._segments = item, classes, segments
@@ -125,7 +126,7 @@ class Result:
                 yield {**known, "confidence": round(float(sums[number]) / found.area, 4)}
 
     def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the count and the summed confidence of the pixels with each number."""
+        """Return the pixel count and the summed confidence of each label or id in ``numbers``."""
         flat = numbers.reshape(-1)
         return np.bincount(flat), np.bincount(flat, weights=self.confidence.reshape(-1))
 

@@ -109,8 +109,8 @@ def continued_optimizer(
 
     Args:
         saved: state of the saved optimizer.
-        saved_names, names: :func:`parameter_names` of the saved and the current run. Their order
-            may differ, because parameters with equal settings are grouped.
+        saved_names, names: parameter names in the order of the saved and the current optimizer.
+            The orders may differ, because parameters with equal settings are grouped.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}

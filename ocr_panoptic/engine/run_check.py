@@ -36,7 +36,7 @@ ERRORS = (OSError, ValueError, KeyError, AssertionError)
 @dataclass
 class RunCheck:
     """
-    The result of :func:`check_run`.
+    The findings about a training run, before it starts.
 
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
@@ -145,7 +145,7 @@ def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """Refuse a TEST.BEST_CHECKPOINT that no evaluation returns, or that is better when lower."""
+    """Refuse a metric in TEST.BEST_CHECKPOINT that is unknown, or for which lower is better."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     metrics = {metric.name.lower(): metric for metric in METRICS if metric.task == task}

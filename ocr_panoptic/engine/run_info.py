@@ -61,7 +61,7 @@ def weights_sha256(model: nn.Module) -> str:
     Return the SHA-256 of the names, types, shapes and values of a model's tensors.
 
     Batch counters and the config's pixel statistics are left out, so equal weights have equal
-    hashes. An :class:`.InferenceModel` has the hash of the model that it was made of.
+    hashes. An :class:`.InferenceModel` has the hash of the model from which it was made.
     """
     if made_of := getattr(model, "made_of", ""):
         return made_of

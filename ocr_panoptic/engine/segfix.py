@@ -28,9 +28,9 @@ from .trained_model import build_trained_model, check_trained_weights
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
     """
-    Return the completed config of the SegFix model in TEST.SEGFIX, or None if none is named.
+    Return the completed config of the SegFix model in TEST.SEGFIX; None if no model is named.
 
-    It has the device of ``cfg``.
+    The SegFix model gets the device of ``cfg``.
     """
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:

@@ -158,9 +158,11 @@ def complete_schedule(cfg: CfgNode) -> None:
     """
     Fill in the schedule of a config whose data sets are registered.
 
-    - SOLVER.MAX_ITER 0 becomes the iterations of SOLVER.EPOCHS; at most a tenth is warm-up.
-    - SOLVER.STEPS that are shares of MAX_ITER become iterations.
-    - TEST.EVAL_PERIOD 0 becomes the number of iterations that gives TEST.EVALUATIONS evaluations.
+    - If SOLVER.MAX_ITER is 0, it is computed from SOLVER.EPOCHS, and the warm-up is limited to a
+      tenth of it.
+    - Shares of MAX_ITER in SOLVER.STEPS are converted to iterations.
+    - If TEST.EVAL_PERIOD is 0, it is set so that the training has TEST.EVALUATIONS evaluations,
+      or fewer if the training is short.
     """
     solver = cfg.SOLVER
     if not solver.MAX_ITER:

@@ -38,7 +38,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Return the model's input for an image, which is resized as at test time.
 
-    If TEST.SEGFIX.WEIGHTS is set, the entry "segfix" is the input of that SegFix model.
+    If TEST.SEGFIX.WEIGHTS names a SegFix model, the entry "segfix" is its input for the image.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.

@@ -46,7 +46,12 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Return a model deployed for inference as TEST.OPTIMIZED and TEST.PRECISION say."""
+    """
+    Return a model deployed for inference, with TEST.OPTIMIZED and TEST.PRECISION applied.
+
+    Args:
+        **options: further arguments of :func:`.deploy`.
+    """
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 

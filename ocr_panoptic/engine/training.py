@@ -59,7 +59,7 @@ class ResumableTrainer(DefaultTrainer):
     (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Subclasses add evaluation.
 
     Attributes:
-        seed: seed of random numbers and images; after a resume, the saved run's seed.
+        seed: seed of the random numbers and the image order; after a resume, the saved run's seed.
     """
 
     build_model = staticmethod(build_model)
@@ -272,7 +272,7 @@ class ResumableTrainer(DefaultTrainer):
 
 
 def log_period(max_iter: int) -> int:
-    """Return the iterations between two lines of the log: 20, or a twentieth of a short run."""
+    """Return the number of iterations between two log lines: 20, or fewer in a short run."""
     return max(1, min(20, max_iter // 20))
 
 

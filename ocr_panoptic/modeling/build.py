@@ -13,6 +13,7 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
+from .features import check_features
 from .panoptic_merge import MergeRules, rules_of_config
 
 
@@ -59,8 +60,12 @@ class PanopticSegmentor(PanopticFPN):
             exact.MODEL.ROI_HEADS.NAME = "ExactROIHeads"
         if exact.MODEL.ROI_MASK_HEAD.NAME == "MaskRCNNConvUpsampleHead":
             exact.MODEL.ROI_MASK_HEAD.NAME = "ExactMaskHead"
+        found = super().from_config(exact)
+        # Detectron2's semantic head leaves out unknown names.
+        names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, found["backbone"].output_shape())
         return {
-            **super().from_config(exact),
+            **found,
             "merge_rules": rules_of_config(cfg),
             "augmentation": cfg.clone() if cfg.TEST.AUG.ENABLED else None,
         }

@@ -257,7 +257,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield the fault of a file name from a JSON if it is not a path inside the data's folder."""
+    """Yield a fault unless a file name from a JSON is a path inside the data's folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

@@ -129,7 +129,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the segments of the panoptic PNG; raise UserError if the record lists others."""
+        """Return the panoptic PNG's segments; raise UserError if they contradict the record."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -151,9 +151,13 @@ class PanopticDatasetMapper(DatasetMapper):
         places: np.ndarray,
     ) -> Instances:
         """
-        Return the things that are not crowds, in the form that Detectron2's mapper returns.
+        Return Detectron2's ``Instances`` of the things that are not crowds.
 
-        ``places`` is the transformed map of segment indices, from which the masks are cut.
+        Args:
+            runs: segments of the panoptic PNG.
+            annotations: the record's annotations, one for each thing.
+            transforms: augmentations that were applied to the image.
+            places: index of the segment that each augmented pixel shows, [H, W].
         """
         objects = [
             annotation

@@ -147,11 +147,11 @@ class PanopticSource:
     # The data check calls the following methods; every class of sources has them.
 
     def classes(self) -> dict[int, tuple[str, str]]:
-        """Return the name and kind of each class, by category id."""
+        """Return a dict from category id to class name and kind ("thing" or "stuff")."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return everything, except the files, that determines the result of a data check."""
+        """Return the values that, together with the files, determine the result of a data check."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:

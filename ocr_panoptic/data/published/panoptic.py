@@ -203,7 +203,7 @@ class ReleaseSource(PanopticSource):
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
-        """Return the paths of the segment PNG and the label PNG, the same file for Cityscapes."""
+        """Return the paths of the segment PNG and the label PNG (one file in Cityscapes)."""
         split = self.split
         return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 

@@ -1,5 +1,5 @@
 """
-Published data sets for semantic segmentation, by the names to use in ``DATASETS``.
+Published data sets for semantic segmentation, under the names that configs use.
 
 docs/published_data.md lists their sources and their folders below ``$DETECTRON2_DATASETS``.
 """

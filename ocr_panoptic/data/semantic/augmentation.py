@@ -121,7 +121,11 @@ def _is_range(value: Sequence[float]) -> bool:
 
 
 class RandomScaleAspect(T.Augmentation):
-    """Scale the width by s * sqrt(a) and the height by s / sqrt(a), with uniform random s and a."""
+    """
+    Resize by a random scale s, and change the aspect ratio by a random factor a.
+
+    The width is multiplied by s * sqrt(a), the height by s / sqrt(a). Both s and a are uniform.
+    """
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class LabelSpace:
         classes: names of the K classes, in the order of training labels.
         label_map: raw label -> training label or 255; any other raw label is a fault.
         flip_pairs: pairs of training labels that a flip must swap, such as left and right arm.
-        default_ignore: whether the ignored labels are defaults, since the file does not set ignore.
+        default_ignore: whether "ignore" is missing in the file, so the ignored labels are defaults.
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
@@ -81,9 +81,9 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
     """
     Return the label space that a file describes; datasets/README.md shows the format.
 
-    If no class has "labels", the raw labels are 0, 1, ... and, if all classes have different
-    colours, these colours. If "ignore" is missing, the raw label 255 is ignored, unless a class has
-    the label 255 or white, or all labels are colours.
+    If no class has "labels", the raw labels are 0, 1, ...; if all classes have different colours,
+    each class's colour is a raw label, too. If "ignore" is missing, the raw label 255 is ignored,
+    unless a class has the label 255 or white, or all labels are colours.
 
     Args:
         content: parsed content of the YAML or JSON file.

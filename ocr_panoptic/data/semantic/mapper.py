@@ -48,10 +48,11 @@ class SemanticDatasetMapper:
             channels: number of channels C of the images.
             num_classes: number of classes of the model.
             label_maps: name of a data set -> its label map (raw label -> training label or 255).
-            keep_labels: whether to return labels at test time, too, for schemes that need them.
+            keep_labels: whether to return labels at test time, too, for models whose context scheme
+                takes the true labels as input.
             read_labels: function (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: function that computes "sem_seg" at test time from labels that are not
-                resized, if the record has labels.
+            truth_of_file: function that computes "sem_seg" at test time from the labels in their
+                original size, if the record has labels.
         """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)

@@ -137,15 +137,19 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return a dict from key to file; an image and its labels have the same key.
-
-    The key is the path relative to the folder, without suffix. For a pattern, the key is the
-    relative folder and the text at ``{stem}``.
+    Find the images, or the label images, in a folder; the keys of the result pair the two.
 
     Args:
-        other_place: folder or pattern of the other kind (images or labels); its folder is skipped
-            if it lies inside this folder.
+        place: folder or pattern to search.
+        suffixes: endings of the file names.
+        faults: list to which faults of file names are appended.
+        other_place: when searching for images, the place of the labels, and vice versa; its folder
+            is skipped if it lies inside the searched folder.
         taken: label files to skip if images are searched for in the same folder.
+
+    Returns:
+        key -> file. For a folder, the key is the path below the folder, without suffix. For a
+        pattern, the text at ``{stem}`` replaces the file name in the key.
     """
     found: dict[str, Path] = {}
     folder = folder_of(place)

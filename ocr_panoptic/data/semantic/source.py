@@ -34,11 +34,11 @@ class SemanticSource:
     # The data check calls the following methods; every class of sources has them.
 
     def classes(self) -> dict[int, tuple[str, str]]:
-        """Return the name and kind of each class, by training label."""
+        """Return a dict from training label to class name and kind (always "class")."""
         return {label: (name, "class") for label, name in enumerate(self.space.classes)}
 
     def recipe(self) -> list:
-        """Return everything, except the files, that determines the result of a data check."""
+        """Return the values that, together with the files, determine the result of a data check."""
         return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
 
     def images(self) -> list[tuple[Path, Path]]:

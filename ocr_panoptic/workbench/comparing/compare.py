@@ -27,10 +27,10 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     """
     Return the study of a config's head, "ours", against three standard heads.
 
-    They are "plain" (no context), "PPM", and "OCR" as published (without MODEL.OCR.RESIDUAL).
-    Losses, schedule and features are the same. A residual head adds a prediction from
-    COARSE_IN_FEATURES to one from IN_FEATURES, so the other heads read the features of both lists,
-    concatenated. A standard head that equals "ours" is left out.
+    The standard heads are "plain" (no context), "PPM", and "OCR" as published (without
+    MODEL.OCR.RESIDUAL). All heads have the same losses, schedule and features. If "ours" is
+    residual, with features from IN_FEATURES and COARSE_IN_FEATURES, the standard heads read the
+    features of both lists, concatenated. A standard head that equals "ours" is left out.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -123,9 +123,9 @@ def _word(interval: Interval) -> str:
 
 def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
     """
-    Return the gain of "ours" over each other head, from the seeds with runs of both heads.
+    Return the mean gain of "ours" over each other head, from the seeds with runs of both heads.
 
-    ``values`` has the metric's value for each record.
+    ``values`` has one metric's value for each record; None for a record without the metric.
     """
     by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}
@@ -137,7 +137,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return the IoU, PQ or AP of each class in a run, for the task in ``metric``."""
+    """Return each class's IoU, PQ or AP in a run, by the task in ``metric`` ("task/metric")."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -124,9 +124,14 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Return the PQ of the current rules in percent, and two fits.
+    Fit the merge rules to the predictions; return the PQ of the current rules, and two fits.
 
-    The first has the same constants for all classes, the second has constants for each class.
+    The first fit has the same constants for all classes, the second has constants for each class.
+    PQ is in percent.
+
+    Args:
+        present: current rules.
+        folds: number of folds of the cross-validation.
     """
     count = len(kept.images)
     if not 2 <= folds <= count:
@@ -194,7 +199,7 @@ class _Search:
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
     def uniform_rules(self) -> Rules:
-        """Return the current rules, then all settings with the same constants for all classes."""
+        """Return the current rules, then each candidate that treats all classes alike."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
         all_classes = (
@@ -243,22 +248,25 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the PQ counts [S, C, 4] of S settings, summed over the images."""
+        """Return IoU sum, TP, FP and FN of S settings over the images, float64 [S, C, 4]."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the PQ counts [N, C, 4] of N images for a single setting."""
+        """Return IoU sum, TP, FP and FN of N images for one setting, float64 [N, C, 4]."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
 def _pq(counts: np.ndarray) -> np.ndarray:
     """
-    Return :func:`.mean_pq` over the categories that occur in the truth.
+    Return the mean PQ, 0..1, over the categories that occur in the truth.
 
-    Otherwise, a wrong segment of an absent category would enter the mean as a 0.
+    If an absent category counted, its wrong segments would enter the mean as a PQ of 0.
+
+    Args:
+        counts: sum of matched IoUs, TP, FP and FN of each category, float64 [..., C, 4].
     """
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))

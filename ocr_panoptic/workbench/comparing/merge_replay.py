@@ -23,7 +23,7 @@ FREE = -1
 
 class Rules(NamedTuple):
     """
-    S settings of the merge, see :class:`ocr_panoptic.modeling.panoptic_merge.MergeRules`.
+    S settings of the merge's three constants.
 
     Attributes:
         overlap: largest share of an instance that earlier instances may cover, float64 [S].
@@ -47,8 +47,9 @@ class KeptImage(NamedTuple):
     Attributes:
         scores: scores of the instances, float64 [n], in descending order.
         classes: thing classes of the instances, int64 [n].
-        covered: atoms that the first instance covers, then the second, and so on, int32.
-        ends: end of each instance's atoms in ``covered``, int64 [n].
+        covered: indices of the atoms that each instance covers, concatenated over the instances,
+            int32.
+        ends: position in ``covered`` just past each instance's last atom, int64 [n].
         labels: semantic labels of the atoms, int64 [A]; 0 for things.
         truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
             segment g.
@@ -87,7 +88,8 @@ def keep_image(
         classes: contiguous thing classes [n].
         masks: masks of the instances, bool [n, H, W].
         labels: semantic labels [H, W], 0 for things.
-        true_ids, true_segments: true segments, as :class:`.SegmentOverlaps` takes them.
+        true_ids: true segment id of each pixel, integers [H, W]; 0 is void.
+        true_segments: mappings with "id", "category_id" and optionally "iscrowd".
         categories: ids of the C categories.
     """
     check_sizes(true_ids, labels)
@@ -132,13 +134,13 @@ def replay(
     image: KeptImage, rules: Rules, segment_categories: np.ndarray, totals: np.ndarray
 ) -> None:
     """
-    Merge an image with each of S settings, and add its PQ counts to ``totals``.
+    Merge an image's predictions under each of S settings, and add the PQ counts to ``totals``.
 
     Args:
         segment_categories: category index, 0..C-1, of each thing class, then of each semantic
             label, int64 [T + L].
-        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. They are added in the order
-            of :class:`.PanopticQuality`, so that the sums are equal to the last bit.
+        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. IoUs are added in the same
+            order as in :class:`.PanopticQuality`, so PQ is equal to the last bit.
     """
     n, things = len(image.scores), rules.score.shape[1]
     predicted = np.concatenate(
@@ -162,7 +164,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the instance that gets each atom in each setting, int64 [S, A]; FREE for none."""
+    """Return the index of the instance that owns each atom, int64 [S, A]; FREE for no owner."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -179,7 +181,11 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
-    """Give free atoms in ``owner`` to stuff segments, numbered ``first`` + semantic label."""
+    """
+    Give the atoms without an instance to stuff segments, by changing ``owner`` in place.
+
+    The owner of such an atom becomes ``first`` + semantic label, if the segment is large enough.
+    """
     for label in np.unique(image.labels):
         if label == 0:
             continue
@@ -190,7 +196,7 @@ def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -
 
 def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: np.ndarray) -> None:
     """
-    Match an image's predicted and true segments, and add the counts to ``totals``.
+    Match an image's predicted and true segments, and add the PQ counts to ``totals``.
 
     Args:
         joint: number of pixels that a true segment (numbered as in ``KeptImage.truth``) shares with

@@ -35,7 +35,8 @@ class System:
         config: config file.
         opts: KEY VALUE overrides for the config file.
         seeds: seeds of the runs.
-        trial: training script that replaces the study's, followed by its first arguments.
+        trial: training script of this system, followed by the script's first arguments; () for
+            the study's training script.
     """
 
     config: Path
@@ -64,7 +65,7 @@ class Study:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Return the seeds of all systems in order, each once."""
+        """Return the distinct seeds of all systems, in order of appearance."""
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 

@@ -110,7 +110,15 @@ class SemanticGraph(nn.Module):
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """Return labels, confidences and logits; see :meth:`forward` for shapes and dtypes."""
+        """
+        Return labels [Ho, Wo], confidences [Ho, Wo] and logits [K, h, w].
+
+        Args:
+            logits: logits of the padded image, [1, K, h, w].
+            x: padded image, only for its size.
+            image: image without padding, only for its size.
+            size: Ho and Wo, int64 [2].
+        """
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 

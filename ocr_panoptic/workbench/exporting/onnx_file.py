@@ -54,13 +54,13 @@ def export_onnx(
         model: inference model on the CPU, built with TEST.OPTIMIZED False.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
-        description: result of :func:`.describe`.
+        description: classes and origin of the model, from :func:`describe`.
         path: file to write atomically.
         semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
-        precision: "float32", or "int8" for weights of 8 bits and wider limits.
+        precision: "float32", or "int8" for layers that compute in 8 bits, with wider limits.
 
     Returns:
-        comparison of the results, rows of :func:`.check_parity`
+        differences between the results, a row for each tested image size
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:

@@ -68,7 +68,7 @@ def confident_labels(
         padded: any tensor [..., padded H, padded W]; only its size is used.
         image: any tensor [H, W, 3]; only its size is used.
         size: Ho and Wo, int64 [2].
-        align_corners: convention of the resizing, see :func:`ocr_panoptic.layers.resize`.
+        align_corners: whether resizing aligns the centres of the corner pixels, not their corners.
 
     Returns:
         labels, int32 [Ho, Wo] (the first class if scores are equal), and probabilities, float32

@@ -81,7 +81,7 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
 
     Args:
         model: ONNX file written by :func:`.export_onnx`.
-        runtime: result of :func:`find_runtime`.
+        runtime: files of onnxruntime-web, name -> content.
     """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)

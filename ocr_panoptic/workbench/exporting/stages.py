@@ -56,7 +56,7 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
 
 
 def merge_stage(rules: MergeRules) -> ir.Model:
-    """Return the ONNX model of :func:`merged`, with the limits of the rules as constants."""
+    """Return an ONNX model that merges labels and instances into a panoptic map by the rules."""
     # Scores are compared as float32, so each limit is rounded up to the next float32.
     scores = np.array(rules.scores, np.float32)
     above = np.nextafter(scores, np.float32(np.inf))
@@ -140,7 +140,7 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 @script(default_opset=op)
 def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     """
-    Resize [A, B, C] to [A, side, C] by Pillow's triangle (if ``reach`` is 1) or cubic filter.
+    Resize [A, B, C] to [A, side, C] with Pillow's filter: triangle for reach 1, cubic for 2.
 
     Weights are integers, in units of 2**-22. The triangle's weights are also computed in integers,
     because runtimes without float64 would round them differently.
@@ -192,7 +192,11 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
 
 @script(default_opset=op)
 def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
-    """Return the image resized as by Pillow's ``Image.resize``, and the size before resizing."""
+    """
+    Return the image resized to ``sides`` (height, width), and its size before the resizing.
+
+    The values equal those of Pillow: bilinear if ``reach`` is 1, bicubic if it is 2.
+    """
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
     rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
@@ -240,9 +244,15 @@ def merged(
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
     """
-    Return a panoptic map and its segments, merged as by :func:`.merge_panoptic`.
+    Merge labels and instances into a panoptic map; return the map and its segments.
 
-    The instances are in descending order of scores; masks [M, s, s] cover only their boxes.
+    The result equals that of :func:`.merge_panoptic`. Instances are in descending order of scores;
+    masks [M, s, s] cover only their boxes.
+
+    Args:
+        overlap: largest share of an instance that earlier instances may cover.
+        least_scores: lowest score of an instance, for each thing class.
+        least_areas: smallest number of free pixels for a stuff segment, for each label.
     """
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(

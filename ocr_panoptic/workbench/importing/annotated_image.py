@@ -45,11 +45,11 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path below the folder of images, after which the written files are named.
+        name: path of the image below the folder of images; files are written to this path.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
         left_out: kind of each shape that is left out because it has no area.
-        written: path in the annotations, if the image was found at another path.
+        written: path in the annotations, if the image was found at another path; else None.
     """
 
     file: Path

@@ -36,7 +36,7 @@ Entry = tuple[dict, Sequence[dict]]  # an image in the JSON, and its annotations
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return the splits of a Roboflow export, as "train", "val" or "test" -> (folder, None)."""
+    """Return the splits of a Roboflow export: "train", "val" or "test" -> (folder, no part)."""
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
@@ -45,8 +45,12 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
     """
     Find the images in a COCO JSON.
 
-    An annotation is an object, or a crowd if ``iscrowd`` is 1. Without a polygon or an RLE, its
-    segment is empty. ``polygons`` is a value of :data:`.masks.POLYGONS`, by default "edges".
+    An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has no polygon and no RLE, its
+    segment is empty.
+
+    Args:
+        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
+            pass through the centres of border pixels.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))

@@ -23,16 +23,18 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: function: (source, folder of images or None) -> annotations. cli/import_.py describes
-            the source and the images. The function also takes ``polygons`` if ``has_polygons`` is
-            True, and ``part`` if ``splits`` returns a part.
-        smaller_on_top: whether smaller segments cover larger segments; see :func:`.painting.paint`.
-        kinds: kinds of the format's fixed classes; None if its classes are not fixed.
-        splits: function: source -> {split: (source, part)}; {} if the source has no splits.
+        read: function: (source, folder of images or None) -> annotations. The source is a file or
+            a folder. The function also takes ``polygons`` if ``has_polygons`` is True, and
+            ``part`` if ``splits`` returns a part.
+        smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
+            cover earlier segments.
+        kinds: things and stuff, if the format has fixed classes; else None.
+        splits: function: source -> {split: (source, part of it to read)}; {} if the source has no
+            splits.
         void_class: class name that means void.
         rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
         has_polygons: whether some tools draw polygons along pixel edges and others through pixel
-            centres (see :data:`.masks.POLYGONS`).
+            centres.
     """
 
     read: Callable[..., Annotations]

@@ -36,7 +36,7 @@ class AnnotationSource:
         annotations: file or folder, depending on the format.
         images: folder of images; None if the format defines it.
         labels: folder of semantic label PNGs; annotations are painted over their labels.
-        part: part of the annotations to read, as the format names it; None for all.
+        part: name of the split to read from the annotations; None for all splits.
     """
 
     annotations: Path
@@ -56,7 +56,8 @@ class ImportPlan:
         label_space: classes of the label PNGs, if the user gives label PNGs.
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
             refuses unclear cases (see :func:`.kinds.check_crowds`).
-        polygons: value of :data:`.masks.POLYGONS`; None for the format's default.
+        polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
+            centres of border pixels; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
         split: share of the images for training, if the images are divided at random; the others
             are for validation.
@@ -99,10 +100,10 @@ def with_own_splits(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan
 ) -> Mapping[str, AnnotationSource]:
     """
-    Return a source for each split in the annotations, if the user names only "train" and no images.
+    Return a source for each split that the annotations of "train" define.
 
-    Otherwise return the sources unchanged. If the user gives --split, several splits also stay one
-    source, which is divided anew.
+    The sources are returned unchanged if the user gives other sources or a folder of images, if
+    the annotations define no splits, or if --split divides the images of several splits again.
     """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
@@ -205,7 +206,7 @@ def _read(
     plan: ImportPlan,
     found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    """Return an image with its segments, or error messages if it cannot be used."""
+    """Return an image with its segments, or error messages if the image cannot be used."""
     try:
         (image,) = read_each([found], lambda found: read(*found))
         if source.labels and plan.label_space:

@@ -66,16 +66,17 @@ def import_annotations(
     workers: int | None = None,
 ) -> Path:
     """
-    Write the files listed in this module's docstring; return the path of the data file.
+    Import annotations as a data set in ``output``; return the path of the data file.
 
-    Equal annotations give equal files. If the import fails, earlier files stay as they are.
+    Equal annotations give equal files. If the import fails, the files of an earlier import are
+    kept.
 
     Args:
         name: name of the data set; its splits are registered as ``<name>_<split>``.
         sources: "train" and perhaps "val" -> source. If only "train" is given and its annotations
             have splits, these splits are used.
         output: folder of the data set.
-        workers: number of processes, see :func:`.imap_with_progress`.
+        workers: number of processes; by default one per core, at most 8.
     """
     check_plan(sources, plan)
     sources = with_own_splits(sources, plan)
@@ -149,7 +150,7 @@ def draw_split(
     plan: ImportPlan,
     workers: int | None = None,
 ) -> Counts:
-    """Write the files of a split into a folder; return the counts summed over its images."""
+    """Write a split's files into a folder; return the split's counts of segments and pixels."""
     total: Counts = defaultdict(Counter)
     entries = []
     draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
@@ -183,8 +184,8 @@ def _draw(
     """
     Write the label or panoptic PNG of an image; return its ``segments_info`` and its counts.
 
-    The list is empty for a label PNG. The counts are numbers of drawn and lost segments and of
-    pixels.
+    For a label PNG, ``segments_info`` is empty. The counts tell how many segments are drawn or
+    lost, and how many pixels have no segment.
     """
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:

@@ -108,7 +108,7 @@ def _find_image(folder: Path, chosen: Chosen) -> AnnotatedImage:
 
 def image_path(reference: str) -> str | None:
     """
-    Return the path in a reference to an image, or None if a text is not such a reference.
+    Return the image path that ``reference`` contains, or None if it does not name an image.
 
     The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
     """

@@ -148,7 +148,7 @@ def _label(mask: Path, stem: str) -> str:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return object numbers [H, W]; a JPEG or a mask with grey borders has only 0 and 255."""
+    """Return object numbers [H, W]; a JPEG or a smoothed mask is reduced to 0 and 255."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(

@@ -37,7 +37,7 @@ def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
 
 
 def mask_of_pixels(pixels: np.ndarray) -> dict:
-    """Return the mask of pixels given as bool [height, width]."""
+    """Return the mask of a bool array [height, width], as compressed RLE."""
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
@@ -58,7 +58,8 @@ def check_points(points: object, height: int, width: int) -> np.ndarray:
     """
     Return points as float64 [N, 2].
 
-    UserError is raised if points are malformed, or further outside the image than its longer side.
+    UserError is raised if points are malformed, or if a point is further from the image than the
+    length of the image's longer side.
 
     Args:
         points: unchecked x and y of each point.
@@ -98,8 +99,8 @@ def mask_of_polygons(
 
     Args:
         polygons: unchecked corners (x, y) of each polygon.
-        through: value of :data:`POLYGONS`. With ``EDGES``, pycocotools draws the polygons. With
-            ``CENTRES``, whole numbers are centres of pixels, and pixels on the border are included.
+        through: ``EDGES`` if polygons follow the edges of pixels; pycocotools draws them.
+            ``CENTRES`` if whole numbers are centres of pixels; pixels on the border are included.
     """
     checked = [check_points(points, height, width) for points in polygons]
     checked = [points for points in checked if len(points) >= 3]

@@ -31,7 +31,7 @@ class Painted:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
         labels: segment id -> index of its class in ``kinds.classes``.
         crowds: ids of the segments that are crowds.
-        counts: numbers of painted and lost segments and of pixels.
+        counts: numbers of segments by outcome ("hidden", ...) and class, and numbers of pixels.
     """
 
     ids: np.ndarray

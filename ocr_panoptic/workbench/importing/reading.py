@@ -45,8 +45,8 @@ class Annotations:
     The annotated images of a source.
 
     Attributes:
-        entries: place and entry of each image. The place is a file or a part of a file, with which
-            error messages begin; each format has its own type of entry.
+        entries: (place, entry) of each image. Error messages begin with the place, a file or a part
+            of a file. The entry has the annotations of the image, in the format's own type.
         find: function: entry -> image without segments.
         read: function: (image without segments, entry) -> image with segments; can be pickled.
         drafts: function: entry -> segments without masks, for which no pixels are read; None if the
@@ -60,7 +60,7 @@ class Annotations:
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
-        Return (place, (image without segments, entry)) for all images.
+        Return (place, (image without segments, entry)) for each image file that is found.
 
         Args:
             skip_missing: whether to leave out missing images instead of raising DataFaults.
@@ -128,8 +128,8 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
     Return the first image that exists at one of the paths, without segments.
 
-    If no path exists (the annotations were written for another folder, or on Windows), take the
-    only file below the folder whose path has the same ending as one of them, ignoring case.
+    If no path exists (the annotations were written for another folder, or on Windows), return the
+    only image file below the folder whose path ends like one of the given paths, ignoring case.
 
     Args:
         names: paths relative to the folder; the first is the path in the annotations.
@@ -151,7 +151,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file below the folder with an ending of a name, or raise MissingImage."""
+    """Return the only file whose path ends like one of the names, or raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -184,7 +184,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return name (see ``_folded``) -> relative paths, for all files below a folder."""
+    """Return file name (case-folded) -> relative paths, for all files below a folder."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):

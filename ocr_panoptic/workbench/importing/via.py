@@ -27,7 +27,9 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     """
     Find the images in a VIA JSON. An image without regions has no objects.
 
-    ``polygons`` is a value of :data:`.masks.POLYGONS`, by default "edges".
+    Args:
+        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
+            pass through the centres of border pixels.
     """
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)

@@ -48,7 +48,8 @@ def read_yolo(
 
     Args:
         part: split to read, a key of :data:`SPLITS`; None for all.
-        polygons: value of :data:`.masks.POLYGONS`; the default is "edges".
+        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
+            pass through the centres of border pixels.
     """
     source, content = _read(source)
     names = content.get("names")
@@ -92,10 +93,10 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
     Return split -> folders of images, or text files that list images, from ``data.yaml``.
 
-    They must lie below the folder of ``data.yaml``. A missing test split, which is common, is left
-    out. If no split is named (as by the supervision package), the usual folders are taken. Endings
-    of paths are tried, too: Roboflow writes ``../train/images`` for ``train/images``, and other
-    exports have paths of another machine.
+    The folders and files must lie below the folder of ``data.yaml``. A missing test split, which is
+    common, is left out. If ``data.yaml`` names no split (as in exports of the supervision package),
+    the usual folders are searched. If a path does not exist, its endings are tried: Roboflow writes
+    ``../train/images`` for ``train/images``, and other exports have paths of another machine.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
@@ -135,9 +136,9 @@ def _images_of(place: Path) -> list[Path]:
     """
     Return the images in a folder, or in a text file with a path in each line.
 
-    Paths are relative to the text file's folder. Their endings are tried, too: Datumaro and CVAT
-    write "data/" before them, other tools write paths of another machine. UserError is raised if no
-    image has a text file of objects.
+    Paths are relative to the text file's folder. If a path does not exist, its endings are tried:
+    Datumaro and CVAT write "data/" before each path, other tools write paths of another machine.
+    UserError is raised if no image has a text file of objects.
     """
     if _is_list(place):
         files = []

@@ -80,7 +80,7 @@ def write_data_page(
 
     Args:
         num_images: maximum number of images to show and count, evenly spread over the data set.
-        workers: number of processes, see :func:`.imap_with_progress`.
+        workers: number of processes; by default one per core, at most 8.
 
     Returns:
         faults found by the data check, and images that cannot be read

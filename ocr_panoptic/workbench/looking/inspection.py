@@ -90,7 +90,7 @@ class Inspector:
         size, padded = inputs["image"].shape[1:], seen["size"]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return the labels [H,W] of these logits, computed as the model does."""
+            """Return the labels [H,W] of logits, computed as the model does."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -119,7 +119,7 @@ class Inspector:
 
     @staticmethod
     def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
-        """Return the scheme's relation of pixels to regions, [N,K,h,w]."""
+        """Return the relation of pixel representations x to object regions m, [N,K,h,w]."""
         if isinstance(context, ASPOCR):  # which computes pixel representations by a bottleneck
             x = context.bottleneck(x)
         return context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
@@ -134,12 +134,12 @@ def cell_edges(
     An edge lies half-way between the positions of two neighbouring cells' centres in the image.
 
     Args:
-        inside: number of cells outside the padding.
-        features: number of cells of the padded input.
+        inside: number of cells that cover the input without padding.
+        features: number of cells that cover the padded input.
         padded: side of the padded input.
         side: side of the input without padding.
         pixels: side of the image file.
-        align_corners: convention of the resizing.
+        align_corners: whether resizing aligns the centres of the corner pixels, not their corners.
 
     Returns:
         float64 [inside + 1], in pixels of the image file from 0 to ``pixels``

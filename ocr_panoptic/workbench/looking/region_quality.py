@@ -96,7 +96,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class or "(mean)" -> column -> value; NaN for a class without true pixels."""
+        """Return class or "(mean)" -> measure -> percent; NaN for a class without true pixels."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -127,7 +127,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     The model sees each image as a whole, at a single scale.
 
     Returns:
-        class -> column -> value of :class:`RegionQuality`, and facts from :func:`.run_info`
+        class or "(mean)" -> measure -> percent, and facts about the run
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:

@@ -80,13 +80,13 @@ Curve = list[tuple[float, float]]  # iterations done, loss
 
 def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    Return the curves of the non-empty charts: title -> label -> curve.
+    Return the loss curves of each chart: chart title -> curve label -> curve.
 
     Values that a logarithmic axis cannot show are left out: NaN, infinity, and 0 from batches
-    without instances.
+    without instances. Charts without a curve are left out.
 
     Args:
-        log: rows of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
+        log: losses of each logged iteration, from :func:`.read_training_log`.
     """
     charts = {}
     for title, losses in LOSSES.items():
@@ -139,7 +139,7 @@ def render_report(
 
     Args:
         results: stored results of an evaluation, task -> metric -> value.
-        training_log: rows of :func:`.read_training_log`; if empty, the page has no section on
+        training_log: losses of each logged iteration; if empty, the page has no section on
             training.
         metadata: names and colours of the classes.
         settings: facts about the run, name -> value.

@@ -64,7 +64,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
 
 def stored_offsets(folder: Path) -> Offsets:
-    """Return the offsets stored in a folder's .mat files, see :func:`.read_offsets`."""
+    """Return the offsets stored in the .mat files in or below a folder, by image name."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
         raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
@@ -77,7 +77,7 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
     Return the offsets that a trained SegFix model predicts.
 
     Args:
-        cfg: config of a SegFix model with trained MODEL.WEIGHTS, see :func:`.load_segfix_config`.
+        cfg: completed config of a SegFix model with trained MODEL.WEIGHTS.
         images: image files by name.
     """
     model = build_trained_model(cfg)
@@ -97,6 +97,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
 
     Args:
         output: folder of the refined PNGs.
+        offsets: function that returns the offsets of an image, by image name.
         scale: factor by which the offsets are multiplied.
 
     Returns:
