@@ -327,7 +327,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
         'Evaluations, "model" in every checkpoint, and so predictions and other runs have '
         "the average. The trained weights lie beside it, and `--resume` goes on with both."),
-    Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
+    Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)],
+        one_of("auto", "float16", "bfloat16"),
         'Precision of mixed training: "float16" (only GPUs, with loss scaling), "bfloat16", or '
         '"auto": float16 on a GPU, bfloat16 on a CPU.'),
     Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,

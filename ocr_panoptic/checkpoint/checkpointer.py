@@ -38,17 +38,18 @@ class SafeCheckpointer(DetectionCheckpointer):
     file that it writes is complete or absent, even if the process is killed.
 
     Args:
-        model, save_dir, checkpointables: see Detectron2's checkpointer.
+        model: module whose weights are loaded and saved.
+        save_dir: folder of the checkpoints; "" saves none.
         trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
         strict: raise an error, not a warning, if the file lacks parameters of the model or has
             them in another shape. For evaluation: a partly random model has no meaningful result.
         min_share: smallest share of the backbone that a file must fill without an error
             (:meth:`.Fit.backbone_share`). A smaller share is a sign of another model's weights.
-        identity: facts about the training that are saved in each file, see
-            :func:`ocr_panoptic.engine.identity.identity_of_run`.
+        identity: facts about the training, such as class names, that are saved in each file.
         by_class: match the rows of classifiers by class name (:func:`.rows_by_name`), if the file
             and ``identity`` name the classes.
         average: module whose weights are saved instead of the model's; None saves the model.
+        checkpointables: other objects to load and save, such as the optimizer, by name.
     """
 
     def __init__(
@@ -91,7 +92,10 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
-        Write the model (or its average), checkpointables, record and identity atomically.
+        Write a checkpoint file atomically.
+
+        It holds the weights of the model (or of its average), the states of the checkpointables,
+        the settings that the weights expect, and the identity.
 
         Args:
             name: name of the file, without its suffix.
@@ -193,7 +197,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Write the keys only to the log file; :meth:`summary` is for users."""
+        """Log unfilled and unused tensors, for the log file only; users see the summary."""
         assert self.fit is not None
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 

@@ -67,7 +67,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Return an empty conversion for the backbone and the norms that the tensor names imply."""
+    """Recognise backbone and norms by the tensor names; return a Conversion without tensors."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
@@ -138,7 +138,7 @@ def _add_tensor(
     biases: dict[str, Tensor],
 ) -> str:
     """
-    Add a tensor of the file to ``found``, or, if it is the bias before a norm, to ``biases``.
+    Add a tensor of the file to ``found``; a convolution's bias before a norm, to ``biases``.
 
     Returns:
         reason why the tensor does not fit, or ""

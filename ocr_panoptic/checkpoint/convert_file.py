@@ -88,7 +88,8 @@ def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any
     """
     Return the settings that a file of weights determines: config key -> value.
 
-    A value may be a frozenset of allowed values. The recipe sets architecture, classes and data.
+    A value may be a frozenset of allowed values. The recipe config sets architecture, classes
+    and data.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {

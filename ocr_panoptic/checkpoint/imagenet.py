@@ -1,4 +1,4 @@
-"""Adapts ImageNet weights with other tensor names than Detectron2's to a model's backbone."""
+"""Adapts ImageNet weights to a model's backbone: their tensor names and input channels."""
 
 import logging
 import re
@@ -42,7 +42,7 @@ def imagenet_to_backbone(
     to_timm_names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
-    Rename a classifier's weights to the names in a model's backbone, and drop other weights.
+    Rename ImageNet weights to the tensor names of a model's backbone, and drop other weights.
 
     docs/checkpoints.md lists the supported files. Only names and shapes are compared. The config
     must set the rest: MODEL.RESNETS.STRIDE_IN_1X1 False for the ResNets, whose stride is in the 3x3
@@ -122,15 +122,17 @@ def adapt_published(
     weights: Mapping[str, Any], model: nn.Module, file: str, *, renames: bool, widens: bool
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """
-    Adapt a classifier's weights to a model: their names and their input channels.
+    Adapt ImageNet weights to a model: their tensor names and their input channels.
 
     Args:
-        renames: whether to give the weights the model's names, see :func:`imagenet_to_backbone`.
-        widens: whether to adapt the input channels, see :func:`adapt_input_channels`.
+        weights: name in the file -> tensor.
+        file: path or address of the weights.
+        renames: whether to rename the tensors to the names in the model's backbone.
+        widens: whether to adapt the first convolution to the model's number of image channels.
 
     Returns:
-        the adapted weights; and the record of the settings that they expect, for
-        :func:`.settings.check_settings`, or None if the settings are unknown
+        the adapted weights; and a record of the settings that they expect, or None if the settings
+        are unknown
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     mean = getattr(model, "pixel_mean", None)

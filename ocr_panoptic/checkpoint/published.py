@@ -71,12 +71,12 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Return renaming rules for a conv-norm-ReLU; a Sequential may hold its norm and ReLU."""
+    """Return renaming rules for a conv-norm-ReLU; norm and ReLU may share a Sequential."""
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Return renaming rules for a conv-norm-ReLU that begins at ``place`` in a Sequential."""
+    """Return renaming rules for a conv-norm-ReLU that begins at index ``place`` of a Sequential."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 

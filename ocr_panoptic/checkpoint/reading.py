@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 class Forbidden(Exception):
-    """A pickle names something that is neither an array nor a container."""
+    """An error for a pickle that imports more than arrays and containers need."""
 
 
 class ArrayUnpickler(pickle.Unpickler):

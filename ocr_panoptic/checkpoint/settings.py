@@ -48,7 +48,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     Warn or raise an error if the config differs from the settings that the weights expect.
 
     Args:
-        record: record of the weights, :attr:`.SafeCheckpointer.record`; None if unknown.
+        record: origin of the weights and the settings that they expect; None if unknown.
         strict: raise an error instead of a warning. An evaluation is strict, because its numbers
             would be wrong; training may start from the weights with other settings.
     """
@@ -65,7 +65,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``record`` with this config's values, to save with weights trained with the config."""
+    """Return ``record`` with its settings set to the config's values, for newly trained weights."""
     values = values_by_key(cfg)
     settings = {key: values.get(key, UNKNOWN) for key in record["settings"]}
     return {**record, "settings": settings}

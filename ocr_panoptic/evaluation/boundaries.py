@@ -37,7 +37,7 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
         distances: distances in pixels, each at least 1.
 
     Returns:
-        distance -> bool [H, W], True within this distance of another label, in ascending order
+        distance (ascending) -> bool [H, W], True for pixels at most this far from another label
     """
     distances = sorted(set(distances))
     farthest = distances[-1]
@@ -69,11 +69,11 @@ def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
     Find the pixels that lie in the inner boundary region of their own label's mask.
 
     Args:
-        near: result of :func:`near_other_labels` for this distance, bool [H, W].
+        near: whether each pixel is at most ``distance`` from another label, bool [H, W].
         distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; its intersection with ``labels == label`` is the region of that label's mask
+        bool [H, W]; a mask's inner boundary region is the intersection with the mask
     """
     inside = near.copy()
     for edge in (inside, inside.T):

@@ -53,7 +53,8 @@ def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float
     Args:
         counts: sum of the IoUs of matched segments, and numbers of TP, FP and FN segments, of each
             category, float64 [C, 4].
-        confused: numbers of FP and of FN that are confusions, [C, 2].
+        confused: numbers of each category's FP and FN whose masks match a segment of another
+            category, [C, 2].
     """
     counts = counts.astype(np.float64)
     iou, tp, fp, fn = counts.T
@@ -104,7 +105,7 @@ class ImageScore(NamedTuple):
     Attributes:
         file_name: path of the image.
         losses: loss to each kind of error, in percent.
-        counts: counts [K, S] for :func:`.bootstrap.mean_iou` or :func:`.bootstrap.mean_pq`.
+        counts: counts of each class, [K, S], from which mIoU or PQ is computed.
     """
 
     file_name: str

@@ -51,7 +51,7 @@ class PanopticEvaluator(DatasetEvaluator):
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """
-        Count the segments of a batch.
+        Match the true and predicted segments of each image in a batch, and count the matches.
 
         Args:
             inputs: mappings with "file_name" and "image_id".

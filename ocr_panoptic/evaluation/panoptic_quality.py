@@ -63,7 +63,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Count each category's FP and FN that are confusions of categories, int64 [C, 2]."""
+        """Count FP and FN whose masks match a segment of another category, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1

@@ -28,7 +28,7 @@ UNNAMED = -1  # not the id of any segment
 
 
 class ImageMatches(NamedTuple):
-    """Matched and unmatched segments of an image, as category ids."""
+    """The matched and unmatched segments of an image, each given by its category id."""
 
     true_positives: list[tuple[int, float]]  # (category id, IoU), sorted by the true segment's id
     false_positives: list[int]
@@ -125,7 +125,8 @@ def match(
     Match an image's true segments with the segments of one or several predictions.
 
     Args:
-        joint: pixels shared by each pair, [..., G + 2, P + 1], see :func:`_joint_histogram`.
+        joint: pixels shared by each pair, [..., G + 2, P + 1]. Row 0 counts true pixels without a
+            named segment; row 1 and column 0 count void.
         iou: IoU of each pair, float64 [..., G, P].
         true_categories, is_crowd: category of each true segment, and whether it is a crowd, [G].
         crowds: index of the true segment that is the crowd of each predicted segment's category,
@@ -150,7 +151,7 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return category id -> index of its crowd in ``ids``, the sorted ids of true segments."""
+    """Return category id -> index of its crowd segment in ``ids``, the sorted true ids."""
     # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
@@ -158,9 +159,13 @@ def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, i
 
 def ious(joint: np.ndarray) -> np.ndarray:
     """
-    Return the IoU of each pair of segments, [..., G, P], from :func:`_joint_histogram`'s counts.
+    Return the IoU of each pair of a true and a predicted segment, [..., G, P].
 
     Void is left out of the union; the IoU of two empty segments is 0.
+
+    Args:
+        joint: pixels shared by each pair, [..., G + 2, P + 1]. Row 0 counts true pixels without a
+            named segment; row 1 and column 0 count void.
     """
     inside, area = joint[..., 2:, 1:], joint[..., :, 1:].sum(axis=-2)
     union = joint[..., 2:, :].sum(axis=-1)[..., None] + (area - joint[..., 1, 1:])[..., None, :]

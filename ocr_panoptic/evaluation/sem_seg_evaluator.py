@@ -51,9 +51,10 @@ class SemSegCounts(NamedTuple):
         confusion: confusion matrix, int64 [K, K], rows = truth.
         boundaries: pixels in the intersection and in the union of each class's true and predicted
             inner boundary regions, int64 [K, 2].
-        boundary_errors: wrong pixels at most BOUNDARY_WIDTH from both a true and a predicted
-            boundary, int64 [K, K].
-        calibration: result of :func:`count_calibration`, [15, 3]; zeros without confidences.
+        boundary_errors: wrong pixels at most 5 pixels from both a true and a predicted boundary,
+            int64 [K, K], rows = truth.
+        calibration: number of pixels, sum of confidences and number of correct pixels in each bin
+            of confidences, float64 [15, 3]; zeros without confidences.
     """
 
     confusion: np.ndarray
@@ -76,11 +77,14 @@ class SemSegCounts(NamedTuple):
         ignore_label: int,
     ) -> "SemSegCounts":
         """
-        Count the pixels of an image.
+        Return the counts of one image.
 
         Args:
-            truth, prediction, num_classes, ignore_label: arguments of :func:`confusion_matrix`.
+            truth: labels 0..K-1 or ``ignore_label``, unsigned integers [H, W].
+            prediction: labels 0..K-1, integers [H, W].
             confidence: probability of each pixel's predicted label, float [H, W]; None if unknown.
+            num_classes: number K of classes.
+            ignore_label: true label of the pixels that are left out, not negative.
         """
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
@@ -116,7 +120,7 @@ class SemSegCounts(NamedTuple):
 
     def scores(self, class_names: Sequence[str]) -> dict[str, float]:
         """
-        Return the scores of boundaries and confidences in percent, named in Detectron2's style.
+        Return Boundary IoU and calibration error in percent, named in Detectron2's style.
 
         - "BoundaryIoU" of each class, and "mBoundaryIoU", its mean over the classes in the truth
           (NaN for fewer than two).
@@ -142,11 +146,11 @@ class SemSegEvaluator(DatasetEvaluator):
     """
     An evaluator of semantic segmentation, with a confidence interval of mIoU.
 
-    It computes :func:`semantic_scores`, :meth:`.SemSegCounts.scores` and the interval of
-    :mod:`.bootstrap`. An image's record names its label file, see :func:`.read_true_labels`. As in
-    Detectron2, the metadata has ``stuff_classes`` and ``ignore_label``. An optional ``label_map``
-    is applied to the file's labels. Optional ``class_categories`` (the category of each class) add
-    :func:`category_scores`, which equal cityscapesscripts' results.
+    It computes IoU, accuracy, Boundary IoU, calibration error and the bootstrap interval of mIoU.
+    Each record names a label PNG or a panoptic PNG. As in Detectron2, the metadata has
+    ``stuff_classes`` and ``ignore_label``. An optional ``label_map`` is applied to the PNG's raw
+    labels. Optional ``class_categories`` (the category of each class) add the IoU of categories,
+    as cityscapesscripts computes it.
 
     Args:
         dataset_name: a registered data set.
@@ -173,7 +177,7 @@ class SemSegEvaluator(DatasetEvaluator):
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """
-        Count the pixels of a batch.
+        Compare the predictions of a batch with the ground truth, and add up the counts.
 
         Args:
             inputs: mappings with "file_name".

@@ -98,9 +98,9 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
 
 def read_segment_ids(record: Mapping) -> np.ndarray:
     """
-    Read the segment ids of a record's pan_seg_file_name, int32 [H, W]; 0 is void.
+    Read the segment ids of a record's file ``pan_seg_file_name``, int32 [H, W]; 0 is void.
 
-    If the file is not a panoptic PNG, the record has read_segments, the function that reads it.
+    If the file is not a panoptic PNG, ``record["read_segments"]`` is the function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
 

@@ -57,7 +57,7 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
     Args:
         entry: a folder, which is searched with its subfolders; a text file with a path on each
-            line, relative to its own folder; an image; or a video.
+            line, relative to the text file's folder; an image; or a video.
         output: folder of results, which is not searched for images.
     """
     if not os.fspath(entry):  # Path("") would be the current folder
@@ -94,7 +94,8 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
     Return an item for each file, named without suffix unless two items would share a name.
 
-    For example, "a.jpg" and "a.png" keep their suffixes; so does "a.jpg.bmp" beside them.
+    For example, "a.jpg" and "a.png" keep their suffixes. Beside them, "a.jpg.bmp" keeps its own,
+    because the name "a.jpg" is taken.
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
@@ -168,7 +169,7 @@ def images_below(
     """
     Return the sorted images below a folder, and a description of each other file.
 
-    Links to folders are followed. Hidden files, hidden folders and the output are skipped.
+    Links to folders are followed. Hidden files, hidden folders and the output folder are skipped.
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:

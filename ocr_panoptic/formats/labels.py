@@ -43,10 +43,11 @@ def read_label_image(
     """
     Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
-    Images with one channel or a palette have numbers: pixel values or palette indices; for a GIF,
-    grey values, because its writer may reorder the palette. Images with several channels have
-    colours, or numbers if all channels are equal. If the data set lacks such labels, the other
-    kind is tried; if the data set lacks these, too, each pixel gets its nearest label.
+    Images with one channel or a palette are read as numbers: pixel values or palette indices; for
+    a GIF, grey values, because its writer may reorder the palette. Images with several channels
+    are read as colours, or as numbers if all channels are equal. If the data set lacks one of the
+    labels found, numbers are read as colours and vice versa. If a label is still unknown, each
+    pixel gets the data set's nearest label.
 
     Args:
         known: raw labels of the data set as keys; by default, all numbers are known.
@@ -91,7 +92,11 @@ def decoded_labels(
 
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """Return possible maps of raw labels, the likeliest first, and a fault if there is none."""
+    """
+    Return an image's raw labels, read as numbers and as colours if possible, the likelier first.
+
+    The second result says why the image cannot be read as numbers; "" for no fault.
+    """
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]
     if known is not None and max(known, default=0) >= COLOURED:
@@ -100,7 +105,7 @@ def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list
 
 
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """Yield sets of raw labels that inexact values may stand for, each with its noise level."""
+    """Yield lists of raw labels that inexact values may stand for, and the noise of each list."""
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
     yield from ([(colours, NOISY)] if colours and coloured else [])
@@ -232,7 +237,7 @@ def label_areas(raw: np.ndarray) -> dict[int, int]:
 
 
 def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return ``table[labels]``; if both are uint8, it takes a quarter of NumPy's time."""
+    """Return ``table[labels]``; uint8 arrays take a quarter of NumPy's time."""
     if not labels.dtype == table.dtype == np.uint8:
         return table[labels]
     whole = [*table.tolist(), *[0] * (256 - len(table))]
@@ -267,7 +272,7 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
 
     Args:
         record: record with sem_seg_file_name, or with pan_seg_file_name and segments_info.
-        label_map: raw label -> training label of sem_seg_file_name; None keeps raw labels.
+        label_map: raw label in sem_seg_file_name -> training label; None keeps raw labels.
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)

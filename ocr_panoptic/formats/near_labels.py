@@ -34,8 +34,9 @@ def nearest_labels(
 
     Args:
         values: the K intended values: greys (C = 1) or colours (C = 3).
-        noise: LOSSY, NOISY or SMOOTHED.
-        numbers: a JPEG file whose values do not exceed this may hold class numbers 0, 1, 2, ...
+        noise: LOSSY for a JPEG file, NOISY for a file converted from JPEG, or SMOOTHED for a file
+            with smoothed borders.
+        numbers: largest pixel value of a JPEG file that may hold class numbers 0, 1, 2, ...
 
     Returns:
         unsigned integers [H, W], 0..K-1.
@@ -87,12 +88,15 @@ def _between(
     meant: np.ndarray, shown: Sequence[int], reach: float
 ) -> dict[int, list[tuple[int, int]]]:
     """
-    Map (by index) each value that lies between two others to the pairs that enclose it.
+    Find the values that lie between two other values.
 
     Args:
         meant: values, float32 [K, C].
         shown: indices of the values to compare.
         reach: largest distance of a value from the line between two others.
+
+    Returns:
+        index of a value between others -> pairs of indices of the values that enclose it
     """
     thirds = defaultdict(list)
     for one, other in combinations(shown, 2):
@@ -108,11 +112,12 @@ def _between(
 
 def _thirds(places: np.ndarray, sides: Mapping[int, Sequence[tuple[int, int]]]) -> np.ndarray:
     """
-    Find border pixels whose value lies between the values on the two sides, bool [H, W].
+    Find border pixels whose value lies between the values on the border's two sides, bool [H, W].
 
     Args:
-        places: index of each pixel's value, unsigned integers [H, W].
-        sides: result of :func:`_between`.
+        places: index of the value nearest to each pixel, unsigned integers [H, W]; K for pixels
+            that are far from all values.
+        sides: index of a value between others -> pairs of indices of the values that enclose it.
     """
     import cv2
 

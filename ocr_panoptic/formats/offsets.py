@@ -76,7 +76,7 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return which pixel each pixel copies: ``scale`` times its offset away, clipped to the image.
+    Return the source of each pixel: the pixel ``scale`` times its offset away, inside the image.
 
     Args:
         offsets: integers [H, W, 2], (down, right)
@@ -96,7 +96,8 @@ def moved(values: Array, sources: Array) -> Array:
 
     Args:
         values: [..., H, W] of any type
-        sources: result of :func:`source_pixels`, as an array or tensor like the values
+        sources: index of each pixel's source in the flattened image, integers [H, W]; a tensor
+            if ``values`` is a tensor
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape

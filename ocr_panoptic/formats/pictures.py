@@ -86,12 +86,12 @@ def read_picture(
     With 3 channels, grey files become colour images, 8-bit files give the same pixels as
     Detectron2's ``read_image``, and 16-bit values lose their lower 8 bits. With 1 or 4 channels,
     the file must have the same number of channels. UserError is raised for broken or truncated
-    files, and for values whose white is unknown, such as floats.
+    files, and for pixel values of unknown range, such as floats.
 
     Args:
         format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
             the first three.
-        channels: C, one of CHANNELS.
+        channels: number C of channels: 1, 3 or 4.
 
     Returns:
         uint8 [H, W, C], [H, W, 1] for "L"; float32 [H, W, 1] for a grey 16-bit file that is read as
@@ -257,7 +257,7 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
 
 
 def unread_fault(files: Sequence[Path]) -> str:
-    """Return the error message for photos with UNREAD_SUFFIXES; it does not name their folder."""
+    """Return the error message for photos that cannot be read; it does not name their folder."""
     example, number = files[0].name, len(files)
     return f"{number} photos, such as {example}, cannot be read; {_conversion(files[0].suffix)}"
 
@@ -312,7 +312,7 @@ def _bits(image: Image.Image) -> int:
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """Return the suffixes of image files, including UNREAD_SUFFIXES."""
+    """Return the suffixes of image files, including photos that Pillow cannot read."""
     known = Image.registered_extensions().items()
     found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
     return frozenset({*found, *UNREAD_SUFFIXES})
@@ -320,6 +320,6 @@ def image_suffixes() -> frozenset[str]:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Return Pillow's formats except WITHOUT_PIXELS; EPS, for example, would run Ghostscript."""
+    """Return Pillow's formats, except those without pixels or that need another program."""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

@@ -49,9 +49,9 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     """
     Return the rows of Detectron2's training log, one dict per iteration; [] if there is no log.
 
-    All runs in the folder append to one log. If a run starts again at an earlier iteration, its
-    rows replace the earlier rows from there on. Lines of evaluations may be out of order. Damaged
-    lines, which a killed process leaves, are skipped.
+    All runs in the folder append to one log. If a run starts at an iteration that the log already
+    has, its rows replace the old rows from this iteration on. Rows of evaluations may be out of
+    order in the file. Damaged lines, which a killed process leaves, are skipped.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}

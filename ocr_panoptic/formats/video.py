@@ -19,7 +19,7 @@ class VideoReader:
     """
     A reader of the frames of a video, uint8 [H, W, 3] BGR; they can be iterated over only once.
 
-    At the end, UserError is raised if more than SHARE_LOST of the video's frames are missing.
+    At the end, UserError is raised if more than 1% of the video's frames are missing.
     """
 
     def __init__(self, source: Path):

@@ -130,7 +130,7 @@ def _enlarge(
     size: tuple[int, int],
     align_corners: bool,
 ) -> Tensor:
-    """Return ``source`` resized; row i blends rows ``lower[i]`` and ``upper[i]`` of it linearly."""
+    """Blend the source's rows ``lower[i]`` and ``upper[i]`` linearly for each i, then resize."""
     source = source.to(_precision(source))
     rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)

@@ -13,6 +13,7 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
+from .features import check_features
 from .panoptic_merge import MergeRules, rules_of_config
 
 
@@ -42,7 +43,7 @@ class PanopticSegmentor(PanopticFPN):
 
     Args:
         merge_rules: thresholds of the panoptic merge.
-        augmentation: config for :func:`.see_augmented`; None for no test-time augmentation.
+        augmentation: config that sets TEST.AUG; None for no test-time augmentation.
         kwargs: arguments of ``PanopticFPN``.
     """
 
@@ -59,8 +60,12 @@ class PanopticSegmentor(PanopticFPN):
             exact.MODEL.ROI_HEADS.NAME = "ExactROIHeads"
         if exact.MODEL.ROI_MASK_HEAD.NAME == "MaskRCNNConvUpsampleHead":
             exact.MODEL.ROI_MASK_HEAD.NAME = "ExactMaskHead"
+        found = super().from_config(exact)
+        # Detectron2's semantic head leaves out unknown names.
+        names = cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", names, found["backbone"].output_shape())
         return {
-            **super().from_config(exact),
+            **found,
             "merge_rules": rules_of_config(cfg),
             "augmentation": cfg.clone() if cfg.TEST.AUG.ENABLED else None,
         }
@@ -85,7 +90,7 @@ class ExactROIHeads(StandardROIHeads):
 
 class ExactROIPooler(ROIPooler):
     """
-    Detectron2's ROI pooler with float32 boxes, which uses several threads at inference on a CPU.
+    Detectron2's ROI pooler with float32 boxes, and with several threads at inference on a CPU.
 
     Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves them by up to
     4 pixels in an image of 1333 pixels. On a CPU, Detectron2 pools with one thread; here the boxes

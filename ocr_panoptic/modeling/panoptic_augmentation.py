@@ -12,6 +12,8 @@ from detectron2.structures import Instances
 from fvcore.transforms import HFlipTransform
 from torch import Tensor
 
+from ocr_panoptic.formats.pictures import TooThin, thin_fault
+
 from .inference import Size, resized_classes
 
 
@@ -56,15 +58,23 @@ def see_augmented(
         see: function that runs the network on the input of one view.
         inputs: mapping with "image" [C, H, W] and optionally "height" and "width" of the result,
             which default to the size of the image.
+
+    Raises:
+        TooThin: a side of the image would be scaled to 0 pixels.
     """
     aug = cfg.TEST.AUG
     image = inputs["image"]
     height, width = image.shape[1:]
+    fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+    if fault and any(aug.MIN_SIZES):
+        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
+        raise TooThin(f"{name}as the model sees it, {fault}")
     if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
         image = image.float()
     size = inputs.get("height", height), inputs.get("width", width)
     inputs = {"image": image, "height": size[0], "width": size[1]}
-    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP)
+    is_column = width == 1  # Detectron2 fails on its mirror image
+    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
     tta = GeneralizedRCNNWithTTA(cfg, network, mapper)
     views, transforms = tta._get_augmented_inputs(inputs)
     with tta._turn_off_roi_heads(["mask_on"]):

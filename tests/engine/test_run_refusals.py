@@ -49,6 +49,7 @@ RISING = "a tuple of rising iterations"
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 90, "a number in (0, 1]"),
         ("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0, "at least 0"),
         ("MODEL.PAD_TO_MULTIPLE", -1, "at least 0"),
+        ("SOLVER.AMP.PRECISION", "half", "one of auto, float16, bfloat16"),
         ("MODEL.TIMM.OUTPUT_NORM", "GN", 'one of "", LN'),
         ("MODEL.TIMM.PATCH_SIZE", -1, NOTHING),
         ("MODEL.OCR.CHANNELS", 0, "at least 1"),

@@ -87,9 +87,11 @@ def test_several_threads_pool_boxes_like_one(small_cfg):
     )
 
 
-@pytest.mark.parametrize("names", [["p2", "p9"], []])
-def test_missing_features(small_cfg, names):
-    cfg = small_cfg("ocr", "MODEL.SEM_SEG_HEAD.IN_FEATURES", str(names))
+@pytest.mark.parametrize(
+    "head, names", [("ocr", ["p2", "p9"]), ("ocr", []), ("plain", ["p2", "p9"])]
+)
+def test_missing_features(small_cfg, head, names):
+    cfg = small_cfg(head, "MODEL.SEM_SEG_HEAD.IN_FEATURES", str(names))
     message = re.escape(f"IN_FEATURES is {names}, and the backbone has p2, p3, p4, p5, p6")
     with pytest.raises(ValueError, match=message):
         build_model(cfg)

@@ -1,5 +1,6 @@
 """The report of a run, made from its files, its model and its data set."""
 
+import logging
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,6 +28,8 @@ from .figures import ImageFigures, image_figures
 from .inspection import HEADS, Inspector
 from .report import RankedImage, png_source, render_report, worst_images
 from .scene import PanopticMap, panoptic_truth, semantic_truth
+
+logger = logging.getLogger(__name__)
 
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: int) -> str:
@@ -70,8 +73,15 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     images = [figures(record, with_regions=True) for record in shown]
 
     task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
-    worst = worst_images(read_table(image_scores_file(folder, task)), metric, num_ranked)
     by_name = {record["file_name"]: record for record in records}
+    rows = read_table(image_scores_file(folder, task))
+    known = [row for row in rows if row["file_name"] in by_name]
+    if len(known) < len(rows):
+        logger.warning(
+            "%d of %d evaluated images are no longer in %s, and not among the worst images",
+            *(len(rows) - len(known), len(rows), metadata.name),
+        )
+    worst = worst_images(known, metric, num_ranked)
     ranking = [  # without regions, which would take up most of the page
         RankedImage(figures(by_name[file_name], with_regions=False), score, losses)
         for file_name, score, losses in with_progress(worst, "worst images")

@@ -9,8 +9,10 @@ coco.json        COCO instance format, with a mask for each segment
 overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
 """
 
+import errno
 import json
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -102,7 +104,12 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         item, result = found
         if isinstance(result, Exception):
             return item.name, str(result)
-        result.save(folder, overlays)
+        try:
+            result.save(folder, overlays)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
+                raise
+            return item.name, f"{item.source}: the names of its results would be too long"
         return item.name, ""
 
     saved = ahead(save, model.results(items))
@@ -112,7 +119,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 def _time(path: Path) -> float:
     """Return the time of a file's last change, in seconds; 0 if it does not exist."""
-    return path.stat().st_mtime if path.exists() else 0
+    return os.path.getmtime(path) if os.path.exists(path) else 0  # too long a name, too
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:

@@ -76,8 +76,15 @@ def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     assert f"<dd>{record['weights_sha256']}</dd>" in page and record["config_sha256"] in page
 
 
-def test_metrics_and_pictures_are_of_the_same_model(trained, tmp_path):
+def test_metrics_and_pictures_are_of_the_same_model(trained, tmp_path, caplog):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
+    scores = run / "inference/tiny_sem_val/sem_seg_per_image.csv"
+    scores.write_text(scores.read_text().replace("val_00001", "gone"))
+    make_report(arguments(args, run, "--num-images", "1"))
+    assert "1 of 4 evaluated images are no longer in tiny_sem_val" in caplog.text
+    page = (run / "index.html").read_text()
+    assert len(re.findall(r"<h3>val_\d+.jpg</h3>", page)) == 4 and "gone" not in page
+    (run / "index.html").unlink()
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
     file = run / "model_final.pth"
     saved = torch.load(file, weights_only=True)
