@@ -83,7 +83,7 @@ def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
     Return the bilinear weights of the cells of an s x s map at the 3x3 neighbours of each pixel.
 
-    The result is [s * s * 9, P], ordered by cell, then neighbour. The pixels are those of the map
+    The result is [s * s * 9, P], ordered by cell, then neighbour. The P pixels are all pixels of
     ``like`` [N, I, h, w]; neighbours outside this map have weight zero.
     """
     return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
@@ -148,7 +148,7 @@ def upsampled_cells(size: int, like: Tensor) -> Tensor:
     """
     Return the bilinear weights [s * s, h, w] of the cells of an s x s map at each pixel.
 
-    The pixels are those of the map ``like`` [N, I, h, w].
+    h x w is the size of ``like`` [N, I, h, w].
     """
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -225,8 +225,8 @@ def sliding_window_rows(
     """
     Average the logits of overlapping windows at full resolution, and yield them in bands of rows.
 
-    Only the sums of one row of windows are kept, whatever the image's height. The last windows end
-    at the image's border. Windows larger than the image are cut to it.
+    Only the sums of a single row of windows are kept, whatever the image's height. The last windows
+    end at the image's border. Windows larger than the image are cut to it.
 
     Args:
         logits_fn: network, which sees one window at a time, padded to multiples of ``divisor``.

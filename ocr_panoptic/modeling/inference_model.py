@@ -202,7 +202,7 @@ def evenly_padded(model: nn.Module) -> nn.Module:
     """
     Return a copy of a model in which timm's SAME padding does not depend on the image's size.
 
-    Padding stays as it is if the model does not pad images to multiples of all its strides. The
+    Padding is unchanged if the model does not pad images to multiples of all its strides. The
     copy shares the model's tensors.
     """
     network = _shared_copy(model)

@@ -143,7 +143,7 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """The things of all tiles so far, with a record of which sightings show the same thing."""
+    """The things of all tiles so far, and which sightings show the same thing."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels

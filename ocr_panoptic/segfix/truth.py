@@ -93,7 +93,7 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
     ids = segments.astype(np.int32) + 1
     ids[segments == VOID_LABEL] = 0
     for number, (area, (left, top, wide, high)) in segment_statistics(ids).items():
-        # The nearest pixel outside lies in the box or in the ring of one pixel around it. The
+        # The nearest pixel outside lies in the box or in the one-pixel ring around it. The
         # kernels need RADIUS pixels around the box.
         rows = slice(max(top - RADIUS, 0), min(top + high + RADIUS, height))
         columns = slice(max(left - RADIUS, 0), min(left + wide + RADIUS, width))
