@@ -246,8 +246,8 @@ def merged(
     """
     Merge labels and instances into a panoptic map; return the map and its segments.
 
-    The result equals the result of :func:`.merge_panoptic`. Instances are in descending order of scores;
-    masks [M, s, s] cover only their boxes.
+    The result equals the result of :func:`.merge_panoptic`. Instances are in descending order of
+    scores; masks [M, s, s] cover only their boxes.
 
     Args:
         overlap: largest share of an instance that earlier instances may cover.
