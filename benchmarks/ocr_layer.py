@@ -109,7 +109,7 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
 
 
 def measure(steps: list[Callable[[], None]], device: str, repeats: int):
-    """Return median seconds and peak bytes of each step; times are taken in turn."""
+    """Return median seconds and peak bytes of each step; in each repeat, all steps run once."""
     for step in steps:
         step()
     rounds = [[seconds(step, device) for step in steps] for _ in range(repeats)]

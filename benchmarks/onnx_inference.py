@@ -3,9 +3,10 @@ Compare time and memory of exported models with their deployed PyTorch models, o
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
-``onnx_parity.py`` defines the models and compares their results. Times are medians of CPU time,
-which other programs hardly change, taken in turn in one process. Memory is the peak of a first run
-in a process that already holds the model; each run has its own process (Linux only).
+``onnx_parity.py`` defines the models and compares their results. Each time is the median CPU time
+over several runs; other programs hardly change it. The exported model and the PyTorch model run
+alternately in one process. Memory is the peak of a first run in a process that already holds the
+model; each run has its own process (Linux only).
 """
 
 import argparse
@@ -48,7 +49,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return "PyTorch" and "onnxruntime" -> function that runs the model on a sample image."""
+    """Return functions that run the model on a sample image, named "PyTorch" and "onnxruntime"."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)

@@ -1,12 +1,13 @@
 """
 Compare exported models in onnxruntime with their PyTorch models.
 
-It covers every context scheme in every network, and converted weights of the published code.
+The comparison covers every context scheme in every network, and converted weights of the published
+code.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
         [--published NAME ...]
 
-Each figure is the worst of three images (``SIZES``): the share of pixels with equal labels (in a
+Each number is the worst of three images (``SIZES``): the share of pixels with equal labels (in a
 panoptic model also with equal segments), and the largest difference of the logits (relative to the
 largest logit if this is above 1). Weights are random; norms and biases are fitted to an image, so
 that labels differ between pixels and instances are found. Weights in published layouts come from

@@ -232,7 +232,12 @@ def step_of_training(
 
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
-    """Yield each network's title, counts of a step and of a forward pass on a GPU, and CPU ms."""
+    """
+    Yield the title of each network, and the work that it causes.
+
+    The work is a :class:`Counted` for a training step, a :class:`Counted` for a forward pass on a
+    GPU, and the training step's CPU time in milliseconds.
+    """
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
         large = [example(size, 19, 0)] * 2

@@ -39,12 +39,12 @@ def when(name: str, *values: object) -> Condition:
 
 
 def one_of(*values: object) -> Allowed:
-    """Allow only the given values."""
+    """Return a rule that allows only the given values."""
     return _listed(lambda: values)
 
 
 def registered(registry: str) -> Allowed:
-    """Allow the names in a registry of ``detectron2.modeling``, including this project's names."""
+    """Return a rule that allows all names in a registry of ``detectron2.modeling``."""
 
     def names() -> list[str]:
         import detectron2.modeling
@@ -63,12 +63,16 @@ def _listed(values: Callable[[], Sequence]) -> Allowed:
 
 
 def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
-    """Allow the values that a function permits; ``text`` describes them in error messages."""
+    """Return a rule that allows the values that ``permits`` accepts; messages contain ``text``."""
     return Allowed(permits, lambda: text)
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """Allow the numbers from ``least`` to ``most``; ``meaning`` explains ``least`` in messages."""
+    """
+    Return a rule that allows the numbers from ``least`` to ``most``.
+
+    In error messages, ``meaning`` explains ``least``.
+    """
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.
@@ -76,7 +80,11 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
-    """Allow lists of finite numbers if ``permits`` accepts each; ``which`` describes them."""
+    """
+    Return a rule that allows lists of finite numbers, if ``permits`` accepts each number.
+
+    In error messages, ``which`` describes the numbers.
+    """
 
     def allowed(value: Any) -> bool:
         return isinstance(value, int | float) and value < math.inf and permits(value)
@@ -85,13 +93,13 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
 
 
 def some_of(*names: str) -> Allowed:
-    """Allow lists of the given names in which no name occurs twice."""
+    """Return a rule that allows lists of the given names in which no name occurs twice."""
     text = f"a list of {', '.join(names)}, each at most once"
     return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
 def share(ends: str) -> Allowed:
-    """Allow the numbers of the interval ``ends``: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)"."""
+    """Return a rule that allows the interval ``ends``: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)"."""
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 

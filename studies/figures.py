@@ -23,10 +23,10 @@ OTHERS = "0.75"  # grey for other schemes' means
 
 def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
-    Plot the first metric over the iterations, with a panel for each place (entry of ``at``).
+    Plot the first metric over the iterations, with a panel for each place in the study.
 
     Each system has a line for the mean over its seeds, and a band from the lowest to the highest
-    seed. Baselines are black.
+    value. Baselines are black. Places are the entries of ``at`` in the study file.
     """
     trained = {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
@@ -62,7 +62,7 @@ def gain_figure(
     panel is the last and has a separate scale.
 
     Args:
-        fields: place (entry of ``at``) -> its features' row of :func:`.measure_fields`.
+        fields: name of a place -> row of :func:`.measure_fields` for the features there.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}

@@ -108,7 +108,7 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """Return name -> settings for the entries below a key; an empty entry has the settings {}."""
+    """Map names to settings for the entries below a key; an empty entry has the settings {}."""
     entries = {name: entry or {} for name, entry in content[key].items()}
     for name, entry in entries.items():
         if unknown := set(entry) - known:

@@ -162,7 +162,7 @@ def gain_note(rows: Summaries, metric: str) -> str:
 
 def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
     """
-    Draw each system's mean over the seeds, and a band from the lowest to the highest seed.
+    Draw each system's mean over the seeds, and a band from the lowest to the highest value.
 
     Each line has its marker, so the figure is readable without colours.
 

@@ -27,7 +27,7 @@ def placed_report(study: PlacedStudy, rows: Summaries) -> str:
 
 def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
-    Return a table with a row for each scheme and a column for each place (entry of ``at``).
+    Return a table with a row for each scheme and a column for each place in the study.
 
     A cell has the mean and interval of the scheme's gain in the metric, over the baseline at the
     same place. The baseline's cells have the mean ± standard deviation of the metric.

@@ -55,14 +55,18 @@ def large_start_of_the_refined_classifier() -> None:
 
 
 def correction_left_out() -> None:
-    """Predict only the coarse logits, for --eval-only of a trained model in residual form."""
+    """Predict only the coarse logits, for --eval-only of a trained model with a residual head."""
     RefinedHead.with_coarse = lambda self, refined, coarse: resize(
         coarse, refined.shape[2:], self.align_corners
     )
 
 
 def correction_times_4(factor: float = 4.0) -> None:
-    """Multiply the correction in the residual form by ``factor``, so that it learns faster."""
+    """
+    Multiply a residual head's refined logits by ``factor``, so that the classifier learns faster.
+
+    A residual head adds the refined logits to the coarse logits, as a correction.
+    """
 
     def scaled(self: RefinedHead, refined: Tensor, coarse: Tensor) -> Tensor:
         return factor * refined + resize(coarse, refined.shape[2:], self.align_corners)
@@ -71,7 +75,7 @@ def correction_times_4(factor: float = 4.0) -> None:
 
 
 def correction_times_10() -> None:
-    """Multiply the correction in the residual form by 10."""
+    """Multiply a residual head's refined logits, which correct the coarse logits, by 10."""
     correction_times_4(10.0)
 
 

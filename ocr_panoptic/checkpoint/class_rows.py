@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights with classifiers for the model's classes, and the origin of each class's rows."""
+    """Weights whose classifiers fit the model's classes, and the loaded and new classes."""
 
     weights: Mapping[str, Any]  # its classifiers have the model's classes
     # Names of the classes whose rows come from the loaded weights, and of the classes that keep

@@ -18,7 +18,7 @@ UNKNOWN = "unknown"  # value of a key that this version lacks
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Return each config key whose value is unexpected -> its allowed values in ascending order.
+    Map each config key that has an unexpected value to its allowed values in ascending order.
 
     A frozenset in ``expected`` allows each of its values; a tuple in it stands for a list.
     """

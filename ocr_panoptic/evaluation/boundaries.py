@@ -73,7 +73,7 @@ def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
         distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; a mask's inner boundary region is the intersection with the mask
+        bool [H, W]; a mask's inner boundary region consists of its pixels that are True here
     """
     inside = near.copy()
     for edge in (inside, inside.T):

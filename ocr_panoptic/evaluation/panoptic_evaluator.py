@@ -81,9 +81,9 @@ class PanopticEvaluator(DatasetEvaluator):
         Return {"panoptic_seg": scores under Detectron2's names}; None except in the main process.
 
         The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ", also with "_th" for things
-        and "_st" for stuff; and the interval's ends "PQ_low" and "PQ_high". Each class has the same
-        four scores, numbers "TP", "FP" and "FN" of segments, and "isthing" (0 or 1). A score
-        is NaN if there are no segments from which to compute it.
+        and "_st" for stuff. "PQ_low" and "PQ_high" are the ends of PQ's 95% confidence interval.
+        Each class has the same four scores, its numbers of segments ("TP", "FP" and "FN"), and
+        "isthing" (0 or 1). A score is NaN if there are no segments from which to compute it.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():

@@ -152,7 +152,7 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return category id -> index of its crowd segment in ``ids``, the sorted true ids."""
+    """Map category ids to the indices of their crowd segments in ``ids``, the sorted true ids."""
     # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}

@@ -94,8 +94,8 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
     Return an item for each file, named without suffix unless two items would share a name.
 
-    For example, "a.jpg" and "a.png" keep their suffixes. Beside them, "a.jpg.bmp" keeps its own,
-    because the name "a.jpg" is taken.
+    For example, "a.jpg" and "a.png" keep their suffixes. If there is also a file "a.jpg.bmp", it
+    keeps its suffix, too, because the name "a.jpg" is taken.
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None

@@ -25,7 +25,7 @@ BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:
-    """Return the number of bytes of a band on a device, at most 1/128 of a GPU's memory."""
+    """Return how many bytes a band's logits may take, at most 1/128 of a GPU's memory."""
     bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
     if device.type == "cuda" and torch.cuda.is_available():
         bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)

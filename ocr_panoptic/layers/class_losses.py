@@ -30,7 +30,7 @@ def binary_cross_entropy(
     hierarchical multi-scale attention.
 
     Args:
-        logits: logits [N, K, h, w]
+        logits: logits [N, K, h, w], which are resized to the size of the labels
         targets: labels [N, H, W]
         ignore_value: label of ignored pixels; the loss is 0 if all pixels are ignored
         class_weights: factors of the classes [K]; None means 1 for all
@@ -60,8 +60,14 @@ def dice_loss(
 
     A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²), with the class's softmax probability p and
     one-hot label y at each valid pixel of all images (Milletari et al., V-Net, 2016).
-    ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
-    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
+    The result is a scalar in [0, 1]; 0 if all pixels are ignored.
+
+    Args:
+        logits: logits [N, K, h, w], which are resized to the size of the labels
+        targets: labels [N, H, W]
+        ignore_value: label of ignored pixels
+        class_weights: weights [K] of the classes in the average; None for equal weights
+        align_corners: convention of the resizing, see :func:`.resize`
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -86,8 +92,14 @@ def lovasz_softmax(
 
     A class's loss is the Lovász extension of 1 - IoU, evaluated at the errors of the class's
     softmax probabilities at the valid pixels of all images (Berman et al., 2018).
-    ``class_weights`` [K] are the weights of this average; the other arguments are the same as in
-    :func:`binary_cross_entropy`. The result is a scalar in [0, 1]; 0 if all pixels are ignored.
+    The result is a scalar in [0, 1]; 0 if all pixels are ignored.
+
+    Args:
+        logits: logits [N, K, h, w], which are resized to the size of the labels
+        targets: labels [N, H, W]
+        ignore_value: label of ignored pixels
+        class_weights: weights [K] of the classes in the average; None for equal weights
+        align_corners: convention of the resizing, see :func:`.resize`
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)

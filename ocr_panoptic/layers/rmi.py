@@ -32,7 +32,8 @@ def region_mutual_information(
     is 0; NaN logits give NaN.
 
     The probability is the sigmoid of the logits [N, K, h, w], resized to the labels [N, H, W]. It
-    is 0 at ignored pixels. The other arguments are the same as in :func:`.binary_cross_entropy`.
+    is 0 at ignored pixels, whose label is ``ignore_value``. ``class_weights`` [K] multiply the
+    losses of the classes; None means 1 for all. :func:`.resize` explains ``align_corners``.
     The result is float64, under autocast too, and computed without GPU synchronisation.
     """
     least = POOLING * (NEIGHBOURHOOD - 1)

@@ -58,7 +58,16 @@ def hard_cross_entropy(
     A pixel is hard if the probability of its true class is below ``threshold``. If there are fewer
     hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
     published code, class weights multiply the losses of these pixels, and the sum is divided by
-    the number of these pixels. The other arguments are the same as in :func:`cross_entropy`.
+    the number of these pixels.
+
+    Args:
+        logits: logits [N, K, h, w], which are resized to the size of the labels
+        targets: int64 labels [N, H, W]
+        ignore_value: label of the pixels that do not count
+        class_weights: factors of the classes [K]; None means 1 for all
+        align_corners: see :func:`.resize`
+        threshold: probability below which a pixel is hard
+        min_kept: least number of pixels to use
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
@@ -171,7 +180,11 @@ class SemSegCriterion(nn.Module):
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
-    """Split a sum of losses, the value of a config key, into pairs (weight, name of the loss)."""
+    """
+    Parse the losses in a config value into pairs (weight, name).
+
+    The value of the key is a text such as "0.8 cross_entropy + 0.2 lovasz".
+    """
     terms = []
     for summand in losses.split("+"):
         *weight, name = summand.split() or [""]

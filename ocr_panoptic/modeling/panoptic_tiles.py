@@ -156,7 +156,8 @@ class _Joiner:
         """
         Add the things of a tile, and return an id for each of its pixels, int32 [h,w].
 
-        The id is K plus the index of a sighting at a thing, and the semantic label elsewhere.
+        The id of a thing's pixels is K + i if this is the i-th thing (from 0) of all tiles so far.
+        The id of any other pixel is its semantic label.
 
         Args:
             found: panoptic ids of the tile, [h,w].
@@ -182,7 +183,11 @@ class _Joiner:
         return np.where(ids, ids, labels.astype(np.int32))
 
     def join(self, tile: _Tile, other: _Tile) -> None:
-        """Join matching things of two tiles, most similar first, but never two of the same tile."""
+        """
+        Join matching things of two tiles, the most similar first.
+
+        Things stay separate if any tile shows them as two things.
+        """
         ids = _common(tile, other)
         things = [part >= self._num_labels for part in ids]
         both = things[0] & things[1]

@@ -1,7 +1,7 @@
 """
 Compare parameters, FLOPs, peak memory and time of the context schemes on one input.
 
-The printed Markdown table also has the figures of table 6 of the paper.
+The printed Markdown table also has the numbers from the paper's table 6.
 
     python -m studies.complexity [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
         [--dtype float32|bfloat16] [--repeats 5] [--json FILE]

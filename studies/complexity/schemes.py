@@ -184,7 +184,7 @@ def measure(
 
 
 def complexity_table(rows: list[dict]) -> str:
-    """Return the rows of :func:`measure` as a table in Markdown, beside the paper's figures."""
+    """Return a Markdown table of the rows of :func:`measure`, beside the paper's numbers."""
     cells = [
         [
             row["scheme"],

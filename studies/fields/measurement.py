@@ -37,7 +37,7 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
 
 
 def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
-    """Yield image files as the backbone gets them in tests: normalised, float32 [C, H, W]."""
+    """Yield the backbone's test-time input for each image file: normalised, float32 [C, H, W]."""
     mean, deviation = (
         torch.tensor(values)[:, None, None]
         for values in (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD)
@@ -95,7 +95,7 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
-    Read receptive fields; return feature -> row of :func:`measure_fields`.
+    Read receptive fields from a file; map each feature to its row of :func:`measure_fields`.
 
     Args:
         file: JSON that ``python -m studies.fields --json`` has written.

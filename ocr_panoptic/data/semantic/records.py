@@ -137,7 +137,9 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Find the images, or the label images, in a folder; the keys of the result pair the two.
+    Find the images, or the label images, in a folder.
+
+    An image and its label image get the same key.
 
     Args:
         place: folder or pattern to search.
@@ -148,8 +150,8 @@ def _files(
         taken: label files to skip if images are searched for in the same folder.
 
     Returns:
-        key -> file. For a folder, the key is the path below the folder, without suffix. For a
-        pattern, the text at ``{stem}`` replaces the file name in the key.
+        key -> file. The key is the file's path below the folder, without suffix. If ``place`` is a
+        pattern, only the part of the file name that matches ``{stem}`` is in the key.
     """
     found: dict[str, Path] = {}
     folder = folder_of(place)

@@ -182,9 +182,10 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Give the atoms without an instance to stuff segments, by changing ``owner`` in place.
+    Let stuff segments own the atoms that no instance owns, by changing ``owner`` in place.
 
-    The owner of such an atom becomes ``first`` + semantic label, if the segment is large enough.
+    The owner becomes ``first`` + the atom's semantic label, if the segment is large enough. The
+    module's docstring defines atoms.
     """
     for label in np.unique(image.labels):
         if label == 0:

@@ -36,7 +36,7 @@ Entry = tuple[dict, Sequence[dict]]  # an image in the JSON, and its annotations
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return the splits of a Roboflow export: "train", "val" or "test" -> (folder, no part)."""
+    """Map the splits of a Roboflow export ("train", "val", "test") to pairs (folder, None)."""
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 

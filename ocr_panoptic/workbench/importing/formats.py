@@ -29,8 +29,8 @@ class Format(NamedTuple):
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
         kinds: things and stuff, if the format has fixed classes; else None.
-        splits: function: source -> {split: (source, part of it to read)}; {} if the source has no
-            splits.
+        splits: function: source -> {split: (source to read, ``part`` or None)}; {} if the source
+            has no splits.
         void_class: class name that means void.
         rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
         has_polygons: whether some tools draw polygons along pixel edges and others through pixel

@@ -184,7 +184,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return file name (case-folded) -> relative paths, for all files below a folder."""
+    """Map the case-folded names of all files below a folder to their relative paths."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):

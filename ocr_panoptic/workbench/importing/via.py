@@ -1,6 +1,7 @@
 """
-Read VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
+Read VGG Image Annotator 1 and 2: one JSON file for all images.
 
+The file contains exported annotations or a saved project.
 A region of an image has a shape in pixels, and attributes; one attribute is the class.
 """
 

@@ -132,7 +132,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Return label -> class and colour -> class, from ``labelmap.txt`` or else from VOC 2012."""
+    """Map labels to classes, and colours to classes, by ``labelmap.txt`` or else as in VOC 2012."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]

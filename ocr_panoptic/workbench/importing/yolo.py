@@ -32,7 +32,7 @@ BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return the splits in ``data.yaml``, as name -> (path of ``data.yaml``, name)."""
+    """Map the name of each split in ``data.yaml`` to the pair (path of ``data.yaml``, name)."""
     source, content = _read(source)
     return {split: (source, split) for split in _places(content, source)}
 
@@ -91,7 +91,7 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
-    Return split -> folders of images, or text files that list images, from ``data.yaml``.
+    Map each split in ``data.yaml`` to its folders of images, or text files that list images.
 
     The folders and files must lie below the folder of ``data.yaml``. A missing test split, which is
     common, is left out. If ``data.yaml`` names no split (as in exports of the supervision package),

@@ -96,7 +96,11 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return class or "(mean)" -> measure -> percent; NaN for a class without true pixels."""
+        """
+        Return all measures in percent for each class, and their means as class "(mean)".
+
+        The result maps class -> measure -> value. Classes without true pixels have NaN.
+        """
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -127,7 +131,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     The model sees each image as a whole, at a single scale.
 
     Returns:
-        class or "(mean)" -> measure -> percent, and facts about the run
+        the results of :meth:`RegionQuality.results`, and facts about the run
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
