@@ -3,8 +3,8 @@ Compare the time per image of the semantic and panoptic evaluators with Detectro
 
     python benchmarks/evaluation.py [--images 24] [--repeats 5]
 
-Both evaluate the same predictions for synthetic images of 480 x 640 pixels with COCO's 133
-classes and 60 instances each. The time includes everything except the model: making the
+Both packages evaluate the same predictions for synthetic images of 480 x 640 pixels, with COCO's
+133 classes and 60 instances each. The time includes everything except the model: making the
 evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's
 evaluators are unchanged (panopticapi uses all cores, and SemSegEvaluator includes Boundary IoU),
 except for the loader of labels, which fails with NumPy 2.
@@ -73,7 +73,7 @@ def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
 
 
 def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
-    """Return the ground truth, moved by a few pixels, with one category in ten wrong."""
+    """Invent a prediction: the ground truth, moved a few pixels, with one category in ten wrong."""
     table = np.zeros(256**3, dtype=np.int32)
     segments_info = []
     for number, segment in enumerate(segments, start=1):

@@ -3,7 +3,7 @@ Compare time and memory of the OCR layer with a plain transcription of the paper
 
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
-Both have the same weights; their outputs and gradients are compared before anything is timed.
+The two layers have the same weights; their outputs and gradients are compared before any timing.
 "Optimized" is the layer as an evaluation runs it (``ocr_panoptic.modeling.inference_model``): norms
 are folded, and x is in channels-last memory, as the convolution before the layer returns it.
 "Products" are only the four matrix products over all pixels (two in phi and two in g), which every
@@ -75,7 +75,7 @@ class TranscribedOCR(nn.Module):
 
 
 def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
-    """Return the two layers with equal random weights and equal, non-trivial norm statistics."""
+    """Return an OCR layer and its transcription, with equal random weights and norm statistics."""
     torch.manual_seed(0)
     ocr = OCR(channels, channels // 2, channels, norm="BN", dropout=0.0)
     for module in ocr.modules():
@@ -93,8 +93,8 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     """
     Return the largest differences of outputs and gradients, relative to the largest magnitude.
 
-    Outputs are compared in evaluation (float32), gradients of x in training (float64: in float32 a
-    ReLU near zero may open in only one layer).
+    Outputs are compared in evaluation (float32), gradients of x in training. These are float64: in
+    float32, rounding could make the input of a ReLU positive in only one of the two layers.
     """
     with torch.no_grad():
         a, b = ocr.eval()(x, m), plain.eval()(x, m)
@@ -136,7 +136,13 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
-    """Multiply pixels [N * P, channels] by weights; ``backward`` also computes the gradients."""
+    """
+    Compute matrix products of pixels and weights.
+
+    Args:
+        maps: pixels [N * P, channels] and weights [outputs, channels] of each product.
+        backward: whether to compute the gradients of pixels and weights, too.
+    """
     for pixels, weight in maps:
         y = F.linear(pixels, weight)
         if backward:

@@ -48,7 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return "PyTorch" and "onnxruntime" -> function that computes the result for an image."""
+    """Return "PyTorch" and "onnxruntime" -> function that runs the model on a sample image."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
@@ -68,7 +68,7 @@ def predict(model: InferenceModel, inputs: list[dict]) -> None:
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
-    """Return the peak memory of a run in MiB, above the memory before it."""
+    """Return how far memory rises in MiB during a run; ``way`` is "PyTorch" or "onnxruntime"."""
     run = runs(name, path, size, threads)[way]
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
@@ -77,13 +77,13 @@ def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -
 
 
 def resident(what: str) -> float:
-    """Return a value of this process's Linux status in MiB: VmRSS (current) or VmHWM (peak)."""
+    """Return this process's resident memory in MiB: current ("VmRSS") or peak ("VmHWM")."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
-    """Return a row of the table: name, seconds of both ways, their ratio, and MiB of both."""
+    """Return a table row: name, seconds in PyTorch and onnxruntime, their ratio, MiB in each."""
     ways = runs(name, path, size, threads)
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):

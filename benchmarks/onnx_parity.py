@@ -100,7 +100,7 @@ def load(config: str, options: Iterable) -> CfgNode:
 
 
 def fitted_model(cfg: CfgNode) -> nn.Module:
-    """Return a random model in evaluation mode, fitted to a sample image."""
+    """Return a model with random weights, and norms and biases fitted to a sample image."""
     torch.manual_seed(0)
     model = build_model(cfg)
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
@@ -144,7 +144,7 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Export a model without comparing it, with the least description that a runner needs."""
+    """Export a model without comparing it; its description has the format, but no classes."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
@@ -169,7 +169,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
 
 
 def cell(rows: list[dict]) -> str:
-    """Return the worst values in rows: equal pixels in percent, and difference of the logits."""
+    """Return a cell: the lowest share of equal pixels (%), and the largest logit difference."""
     shares = [row[key] for row in rows for key in ("labels equal", "segments equal") if key in row]
     return f"{100 * min(shares):.4f}, {max(row['logits'] for row in rows):.0e}"
 

@@ -62,7 +62,7 @@ def config_of(run: Path, test_scales: Sequence[float], opts: list[str]) -> CfgNo
 
 
 def measure(cfg: CfgNode) -> dict[str, float]:
-    """Return the METRICS of a model, and its median CPU time per image as "CPU ms"."""
+    """Evaluate a model; return its METRICS, and its median CPU time per image as "CPU ms"."""
     name, model = cfg.DATASETS.TEST[0], build_trained_model(cfg)
     times = []
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ Detectron2's way where two float32 scores are equal, because it resizes twice:
 
 Weights are random; neither time nor memory depends on them. Memory is PyTorch's peak above the
 model and the image. The peak "of the whole" is the larger of two: that of the network, and that of
-the step from logits to labels. One class at a time lowers it if K, the number of classes, is large.
+the step from logits to labels. If there are many classes, computing one at a time lowers this peak.
 """
 
 import argparse

@@ -3,7 +3,8 @@ Measure the gradients of the losses in the backbone before the first iteration.
 
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 
-The first row is for the config with the keys at the end; each --also gives a row with more keys.
+The first row is for the config with the final KEY VALUE pairs; each --also adds a row with
+further pairs.
 Gradient norms cover all parameters of the backbone and its FPN, and are means over three seeds with
 separate batches. "detection" has all losses of the RPN and the ROI heads, "semantic" all others.
 "above" counts the tensors whose gradient norm exceeds SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def gradients(cfg: CfgNode, seed: int) -> list[float]:
-    """Return the values of COLUMNS for one seed."""
+    """Return the figures of one seed, in the order of COLUMNS."""
     cfg.SEED = seed
     torch.manual_seed(seed)
     model = build_model(cfg).train()

@@ -1,12 +1,12 @@
 """
 Compare memory and time of a training step of the OCR head and of Detectron2's plain head.
 
-    python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
+    python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \\
         [--cards] [--losses]
 
 Bytes are counted on tensors without values. Times are measured on a CPU at --timed-size, and
-gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU,
---losses adds the memory of the dice loss in the configs for own data.
+gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU;
+--losses adds the memory of the dice loss, which the configs for a user's own data have.
 """
 
 import argparse
@@ -97,7 +97,14 @@ def make_input(height: int, width: int) -> tuple[dict[str, Tensor], Tensor]:
 def make_step(
     variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], list[Tensor]]:
-    """Return a function that runs a step and returns the gradients of parameters and features."""
+    """
+    Return a function that runs a step and returns the gradients of parameters and features.
+
+    Args:
+        variant: name of the head in VARIANTS.
+        height, width: size of the two images.
+        dtype: type of weights and features.
+    """
     head = build(variant).to(dtype)
     features, targets = make_input(height, width)
     features = {name: feature.to(dtype).requires_grad_() for name, feature in features.items()}

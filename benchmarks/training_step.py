@@ -75,7 +75,14 @@ IDLE += ("_unsafe_view",)
 
 
 class Counted(TorchDispatchMode):
-    """A mode that counts operations on a device by kind (``counts``), and ``copied`` bytes."""
+    """
+    A dispatch mode that counts a step's work.
+
+    Attributes:
+        counts: "operations" on the device, "waits, PACKAGE", "blocking copies" or "other copies" ->
+            number.
+        copied: bytes copied between devices.
+    """
 
     def __init__(self, device: str):
         super().__init__()
@@ -123,7 +130,8 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
     """
     Count operations and copies of a training forward pass, in one of several processes.
 
-    In a panoptic model the count stops at the first value to wait for; all copies are done by then.
+    In a panoptic model, the count stops where the CPU first waits for a value from the GPU; all
+    copies are done by then.
     """
     make = build_model if ours else detectron2_model
     make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # for what timm does only once
@@ -202,7 +210,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """Count a complete step on a CPU; also return the median CPU time of later steps in ms."""
+    """Train on a CPU; return one step's counts, and the median CPU time of later steps in ms."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod
@@ -247,7 +255,13 @@ def measured(
 
 
 def operations_of_bands() -> list[tuple[str, int]]:
-    """Count a GPU's operations for labels with confidence, and for the loss of two COCO images."""
+    """
+    Count the operations of the computations that run in bands.
+
+    Returns:
+        titles and counts: an image's labels with confidence, for 19, 54 and 150 classes, and the
+        loss of two images with its backward pass
+    """
     found = []
     with FakeTensorMode():
         for classes in (19, 54, 150):
@@ -286,9 +300,9 @@ class Clock(HookBase):
 
 def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
     """
-    Return the 10th percentile of a trainer's CPU time per iteration with :class:`Nothing`, in ms.
+    Return a trainer's CPU time in ms per iteration, with all hooks and a model that does nothing.
 
-    The hooks are included. Other programs disturb the fastest iterations least.
+    It is the 10th percentile, as other programs disturb the fastest iterations least.
     """
 
     class Idle(base):
@@ -316,7 +330,11 @@ def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
 
 
 def host_steps(title: str) -> dict[str, Callable[[], object]]:
-    """Return name -> step to time, for a network in SEMANTIC with one value in each tensor."""
+    """
+    Return name -> function to time: averaging of weights, and optimizer steps.
+
+    They run on a network of SEMANTIC, whose tensors are reduced to one value each.
+    """
     cfg = load(SEMANTIC[title][0], *CITY, "MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN")
     cfg.MODEL.TIMM.NORM = "BN"
     network = build_model(cfg)

@@ -2,7 +2,8 @@
 Compare the time and memory of a complete inference on an image, part by part.
 
 It compares Detectron2's plain Panoptic-FPN with this package's Panoptic-FPN with OCR, or published
-code of a semantic network with this package's code, both as trained and optimized for inference.
+code of a semantic network with this package's code. This package's models run twice: as trained,
+and optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
     python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
@@ -286,7 +287,11 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _compare(outputs: dict[str, dict]) -> None:
-    """Print the share of equal pixels for each pair that computes the same function."""
+    """
+    Print the share of pixels in which two outputs agree, and how far boxes and scores differ.
+
+    The last output is compared with the last but one, and labels also with the first.
+    """
     key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
     *_, reference, last = outputs
     a, b = (outputs[name][key] for name in (reference, last))

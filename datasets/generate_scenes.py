@@ -78,14 +78,18 @@ def generate_scenes(
     classes: Sequence[str] = CLASSES,
 ) -> None:
     """
-    Write scenes into a folder, and two data files named after the folder.
+    Write scenes into a folder, with data files for panoptic and semantic segmentation.
 
-    The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
-
-    For semantic segmentation, ``semantic/*.png`` beside them hold each pixel's label, 255 for void.
-    The data file ``<name>_sem.yaml`` lists the classes in the order of their labels.
+    The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and
+    ``semantic/*.png`` with each pixel's label, 255 for void. The data files are ``<name>.yaml`` and
+    ``<name>_sem.yaml``, where name is the folder's. The latter lists the classes in the order of
+    their labels.
 
     Args:
+        output: folder to write into.
+        num_train, num_val: number of scenes in each split.
+        size: side of the images in pixels, at least 64.
+        seed: seed of all scenes.
         classes: names of the categories to draw: at least "sky", one of ``GROUNDS``, and one of
             ``SHAPES``.
     """
@@ -185,7 +189,7 @@ class Canvas:
         return number
 
     def near(self, x: float, y: float, reach: float) -> "Canvas":
-        """Return a view of the canvas around (x, y); painting on the view paints on the canvas."""
+        """Return a view of the square within ``reach`` of (x, y); painting it paints the canvas."""
         part = copy.copy(self)
         rows = slice(max(0, int(y - reach)), max(0, int(y + reach) + 1))
         columns = slice(max(0, int(x - reach)), max(0, int(x + reach) + 1))
@@ -200,13 +204,13 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth noise [S, S] with mean 0; ``cells`` is its number of rows and columns."""
+        """Return smooth noise [S, S] with mean 0, resized from ``cells`` (rows, columns)."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
 
     def wave(self, height: float, roughness: float) -> np.ndarray:
-        """Return a wavy line across the image: its row in each column, [1, S]."""
+        """Return a wavy line's row per column, [1, S]; ``height`` 0 is the top, 1 the bottom."""
         line = self.noise((2, 5))[:1] + 0.3 * self.noise((2, 18))[:1]
         return self.size * (height + roughness * line)
 
@@ -227,7 +231,7 @@ class Canvas:
 
 
 def shade(colour: tuple[int, int, int], brightness: np.ndarray) -> np.ndarray:
-    """Return a colour multiplied by brightness [S, S], float64 [S, S, 3]."""
+    """Return an image float64 [S, S, 3]: the colour times each pixel's brightness [S, S]."""
     return np.asarray(colour, float) * brightness[..., None]
 
 
@@ -292,7 +296,13 @@ def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
 
 
 def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
-    """Return the signed distance [S, S] to a polygon with ``corners`` [N, 2] (x, y)."""
+    """
+    Return each pixel's distance [S, S] to a polygon, negative inside.
+
+    Args:
+        canvas: canvas that gives the pixels' coordinates.
+        corners: corners [N, 2] of the polygon, (x, y) in pixels.
+    """
     squared = np.full(canvas.x.shape, np.inf)
     inside = np.zeros(canvas.x.shape, bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):

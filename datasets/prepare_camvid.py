@@ -50,14 +50,15 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
 
     Args:
-        source: folder of CamVid, with ``train/images``, ``train/labels`` and the same for ``val``
-            and perhaps ``test``; or, like the public copy, with ``train``, ``trainannot``, ...
+        source: folder of CamVid with the splits train, val and perhaps test. A split's images and
+            labels are in ``train/images`` and ``train/labels`` or, as in the public copy, in
+            ``train`` and ``trainannot``.
         root: folder of data sets, ``$DETECTRON2_DATASETS``.
-        workers: number of processes, see :func:`.imap_with_progress`.
+        workers: number of processes; by default the number of cores, at most 8.
 
     Returns:
         data file of the semantic data set, which uses the files in ``source``, and data file of the
-        panoptic data set, whose files are written
+        panoptic data set, whose files are below ``root``
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
@@ -78,7 +79,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
-    """Return split -> folders of images and labels, in either of the two layouts."""
+    """Return split -> folders of images and labels, in either layout of CamVid."""
     splits = {}
     for name in ("train", "val", "test"):
         layouts = (
@@ -129,9 +130,9 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
     """
     Make segments from CamVid's labels.
 
-    Each stuff class becomes one segment. Each 8-connected component of a thing class with at least
-    ``SMALLEST_INSTANCE`` of the area becomes one segment; smaller components of a class form one
-    crowd.
+    Each stuff class becomes one segment. Each 8-connected component of a thing class becomes one
+    segment if it covers at least the share ``SMALLEST_INSTANCE`` of the image; smaller components
+    of a class form one crowd.
 
     Args:
         labels: uint8 [H, W], 0..11.

@@ -37,9 +37,9 @@ class MatRelease:
     Paths are relative to Detectron2's folder of data sets.
 
     Attributes:
-        images, mats: folders of ``<name>.jpg`` and of ``<name>.mat``.
-        labels: folder in which ``<split>/<name>.png`` are written.
-        splits: split -> text file with a name in each line.
+        images, mats: folders of the images ``<name>.jpg`` and of the labels ``<name>.mat``.
+        labels: folder for the written labels, ``<split>/<name>.png``.
+        splits: split -> text file with an image's name in each line.
         key: variable of the MATLAB files that holds the labels [H, W].
         space: label space, whose label map has every raw label.
         hint: advice for the user if a file or folder is missing.
@@ -82,7 +82,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
 
     Args:
         root: Detectron2's folder of data sets.
-        workers: number of processes, see :func:`.imap_with_progress`.
+        workers: number of processes; by default the number of cores, at most 8.
 
     Returns:
         folders of the written PNGs

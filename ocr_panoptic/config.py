@@ -75,7 +75,7 @@ NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmento
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
 # With Detectron2's own head, these keys only give a warning, so changing MODEL.SEM_SEG_HEAD.NAME
-# alone turns a config with OCR into its plain baseline (if its loss is the cross-entropy).
+# turns a config with OCR into its plain baseline (if its loss is the cross-entropy).
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
 # A placeholder: config_files.conditions replaces it by the context schemes that read the key.

@@ -24,7 +24,7 @@ def config_path(name: str) -> Path:
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment at the top of a config, or "" if there is none."""
+    """Return the first sentence of the comment at the top of a config, or "" if none exists."""
     comment = []
     for line in config_path(name).read_text(encoding="utf-8").splitlines():
         if not line.startswith("# "):

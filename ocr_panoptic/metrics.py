@@ -38,7 +38,7 @@ class Metric:
     label: str  # name in tables and pages
     meaning: str
     group: str = ""  # heading above the percentage over all classes; "" hides this value
-    column: str = ""  # heading of the values for each class; "" if there are none
+    column: str = ""  # heading of the values for each class; "" if the metric has no values
     is_count: bool = False  # whether the values for each class are counts, not percent
     lower_is_better: bool = False
 

@@ -23,7 +23,7 @@ OTHERS = "0.75"  # grey for other schemes' means
 
 def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
-    Plot the first metric over the iterations, with a panel for each place.
+    Plot the first metric over the iterations, with a panel for each place (entry of ``at``).
 
     Each system has a line for the mean over its seeds, and a band from the lowest to the highest
     seed. Baselines are black.
@@ -57,12 +57,12 @@ def gain_figure(
     Draw each scheme's gain in the first metric against the effective receptive field.
 
     The receptive field is that of the scheme's input features, in percent of the image. Each scheme
-    has a panel with its confidence intervals, and the means of the other schemes in grey. A scheme
-    that gains more than twice as much as any other, such as a scheme that sees the ground truth,
-    has the last panel, with a separate scale.
+    has a panel with its confidence intervals; the means of the other schemes are grey. If a scheme
+    gains more than twice as much as any other (for example, because it sees the ground truth), its
+    panel is the last and has a separate scale.
 
     Args:
-        fields: place -> row of :func:`.measure_fields` for the features at this place.
+        fields: place (entry of ``at``) -> its features' row of :func:`.measure_fields`.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}

@@ -1,4 +1,4 @@
-"""Add runs to a study that another machine or an earlier study has finished."""
+"""Add runs of another machine, or of an earlier study, to a study."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,8 @@ def add_records(study: Study, output: Path, file: Path) -> int:
 
     Args:
         output: folder of the study's runs.
-        file: path of a ``results.json``. Its runs of other systems and seeds are left out, and no
-            existing run is replaced.
+        file: ``results.json`` with the runs. Runs whose system or seed is not in the study are left
+            out, and no existing run is replaced.
     """
     if not file.is_file():
         raise MissingFileError(f"{file}: no such results")

@@ -5,8 +5,8 @@ Train the systems of a study with several seeds under equal settings, and compar
 
 If the command is repeated, finished runs are not trained again, and an interrupted run is resumed.
 Tables, curves and results.json are made from the run folders. --records adds runs that another
-machine has finished, with that machine's times and memory. --fields adds a figure of the gains
-over the receptive field.
+machine has finished, with that machine's times and memory. --fields adds a figure that plots the
+gains against the receptive field.
 """
 
 import argparse

@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def make_clothing(source: Path, target: Path) -> None:
-    """Write clothing9: evenly spaced photos, with the classes merged into GROUPS."""
+    """Write clothing9: 100 training photos and all val photos, classes merged into GROUPS."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
     groups = [words.split() for words in GROUPS.values()]
     table = np.full(256, 255, np.uint8)
@@ -64,7 +64,7 @@ def make_clothing(source: Path, target: Path) -> None:
 
 
 def make_nuclei(source: Path, target: Path) -> None:
-    """Write nuclei2: evenly spaced photos, with label 1 on the nuclei and 0 elsewhere."""
+    """Write nuclei2: 100 training photos and all val photos, with label 1 on nuclei, else 0."""
     for split in ("train", "val"):
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}
@@ -84,7 +84,7 @@ def every_nth(items: list, split: str) -> list:
 
 
 def add(folder: Path, photo: Path, labels: np.ndarray) -> None:
-    """Link a photo and write its labels, uint8 [H, W]."""
+    """Add a photo to a split's folder, as a link, with a PNG of its labels, uint8 [H, W]."""
     for name in ("images", "labels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     link = folder / "images" / photo.name

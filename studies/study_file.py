@@ -22,12 +22,12 @@ OPTIONAL = {"opts", "at"}
 @dataclass(frozen=True, kw_only=True)
 class PlacedSystem(System):
     """
-    A system to train: an entry of ``systems``, at one of the places if the study file has places.
+    A system to train: an entry of ``systems``, combined with an entry of ``at`` if there are any.
 
     Attributes:
         baseline: name of the system to compare with.
-        scheme: key in ``systems``.
-        place: key in ``at``; "" if the file has no places.
+        scheme: key of the entry of ``systems``.
+        place: key of the entry of ``at``; "" if the study file has no ``at``.
     """
 
     baseline: str
@@ -37,7 +37,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if it has places."""
+    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if its file lists places."""
 
     systems: Mapping[str, PlacedSystem]
 

@@ -94,7 +94,7 @@ def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def paragraphs(parts: Iterable[str]) -> str:
-    """Join the parts that are not empty into a text of paragraphs."""
+    """Join the non-empty parts, with an empty line between them."""
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -138,7 +138,7 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def class_gains_table(rows: Summaries) -> str:
-    """Return a table of gains: a row for each class, a column for each system that has gains."""
+    """Return a table of gains: a row for each class, a column per compared system."""
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
@@ -167,8 +167,9 @@ def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set
     Each line has its marker, so the figure is readable without colours.
 
     Args:
-        runs: system -> records; a system without records is not drawn, but keeps its colour.
-        black: baselines, drawn in black.
+        runs: system -> records of its runs; a system without records is not drawn, but keeps its
+            colour.
+        black: names of the baselines, drawn in black.
     """
     axes.set_xlabel("iteration")
     axes.grid(alpha=0.3)

@@ -1,4 +1,4 @@
-"""Make the tables of a study whose systems are compared at several places."""
+"""Make the tables of a study; with ``at`` in its file, gains have a column for each place."""
 
 from ocr_panoptic.workbench.comparing.compare import markdown, plus_minus
 from ocr_panoptic.workbench.comparing.intervals import gain_text
@@ -27,10 +27,10 @@ def placed_report(study: PlacedStudy, rows: Summaries) -> str:
 
 def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
-    Return a table with a row for each scheme and a column for each place.
+    Return a table with a row for each scheme and a column for each place (entry of ``at``).
 
-    A cell has the scheme's gain in the metric over the baseline at the same place (see
-    :func:`.gain_text`). The baseline's cells have its mean ± standard deviation.
+    A cell has the mean and interval of the scheme's gain in the metric, over the baseline at the
+    same place. The baseline's cells have the mean ± standard deviation of the metric.
     """
     table = {scheme: {metric: scheme} for scheme in study.schemes}
     for row in rows:

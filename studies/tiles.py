@@ -111,7 +111,12 @@ def draw_tiles(
 def lay_tiles(
     rng: np.random.Generator, size: int, materials: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw tiles; return labels uint8, brightness float64, and mask of stamps bool, all [S, S]."""
+    """
+    Draw tiles, each with a stamp.
+
+    Returns:
+        labels uint8, brightness 0..255 float64, and whether a pixel is in a stamp, bool; all [S, S]
+    """
     labels = np.zeros((size, size), np.uint8)
     level = np.zeros((size, size))
     stamps = np.zeros((size, size), bool)

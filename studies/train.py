@@ -3,9 +3,9 @@ Train like train_net.py, but compute the features of a frozen backbone only once
 
     python -m studies.train --config-file CONFIG ...
 
-Studies train with this program. If MODEL.TIMM.FROZEN is True, the features of each image are
-computed separately and kept in output/feature_cache, keyed by the network and by its input image.
-Random crops and scales change the input each time, and would fill the disk.
+Studies train with this program. If MODEL.TIMM.FROZEN is True, the backbone runs on one image at a
+time, and its features are kept in output/feature_cache, keyed by the network and by the input
+image. With random crops or scales, every input is new, and the features would fill the disk.
 """
 
 import hashlib
@@ -33,9 +33,10 @@ folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy h
 
 def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
-    Return the feature maps of images, read from a file for each image whose features are kept.
+    Return the feature maps of images; read those of a frozen network from files if they exist.
 
     Args:
+        self: backbone that computes the features.
         x: images [N, in_channels, H, W]
     """
     in_other_precision = torch.is_autocast_enabled(x.device.type) and not self.training

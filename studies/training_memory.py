@@ -28,7 +28,7 @@ MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors kept for each pa
 
 class AllocatedBytes(TorchDispatchMode):
     """
-    A dispatch mode that counts the bytes of storages made inside it, until they are freed.
+    A dispatch mode that counts the bytes of storages made while it is active, until they are freed.
 
     Attributes:
         current, peak: bytes in use now, and their maximum since :meth:`reset`.
@@ -70,7 +70,7 @@ class AllocatedBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
-    """Count allocations while tensors have no values, in bands as large as on a GPU."""
+    """Count allocations, on tensors without values, with bands of rows as large as on a GPU."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device
         patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
@@ -146,7 +146,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """Return a loss for each output of the detector's heads, in the order of a training step."""
+    """Return a stand-in for the loss of each output of the RPN and the ROI heads."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

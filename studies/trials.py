@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise the classifier of Detectron2's head like OCR's coarse classifier."""
+    """Initialise the classifier of Detectron2's head with small weights, like OCR's coarse one."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -44,7 +44,7 @@ def small_start_of_the_plain_head() -> None:
 
 
 def large_start_of_the_refined_classifier() -> None:
-    """Initialise the refined classifier like the classifier of Detectron2's head."""
+    """Initialise the refined classifier with large weights, like Detectron2's head."""
     add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
@@ -163,7 +163,7 @@ def two_rounds() -> None:
 
 
 def presence_classifier() -> None:
-    """Weight relations by an added classifier of which classes are in the image."""
+    """Learn which classes are in the image, and weaken the relations to absent classes."""
     add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
@@ -190,7 +190,13 @@ def presence_classifier() -> None:
 
 
 def adapted(teacher: bool = False, adaptation: bool = True) -> None:
-    """Classify by cosines to each image's prototypes of the classes (context-aware classifier)."""
+    """
+    Classify pixels by cosines to class weights adapted to each image (context-aware classifier).
+
+    Args:
+        teacher: whether to distil from a teacher whose weights are adapted by the ground truth.
+        adaptation: whether to adapt the weights; if not, the refined classifier is unchanged.
+    """
     add = RefinedHead.__init__
 
     def mlp(channels: int) -> nn.Sequential:
@@ -261,7 +267,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Classify as in ``adapted``, distilled from a teacher with prototypes of the ground truth."""
+    """Classify as in ``adapted``, and distil from a teacher that is adapted by the ground truth."""
     adapted(teacher=True)
 
 

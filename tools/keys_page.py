@@ -31,7 +31,7 @@ and how does each work? Each has its default. Keys under "With ..." are read onl
 
 
 def keys_page() -> str:
-    """Return the page, which has a line for each key or for adjacent keys with equal text."""
+    """Return the page; each line describes a key, or adjacent keys that have equal descriptions."""
     return "\n".join([HEADING, *_lines()])
 
 

@@ -133,7 +133,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the path of the checkpoint to resume from, or "" if there is none."""
+        """Return the path of the checkpoint to resume from, or "" if none exists."""
         return last_checkpoint(self.save_dir)
 
     def remove_unfinished(self) -> None:
@@ -234,7 +234,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
 
     If the file names no complete checkpoint, log a warning and return the newest complete one.
-    Return "" if there is none, or if a new run has begun but has not saved a checkpoint.
+    Return "" if none exists, or if a new run has begun but has not saved a checkpoint.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"
@@ -255,7 +255,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
 
 
 def newest_whole(folder: str | os.PathLike) -> str:
-    """Return the path of the newest complete checkpoint in a folder; "" if there is none."""
+    """Return the path of the newest complete checkpoint in a folder; "" if none exists."""
     files = (path for path in Path(folder).glob("*.pth") if RESUMABLE.fullmatch(path.name))
     newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
     return next((str(path) for path in newest_first if _is_whole(path)), "")

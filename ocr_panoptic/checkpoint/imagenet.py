@@ -17,7 +17,7 @@ from .addresses import TIMM
 from .efficientnet_lite import SETTINGS as LITE_SETTINGS
 from .efficientnet_lite import is_efficientnet_lite, timm_names
 
-# Prefixes of Detectron2's ResNet and of a timm network: alone, in an FPN, in a simple pyramid.
+# Prefixes of Detectron2's ResNet and of a timm network: by itself, in an FPN, in a simple pyramid.
 _PREFIXES = (
     *("backbone.", "backbone.bottom_up."),
     *("backbone.body.", "backbone.bottom_up.body.", "backbone.net.body."),

@@ -111,7 +111,7 @@ class CommandParser(argparse.ArgumentParser):
             self.add_argument(
                 "--resume",
                 action="store_true",
-                help="go on after the last checkpoint; --resume auto starts a run if there is none",
+                help="go on after the last checkpoint; --resume auto starts a run if none exists",
             )
             self.add_argument(
                 _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS

@@ -55,7 +55,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
     cfg, gpus = load_arguments(args), args.num_gpus * args.num_machines
     if cfg.MODEL.DEVICE.startswith(("auto", "cuda")):
-        cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
+        cfg.MODEL.DEVICE = "cpu"  # this machine may lack a GPU
     with faults_listed(cache_folder() / "faults.txt"):
         complete_config(cfg, training=True)
     return check_run(cfg, processes=gpus, resume=args.resume)

@@ -103,8 +103,8 @@ class ResizedCrop(T.Augmentation):
     """
     Resize and crop in one step, which computes only the pixels of the crop.
 
-    Crop positions and labels equal those of a resize followed by a crop. Image values differ by up
-    to 2, due to rounding.
+    Crop positions and labels are the same as after a resize followed by a crop. Image values differ
+    by up to 2, due to rounding.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ class Averaging(HookBase):
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: Tensors, values: Tensors, _: object) -> None:  # all of one dtype
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # one dtype
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them
@@ -97,7 +97,7 @@ class Stopped(SystemExit):
 
 
 class StopOnSignal(HookBase):
-    """Saves a checkpoint and ends all processes when one of them has received a signal."""
+    """Saves a checkpoint and ends all processes when any process has received a signal."""
 
     def __init__(self, checkpoints: Checkpoints | None = None):
         self._checkpoints = checkpoints

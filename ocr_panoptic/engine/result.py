@@ -207,7 +207,7 @@ class Result:
 
     def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the same files as ``ocr-panoptic predict``, each of them atomically.
+        Write the same files as ``ocr-panoptic predict``, each atomically.
 
         Args:
             folder: folder for the results, created if needed; it may hold other images' results.

@@ -96,7 +96,7 @@ class Trainer(ResumableTrainer):
         # Each evaluation during training deploys the current weights. The calibration error needs
         # confidences.
         tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
-        # CUDNN_BENCHMARK pays off for training crops of one size, not for images of many sizes.
+        # CUDNN_BENCHMARK pays off for training crops of equal size, not for images of many sizes.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             with explained_workers():

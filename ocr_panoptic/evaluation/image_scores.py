@@ -27,7 +27,7 @@ truth of the image. The kind of this error is the first that applies:
 - "misses": no pixel of a is correct, and b occurs in the truth;
 - "confusions": all other errors.
 
-PQ and mIoU average over categories or classes, so each loss is divided by the number of them.
+PQ and mIoU average over categories or classes, so each loss is divided by their number.
 
 Shape letters: N images; K classes; C categories; S counts of each class or category.
 """

@@ -3,9 +3,10 @@ Matches an image's true and predicted segments, by masks only or by masks and bo
 
 A true and a predicted segment of the same category match if their IoU is greater than 0.5, which
 makes the match unique. Void pixels of the truth do not count. A predicted segment does not count if
-void and crowd regions of its category cover more than half of it (Kirillov et al., "Panoptic
-Segmentation", CVPR 2019, section 4.2). For Boundary PQ, the minimum of IoU and Boundary IoU takes
-the place of the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
+void and crowd regions of its category cover more than half of its pixels (Kirillov et al.,
+"Panoptic Segmentation", CVPR 2019, section 4.2). For Boundary PQ, the minimum of IoU and Boundary
+IoU takes the place of the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see
+:mod:`.boundaries`).
 
 If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.
@@ -122,7 +123,7 @@ def match(
     categories: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Match an image's true segments with the segments of one or several predictions.
+    Match an image's true segments with the segments of a prediction or several.
 
     Args:
         joint: pixels shared by each pair, [..., G + 2, P + 1]. Row 0 counts true pixels without a

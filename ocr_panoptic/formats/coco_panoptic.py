@@ -42,7 +42,7 @@ def categories_of(metadata: "Metadata") -> list[dict]:
     """
     Return a data set's "categories" for a panoptic JSON, by ascending id.
 
-    Panoptic-FPN's stuff class "things", which is no category, is left out.
+    Panoptic-FPN's stuff class "things", which is not a category, is left out.
     """
     listed = [
         {

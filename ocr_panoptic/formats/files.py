@@ -138,7 +138,7 @@ def read_json(path: Path) -> Any:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that refuses repeated keys, of which PyYAML would silently keep the last."""
+    """A YAML loader that refuses repeated keys; PyYAML would silently keep the last."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         seen = set()

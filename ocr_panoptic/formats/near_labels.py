@@ -28,7 +28,7 @@ def nearest_labels(
     """
     Return the index of the nearest value for each pixel, or None if this would be a guess.
 
-    If there are more than two values, a border pixel that is far from all of them gets the index of
+    If there are more than two values, a border pixel that is far from every value gets the index of
     the closest pixel near a value. An area that is far from all values belongs to a class that
     ``values`` lacks, so that the result is None.
 

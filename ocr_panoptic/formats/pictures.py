@@ -33,7 +33,7 @@ CHANNELS = (1, 3, 4)  # numbers of channels that can be read: grey, RGB, RGB wit
 QUARTER_TURNS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 # Pillow's formats that hold no pixels, or that need another program.
 WITHOUT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
-# Suffixes of photos that Pillow cannot read, or of which it would read only the preview.
+# Suffixes of photos that Pillow cannot read, or would read only the preview of.
 UNREAD_SUFFIXES = {
     *(".heic", ".heif", ".hif", ".jxl", ".exr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf"),
     *(".pef", ".raf", ".rw2", ".srw"),

@@ -76,9 +76,14 @@ class ASPOCR(OCR):
     ASPP with an OCR branch instead of the pooled branch: ``asp_ocrnet`` of openseg.pytorch.
 
     The paper does not describe this variant. A 3x3 convolution computes the pixel representations
-    from which OCR makes its object contextual representations y. g fuses y with a 1x1 convolution
-    and dilated 3x3 convolutions of the features. phi, psi and delta have ``channels // 2``
-    channels. The arguments are the same as in :class:`ASPP`; ``options`` go to :class:`OCR`.
+    from which OCR makes its object contextual representations y. The other branches are a 1x1
+    convolution and dilated 3x3 convolutions of the features. g fuses their outputs with y. phi, psi
+    and delta have ``channels // 2`` channels.
+
+    Args:
+        in_channels, channels, out_channels: numbers I, C and O of channels.
+        dilations: dilations of the 3x3 branches.
+        dropout, options: options of :class:`.OCR`.
     """
 
     takes_features = True

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of one band's full-size logits. On a CPU, a band fits into the cache. On a GPU, it takes
+# Bytes of a band's full-size logits. On a CPU, a band fits into the cache. On a GPU, it takes
 # little memory, yet there are few kernel launches.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
@@ -130,7 +130,7 @@ def _enlarge(
     size: tuple[int, int],
     align_corners: bool,
 ) -> Tensor:
-    """Return ``source`` resized; row i blends rows ``lower[i]`` and ``upper[i]`` of it linearly."""
+    """Blend the source's rows ``lower[i]`` and ``upper[i]`` linearly for each i, then resize."""
     source = source.to(_precision(source))
     rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)

@@ -123,7 +123,7 @@ def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, 
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Return the weighted mean of the losses [K] over the present classes; 0 if there are none."""
+    """Return the weighted mean of the losses [K] over the present classes, or 0 without any."""
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)

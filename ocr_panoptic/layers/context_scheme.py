@@ -31,9 +31,9 @@ class ContextScheme(nn.Module):
 
     Attributes:
         conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
-        takes_features: whether x are the backbone's features, which the scheme reduces itself (PPM,
-            ASPP, DANet, ...), or pixel representations after the head's 3x3 convolution (OCR).
-        uses_regions: whether the scheme reads m (OCR and its variants).
+        takes_features: whether the input x is the backbone's features, which the scheme reduces
+            itself (PPM, ASPP, DANet, ...), or pixel representations from the head (OCR).
+        uses_regions: whether the scheme reads the input m, soft object regions (OCR and variants).
         needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
             (GT-OCR).
         adds_logits: whether coarse logits follow the one-hot labels in m, as channels K to 2K - 1.

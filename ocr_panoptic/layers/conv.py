@@ -38,7 +38,7 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
 
 
 def is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
-    """Return whether the norm is an affine map, which :func:`affine_of_norm` returns."""
+    """Return whether a norm is affine: a batch norm that uses its running statistics."""
     learns = isinstance(norm, _BatchNorm) and norm.training
     return not learns and getattr(norm, "running_var", None) is not None
 
@@ -105,7 +105,7 @@ def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Return whether x is channels-last and should stay so; CPU training is faster otherwise."""
+    """Return whether to keep x channels-last; CPU training is faster with channels-first maps."""
     return x.is_contiguous(memory_format=torch.channels_last) and (x.is_cuda or not training)
 
 
@@ -195,8 +195,9 @@ class ConvNormReLU(Conv2d):
         """
         Return y [N, O, h, w] after the norm (unless folded) and the ReLU; y may be overwritten.
 
-        y is the input convolved with the result of :meth:`linear_part`. Dropout before the ReLU
-        gives the same result, as its factors are not negative, but stores one map less.
+        y is the input convolved with the result of :meth:`linear_part`. ``dropout`` is applied
+        before the ReLU, which saves memory. Its factors are not negative, so dropout after the
+        ReLU would give the same result.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)
@@ -209,7 +210,7 @@ class ConvNormReLU(Conv2d):
         Return the layer's output [N, O, h, w] for the concatenation of maps [N, I_j, h, w].
 
         The I_j add up to I. A 1x1 convolution is computed as a sum over the maps, without
-        concatenating them. ``dropout`` is applied to the output, see :meth:`finish`.
+        concatenating them. ``dropout`` is applied to the output.
         """
         weight, bias = self.linear_part()
         if self.kernel_size != (1, 1):

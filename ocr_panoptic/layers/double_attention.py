@@ -14,7 +14,7 @@ from .ocr import DoubleAttentionOCR
 
 class DoubleAttention(DoubleAttentionOCR):
     """
-    A scheme that gathers pixels into learned, unsupervised regions and distributes these to pixels.
+    A scheme that gathers features in learned regions and distributes them to the pixels.
 
     Gather: f_r = sum_i softmax_i(b_r^T x_i) A x_i. Distribute: y_i = rho(sum_r softmax_r(v_r^T x_i)
     f_r), z_i = g([x_i; y_i]). b_r, v_r and the matrix A are learned.
@@ -26,7 +26,8 @@ class DoubleAttention(DoubleAttentionOCR):
 
     Args:
         num_regions: number R of regions; the paper uses 64.
-        in_channels, key_channels, out_channels, options: see :class:`.RegionContext`.
+        in_channels, key_channels, out_channels: numbers C, D and O of channels.
+        options: options of :class:`.ContextScheme`.
     """
 
     uses_regions = False

@@ -41,7 +41,7 @@ class PositionAttention(nn.Module):
     """
     Residual attention x + gamma attend(query(x), key(x), value(x)); gamma starts at zero.
 
-    The number of channels must be a multiple of 8; queries and keys have an eighth of it.
+    The number of channels must be a multiple of 8; queries and keys have an eighth of that number.
     """
 
     attend = staticmethod(attend_everywhere)

@@ -30,9 +30,10 @@ class GroundTruthOCR(RegionContext):
 
     Args:
         part: step that uses the ground truth: "gather" (object regions), "relation" or "both"; OCR
-            computes the other. "gather" and "relation" are ``ideal_gather_ocrnet`` and
+            computes the other step. "gather" and "relation" are ``ideal_gather_ocrnet`` and
             ``ideal_distribute_ocrnet`` of openseg.pytorch and show which step limits OCR.
-        in_channels, key_channels, out_channels, options: see :class:`.OCR`.
+        in_channels, key_channels, out_channels: numbers C, D (keys) and O of channels.
+        options: options of :class:`.ContextScheme`.
     """
 
     needs_truth = True

@@ -134,9 +134,10 @@ class RegionContext(ContextScheme):
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return two factors of a term that :meth:`fuse` adds before g's norm, or None for no term.
+        Return a term that :meth:`fuse` adds before g's norm, as two factors; None for no term.
 
-        The factors are S values [N, O, S], computed from all pixels, and their weights [S, h, w].
+        The factors are S vectors [N, O, S], computed from all pixels, and each pixel's weights
+        [S, h, w] for them.
         """
         return None
 
@@ -185,7 +186,8 @@ class OCR(RegionContext):
     The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
-        in_channels, key_channels, out_channels, options: see :class:`RegionContext`.
+        in_channels, key_channels, out_channels: numbers C, D and O of channels.
+        options: options of :class:`.ContextScheme`.
         transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
             says 1, the published code has 2.
         scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
@@ -245,8 +247,12 @@ class DoubleAttentionOCR(RegionContext):
     OCR with Double Attention's relation, predicted by a 1x1 convolution from the pixel only.
 
     w_ik = softmax_k(a_k^T x_i + b_k) does not depend on the region representations. The paper
-    compares this relation with its own. ``num_classes`` is K; the other arguments are the same as
-    in :class:`RegionContext`.
+    compares this relation with its own.
+
+    Args:
+        num_classes: number K of object regions.
+        in_channels, key_channels, out_channels: numbers C, D and O of channels.
+        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(

@@ -83,8 +83,8 @@ def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
     Return the bilinear weights of the cells of an s x s map at the 3x3 neighbours of each pixel.
 
-    The result is [s * s * 9, P], ordered by cell, then neighbour. ``like`` [N, I, h, w] gives the
-    size; weights at neighbours outside it are zero.
+    The result is [s * s * 9, P], ordered by cell, then neighbour. The P pixels are all pixels of
+    ``like`` [N, I, h, w]; neighbours outside this map have weight zero.
     """
     return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
 
@@ -99,7 +99,8 @@ class PPMOCR(OCR):
 
     Args:
         in_channels: number C of input channels; each pooled branch has B = C // 4 channels.
-        key_channels, out_channels, options: see :class:`OCR`.
+        key_channels, out_channels: numbers D (keys) and O of channels.
+        options: further options of :class:`.OCR`.
         sizes: side s of each pooled map.
     """
 
@@ -123,7 +124,7 @@ class PPMOCR(OCR):
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
-        """Return the factors of g's term for the pooled maps: [N, O, S] and [S, h, w]."""
+        """Return g's weights times the pooled cells, [N, O, S], and bilinear weights [S, h, w]."""
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -144,6 +145,10 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """Return the bilinear weights [s * s, h, w] of an s x s map's cells at ``like``'s pixels."""
+    """
+    Return the bilinear weights [s * s, h, w] of the cells of an s x s map at each pixel.
+
+    h x w is the size of ``like`` [N, I, h, w].
+    """
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

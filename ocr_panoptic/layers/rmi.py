@@ -24,8 +24,8 @@ def region_mutual_information(
     """
     Return an upper bound of the negative mutual information between labels and prediction.
 
-    Let y be the 3x3 neighbourhoods (9 values) of the one-hot labels, p those of the probabilities,
-    and S the scatter matrices of y and p. The loss is
+    Let y be the 3x3 neighbourhoods (9 values) of the one-hot labels, p the same of the
+    probabilities, and S the scatter matrices of y and p. The loss is
     ½ log det(S_y - S_yp (S_p + 5e-4 I)⁻¹ S_ypᵀ + 5e-4 I) / 9, averaged over images and summed over
     classes, with the constants of the published code of hierarchical multi-scale attention. It may
     be negative. If rounding makes a matrix not positive definite, the loss of its image and class

@@ -35,7 +35,7 @@ def blend_scales(
     larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
 ) -> Tensor:
     """
-    Return the logits of one scale, blended with the blended logits of all larger scales.
+    Return the logits of a scale, blended with the blended logits of all larger scales.
 
     This is one step of the recursion from the largest scale to the smallest. Logits are blended,
     not probabilities.

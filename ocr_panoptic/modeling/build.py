@@ -43,7 +43,7 @@ class PanopticSegmentor(PanopticFPN):
 
     Args:
         merge_rules: thresholds of the panoptic merge.
-        augmentation: config for :func:`.see_augmented`; None for no test-time augmentation.
+        augmentation: config that sets TEST.AUG; None for no test-time augmentation.
         kwargs: arguments of ``PanopticFPN``.
     """
 
@@ -90,7 +90,7 @@ class ExactROIHeads(StandardROIHeads):
 
 class ExactROIPooler(ROIPooler):
     """
-    Detectron2's ROI pooler with float32 boxes, which uses several threads at inference on a CPU.
+    Detectron2's ROI pooler with float32 boxes, and with several threads at inference on a CPU.
 
     Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves them by up to
     4 pixels in an image of 1333 pixels. On a CPU, Detectron2 pools with one thread; here the boxes

@@ -46,7 +46,7 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
 
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
-    """Build the scheme in MODEL.CONTEXT.NAME, for a head whose features have these channels."""
+    """Build the scheme in MODEL.CONTEXT.NAME, for features with ``feature_channels`` channels."""
     cls = context_class(cfg)
     _, keys = CONTEXT_SCHEMES[cfg.MODEL.CONTEXT.NAME]
     arguments = {argument: attrgetter(key)(cfg) for argument, key in keys.items()}

@@ -30,8 +30,9 @@ class ContextSemSegHead(RefinedHead):
             stages of HRNet).
         coarse_in_features: names of the features for the coarse prediction (stage 3 of a ResNet).
             If the list is empty, the coarse prediction is made from the pixel representations.
-        context, ocr_channels, refinement: see :class:`.RefinedHead`.
-        ocr_norm, negative_slope: options of every :class:`.ConvNormReLU` in the head.
+        context: context scheme.
+        ocr_channels: number of channels of the pixel representations.
+        ocr_norm, negative_slope: norm and ReLU slope of every :class:`.ConvNormReLU` in the head.
         coarse_kernel: kernel size of the convolution before the coarse classifier. Published code
             has 3 for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0
             leaves out the convolution, as in the paper.
@@ -41,6 +42,7 @@ class ContextSemSegHead(RefinedHead):
             regions. False is the paper's ablation: a second branch predicts the regions without a
             loss, and the coarse loss is only an auxiliary loss.
         attention_channels: channels of the scale attention; 0 for no attention.
+        refinement: further arguments of :class:`.RefinedHead`.
     """
 
     @configurable
@@ -128,7 +130,11 @@ class ContextSemSegHead(RefinedHead):
         }
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
-        """Return the joined coarse_in_features (None if the list is empty) and in_features."""
+        """
+        Return the joined features for the coarse prediction and for the pixel representations.
+
+        The first is None if the coarse prediction is made from the pixel representations.
+        """
         pixels = join_features(features, self.in_features, self.align_corners)
         if not self.coarse_in_features:
             return None, pixels

@@ -18,7 +18,11 @@ class CeilModeStem(DeepLabStem):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, I, H, W] to [N, C, h, w]: h = ceil((ceil(H / 2) + 1) / 2), and w likewise."""
+        """
+        Return features [N, C, h, w] of images [N, I, H, W].
+
+        h is ceil((ceil(H / 2) + 1) / 2), and w follows from W in the same way.
+        """
         for conv in (self.conv1, self.conv2, self.conv3):
             x = F.relu_(conv(x))
         return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)

@@ -123,7 +123,8 @@ class HierarchicalScales:
         """
         Yield, for each scale, the network's maps, resized to the size of the scaled image.
 
-        Maps are float32 or better. The maps before index ``first`` are left out, to save memory.
+        All maps are float32 or better. To save memory, the first ``first`` maps that the network
+        returns are left out.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -201,7 +201,7 @@ def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]
 
 @torch.no_grad()
 def joined_rows(bands: Iterable[Tensor], height: int) -> Tensor:
-    """Join the bands that :func:`sliding_window_rows` yields to a tensor [N,K,H,W]."""
+    """Join bands of rows [N,K,rows,W], from top to bottom, into one tensor [N,K,height,W]."""
     total, top = torch.empty(0), 0
     for rows in bands:
         if top == 0:
@@ -225,8 +225,8 @@ def sliding_window_rows(
     """
     Average the logits of overlapping windows at full resolution, and yield them in bands of rows.
 
-    Only the sums of one row of windows are kept, whatever the image's height. The last windows end
-    at the image's border. Windows larger than the image are cut to it.
+    Only the sums of a single row of windows are kept, whatever the image's height. The last windows
+    end at the image's border. Windows larger than the image are cut to it.
 
     Args:
         logits_fn: network, which sees one window at a time, padded to multiples of ``divisor``.
@@ -297,7 +297,11 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """Return how many classes to resize at once: 1 on a CPU, what ``band_bytes`` allow on a GPU."""
+    """
+    Return how many classes to resize at once.
+
+    On a CPU, this is 1; on a GPU, as many classes as fit into :func:`.band_bytes`.
+    """
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
@@ -326,9 +330,10 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
 @torch.no_grad()
 def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
-    Return the labels of :func:`running_argmax`, and their softmax probabilities, float32 [N,H,W].
+    Return the best class at each pixel, int64 [N,H,W], and its probability, float32 [N,H,W].
 
-    NaN or infinite scores make the probability of a pixel NaN, see :func:`check_decided`.
+    The probability is the softmax of the scores; it is NaN if any of the pixel's scores is NaN.
+    ``scores`` come in groups of classes, [N,G,H,W]. If scores are equal, the first class wins.
     """
     done = 0
     for group in scores:
@@ -360,7 +365,7 @@ def check_decided(confidence: Tensor) -> None:
     """
     Raise FloatingPointError if the ``confidence`` of any pixel is NaN.
 
-    Such a pixel has scores that are NaN or infinite; see :func:`confident_argmax`.
+    Such a pixel has scores that are NaN or infinite.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(

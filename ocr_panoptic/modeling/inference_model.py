@@ -105,7 +105,7 @@ class InferenceModel(nn.Module):
         return torch.autocast(self.network.device.type, dtype, enabled=dtype is not None)
 
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
-        """Compute ``PanopticFPN.inference`` without upsampling all classes at once."""
+        """Return the outputs of a panoptic network, without upsampling all classes at once."""
         if cfg := getattr(self.network, "augmentation", None):
             return [self._augmented(cfg, inputs) for inputs in batched_inputs]
         outputs = []
@@ -167,7 +167,7 @@ def deploy(
     Args:
         model: trained model without DistributedDataParallel; or a result of this function, whose
             network and precision are kept.
-        precision: see :class:`InferenceModel`.
+        precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
         optimize: whether to optimize. False wraps the trained network itself, in its current mode.
         options: further arguments of :class:`InferenceModel`.
     """
@@ -202,7 +202,7 @@ def evenly_padded(model: nn.Module) -> nn.Module:
     """
     Return a copy of a model in which timm's SAME padding does not depend on the image's size.
 
-    Padding stays as it is if the model does not pad images to multiples of all its strides. The
+    Padding is unchanged if the model does not pad images to multiples of all its strides. The
     copy shares the model's tensors.
     """
     network = _shared_copy(model)

@@ -51,7 +51,8 @@ def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], 
     """
     Return functions that compute "labels", "confidence" and "sem_seg" from an image's scores.
 
-    If "confidence" is read first, it also stores "labels", so the scores are computed only once.
+    The function for "confidence" also stores the "labels" in the output, so the scores need not be
+    computed again for them.
     """
 
     def confidence(output: InferenceOutput) -> Tensor:

@@ -58,7 +58,7 @@ def hard_cross_entropy(
     A pixel is hard if the probability of its true class is below ``threshold``. If there are fewer
     hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
     published code, class weights multiply the losses of these pixels, and the sum is divided by
-    their number. The other arguments are the same as in :func:`cross_entropy`.
+    the number of these pixels. The other arguments are the same as in :func:`cross_entropy`.
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
@@ -94,7 +94,8 @@ class SemSegCriterion(nn.Module):
         class_weights: weight of each class in both losses; () for equal weights.
         loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
             or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
-        ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
+        ohem_threshold: probability of the true class below which a pixel is hard, for loss "ohem".
+        ohem_min_kept: smallest number of pixels that loss "ohem" uses.
     """
 
     class_weights: Tensor | None

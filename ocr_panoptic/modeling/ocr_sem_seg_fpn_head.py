@@ -33,9 +33,10 @@ class OCRSemSegFPNHead(RefinedHead):
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
             regions. If False, a second classifier predicts the regions without a loss.
-        downsample: side of the square cells over which the OCR head's input is averaged; its logits
-            are resized to the size of the coarse logits.
-        context, refinement: see :class:`.RefinedHead`.
+        downsample: side of the square cells over which the OCR head's input is averaged. The head's
+            logits are then resized to the size of the coarse logits.
+        context: context scheme.
+        refinement: further arguments of :class:`.RefinedHead`.
     """
 
     @configurable

@@ -55,7 +55,7 @@ def see_augmented(
     Args:
         cfg: config of the network.
         network: network in evaluation mode.
-        see: function that runs the network on the input of one view.
+        see: function that runs the network on the input of a view.
         inputs: mapping with "image" [C, H, W] and optionally "height" and "width" of the result,
             which default to the size of the image.
 

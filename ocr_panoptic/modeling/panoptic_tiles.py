@@ -143,7 +143,7 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """The things of all tiles so far, with a record of which sightings show the same thing."""
+    """The things of all tiles so far, and which sightings show the same thing."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels
@@ -154,10 +154,15 @@ class _Joiner:
         self, found: Any, segments: Sequence[dict], labels: np.ndarray, is_inside: Sequence[bool]
     ) -> np.ndarray:
         """
-        Add the things of a tile, and return the ids of its pixels, see :class:`_Tile`.
+        Add the things of a tile, and return an id for each of its pixels, int32 [h,w].
 
-        ``is_inside`` tells for the upper, lower, left and right border of the tile whether it lies
-        inside the image.
+        The id is K plus the index of a sighting at a thing, and the semantic label elsewhere.
+
+        Args:
+            found: panoptic ids of the tile, [h,w].
+            segments: panoptic segments of the tile.
+            labels: semantic labels of the tile, [h,w].
+            is_inside: whether the tile's top, bottom, left and right borders lie inside the image.
         """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
@@ -208,10 +213,14 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the segment of each id, int32 [K+P] (0 for void), the segments, and ``cut``.
+        Return the segment id of each tile id, the segments, and the number of cut things.
 
-        ``cut`` is the number of things that no tile shows as a whole. ``areas`` holds the number of
-        pixels of each id in the image.
+        A tile id is an id that :meth:`add` returns. The segment ids are int32 [K+P], 0 for void.
+        A cut thing is a thing that no tile shows as a whole.
+
+        Args:
+            areas: number of pixels in the image with each tile id.
+            stuff_areas: smallest area of a stuff segment in pixels, for each semantic class.
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -278,7 +287,7 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
 
 
 def _common(*tiles: _Tile) -> list[np.ndarray]:
-    """Return the ids of two tiles, each cropped to their overlap."""
+    """Return the ids of the pixels in the overlap of two tiles, as each tile has them."""
     top, left = max(t.top for t in tiles), max(t.left for t in tiles)
     bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
     right = max(left, min(t.left + t.ids.shape[1] for t in tiles))

@@ -166,7 +166,7 @@ class RefinedHead(nn.Module):
         """
         Return the final logits [N, K, h, w] for ``refined``, the output of the refined classifier.
 
-        A residual head adds the coarse logits [N, K, h', w'] to it.
+        A residual head adds the coarse logits [N, K, h', w'] to ``refined``.
         """
         if not self.residual:
             return refined
@@ -216,7 +216,7 @@ class RefinedHead(nn.Module):
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """Return the constructor arguments that both heads read from a config."""
+    """Return the constructor arguments that both semantic heads take from a config."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

@@ -97,7 +97,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.hierarchy.losses(self._scale, images, targets, criterion, self.divisor)
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
-        """Return the coarse and the final logits [N, K, h, w] of a batch; see :meth:`forward`."""
+        """Return the coarse and the final logits [N, K, h, w] for the inputs of :meth:`forward`."""
         features = self.backbone(self._images(batched_inputs))
         return self.sem_seg_head.layers(features, self._targets(batched_inputs))
 

@@ -66,12 +66,13 @@ class TimmBackbone(Backbone):
             removed. If the list is empty or has an unknown name, all features are kept, so that the
             caller can list them in its error.
         output_stride: stride of the last feature: 32; also 16 or 8 for ResNets and EfficientNets.
-        norm: kind of the batch norms, see :func:`.convert_norms`.
+        norm: kind of the batch norms: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" (on CPUs).
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
             plain ViT uses its own last norm, other networks get new norms.
         patch_size: patch size of a plain ViT in pixels; 0 for the patch size of timm's model. The
             number of position embeddings stays the same.
-        align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
+        align_corners, enlarge_twice: how HRNet enlarges coarse maps, see
+            :class:`.BilinearFusion`.
         frozen: whether to leave the network untrained, with running statistics in batch norms.
         drop_path: probability in training that an image skips the last residual block (stochastic
             depth); it rises linearly from 0 at the first block.
@@ -305,7 +306,7 @@ def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
     """
     Return a network that computes the first ``count`` features as a list, without later parts.
 
-    If ``final_norm`` is set, a plain ViT applies its last norm to each of them.
+    If ``final_norm`` is set, a plain ViT applies its last norm to each feature.
     """
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
@@ -336,7 +337,7 @@ class EfficientNetStages(nn.Module):
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:
-    """Return the arguments of :class:`TimmBackbone`, except the features, from a config."""
+    """Return :class:`TimmBackbone`'s constructor arguments, except ``features``, from a config."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,
@@ -354,7 +355,7 @@ def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:
 
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
-    """Build the network of MODEL.TIMM, with the features that MODEL.SEM_SEG_HEAD names."""
+    """Build the timm network of a config, with the features that the semantic head reads."""
     head = cfg.MODEL.SEM_SEG_HEAD
     features = set(head.IN_FEATURES)
     if features and head.NAME == "ContextSemSegHead":  # the head refuses an empty list

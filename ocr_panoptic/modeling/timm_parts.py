@@ -26,7 +26,7 @@ from ocr_panoptic.layers.resize import resize
 
 class BilinearFusion(nn.Module):
     """
-    HRNet's exchange between branches, with coarse maps enlarged bilinearly, whatever the sizes.
+    HRNet's exchange between branches, with coarse maps of any size enlarged bilinearly.
 
     The published segmentation code has this exchange. timm's exchange is for classifiers, takes
     nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
@@ -90,20 +90,20 @@ class WindowBlock(nn.Module):
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """Apply timm's window attention to x [N, h, w, C], and return a tensor of its shape."""
+        """Apply timm's window attention to x [N, h, w, C], and return the result [N, h, w, C]."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return self.attend(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
-    """timm's Swin block, with a map that is padded before the shift."""
+    """timm's Swin block, which here pads its input before it shifts the windows."""
 
     attend = SwinTransformerBlock._attn
 
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
-    """timm's Swin V2 block, with a map that is padded before the shift."""
+    """timm's Swin V2 block, which here pads its input before it shifts the windows."""
 
     attend = SwinTransformerV2Block._attn
 
@@ -184,11 +184,13 @@ IN_ORDER = (
 
 def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
-    Fold batch norms, in place, into the convolutions that they are known to follow.
+    Fold batch norms, in place, into the convolutions before them.
+
+    Norms are folded only in modules that are known to run their layers in order.
 
     Args:
         network: timm network created with ``features_only``; its old tensors are not changed.
-        outputs: names of the modules whose outputs are features; convolutions among them stay.
+        outputs: names of the modules whose outputs are features; no norm is folded into these.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

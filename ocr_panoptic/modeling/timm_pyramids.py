@@ -21,8 +21,8 @@ class TimmPyramid(TimmBackbone):
     """
     A timm network whose features are named res2 to res5, as in Detectron2's ResNet.
 
-    They are its last features of stride 4, 8, 16 and 32. It takes the arguments of
-    :class:`.TimmBackbone`.
+    These are the network's last features of stride 4, 8, 16 and 32. The constructor takes the
+    arguments of :class:`.TimmBackbone`.
     """
 
     def _choose(self, features: Collection[str]) -> list[str]:

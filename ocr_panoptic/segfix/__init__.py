@@ -1,7 +1,7 @@
 """
 SegFix predicts, for each pixel near a boundary, a step into the region that the pixel belongs to.
 
-The package has the network, its ground truth, its evaluator, and a model that the steps refine.
+The package has the network, its ground truth and evaluator, and a model with refined predictions.
 """
 
 # Importing the network registers it with Detectron2.

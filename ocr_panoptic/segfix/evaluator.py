@@ -24,9 +24,9 @@ class OffsetEvaluator(DatasetEvaluator):
         dataset_name: name of the data set, for the log.
 
     Attributes:
-        counts: numbers of pixels in this process, int64 [5]: near a boundary in ground truth and
-            prediction, only in the prediction, only in the ground truth; with a correct direction,
-            with any true direction.
+        counts: five numbers of pixels in this process, int64 [5]: near a boundary in both ground
+            truth and prediction, only in the prediction, and only in the ground truth; with a
+            correctly predicted direction; with a direction in the ground truth.
     """
 
     def __init__(self, dataset_name: str):

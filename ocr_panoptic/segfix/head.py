@@ -31,7 +31,7 @@ class SegFixHead(nn.Module):
         input_shape: shapes of the backbone's features.
         in_features: names of the features that both branches see.
         channels: number of channels between the two convolutions of a branch.
-        norm, negative_slope: see :class:`.ConvNormReLU`.
+        norm, negative_slope: norm and ReLU slope of the :class:`.ConvNormReLU` layers.
         loss_weight: weight of both losses.
         align_corners: see :func:`.resize`.
     """
@@ -88,7 +88,8 @@ class SegFixHead(nn.Module):
             targets: offset labels, int64 [N, H, W], in training.
 
         Returns:
-            (None, losses) in training, else (the logits of :meth:`layers`, {})
+            (None, losses) in training; else ((boundary logits [N, 2, h, w], direction logits
+            [N, 8, h, w]), {})
         """
         logits = self.layers(features)
         if not self.training:
@@ -97,7 +98,11 @@ class SegFixHead(nn.Module):
         return None, self.losses(*logits, targets)
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return logits of inside and boundary, [N, 2, h, w], and of directions, [N, 8, h, w]."""
+        """
+        Return boundary logits [N, 2, h, w] and direction logits [N, 8, h, w].
+
+        Boundary channel 0 stands for inside, channel 1 for near a boundary.
+        """
         x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
@@ -109,7 +114,7 @@ class SegFixHead(nn.Module):
         pixels that the network itself predicts near a boundary.
 
         Args:
-            boundary, direction: logits from :meth:`layers`.
+            boundary, direction: logits [N, 2, h, w] and [N, 8, h, w].
             targets: offset labels, int64 [N, H, W].
         """
         size = targets.shape[1:]

@@ -24,12 +24,13 @@ class SegFix(SemanticSegmentor):
     A network that predicts which pixels lie near a boundary, and the direction into their region.
 
     See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
-    segmentation. Boundary probabilities and direction logits are averaged over them, in the same
-    way as the published code averages windows.
+    segmentation. Boundary probabilities and direction logits are averaged over all views; the
+    published code averages windows in the same way.
 
     Args:
         inference: inference with scales, flips and windows.
-        pad_to_multiple: see :class:`.OCRSemanticSegmentor`.
+        pad_to_multiple: number that has to divide the sides of the padded images; 0 for the head's
+            stride.
         kwargs: arguments of ``SemanticSegmentor``.
     """
 

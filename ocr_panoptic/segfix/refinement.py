@@ -50,12 +50,12 @@ class RefinedModel(nn.Module):
 
 def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
-    Return a model's output in which each pixel copies labels, scores and masks from its source.
+    Return a model's output in which each pixel copies another pixel's labels, scores and masks.
 
     Segments that lose all their pixels are removed, and the areas of the others are recomputed.
     Boxes and scores of instances do not change.
 
-    ``sources`` holds the index of each pixel's source, see :func:`.source_pixels`.
+    ``sources``, int64 [H, W], holds the index of the pixel that each pixel copies.
     """
 
     def refined(values: Tensor) -> Tensor:

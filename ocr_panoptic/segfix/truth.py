@@ -77,7 +77,9 @@ def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
 
 def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarray:
     """
-    Return the :func:`.offset_labels` of a segment map, uint8 [H, W], IGNORED at void pixels.
+    Return offset labels, uint8 [H, W], for a segment map; void pixels are IGNORED.
+
+    An offset label encodes whether a pixel is near a boundary, and the direction into its segment.
 
     Args:
         segments: segment map, uint8 [H, W].
@@ -91,7 +93,7 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
     ids = segments.astype(np.int32) + 1
     ids[segments == VOID_LABEL] = 0
     for number, (area, (left, top, wide, high)) in segment_statistics(ids).items():
-        # The nearest pixel outside lies in the box or in the ring of one pixel around it. The
+        # The nearest pixel outside lies in the box or in the one-pixel ring around it. The
         # kernels need RADIUS pixels around the box.
         rows = slice(max(top - RADIUS, 0), min(top + high + RADIUS, height))
         columns = slice(max(left - RADIUS, 0), min(left + wide + RADIUS, width))
@@ -131,7 +133,8 @@ class OffsetTruth(Transform):
     A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
     Args:
-        boundary_distance: see :func:`true_offset_labels`.
+        boundary_distance: largest distance, rounded down to whole pixels, from a pixel near a
+            boundary to the nearest pixel outside its segment.
     """
 
     def __init__(self, boundary_distance: int):
@@ -145,5 +148,5 @@ class OffsetTruth(Transform):
         return coords
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the offset labels of a segment map, uint8 [H, W]."""
+        """Return offset labels, uint8 [H, W], for a segment map [H, W]."""
         return true_offset_labels(segmentation, self.boundary_distance)

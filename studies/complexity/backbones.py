@@ -25,16 +25,16 @@ def measure_backbones(
 
     Args:
         configs: name and completed config of each model, semantic or panoptic.
-        size: height and width in pixels of the image, which is padded as the model pads images.
-        repeats: number of timed passes, in turn for all configs; 0 leaves out time and memory.
+        size: height and width of the image in pixels, before each model's padding.
+        repeats: number of timed passes of each config; 0 leaves out time and memory.
 
     Returns:
         a row for each config: "config", "backbone", "parameters" and "flops" of the backbone with
         its FPN, "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of
-        the other parts, "strides" of the features, and "multiple", of which the sides of padded
-        images are multiples. With ``repeats`` also "cpu_seconds", the median CPU time of a pass of
-        the deployed backbone and head in all threads, and "peak_memory_bytes" above weights and
-        image
+        the other parts, "strides" of the features, and "multiple", the number to whose multiples
+        images are padded. If ``repeats`` is above 0, also "cpu_seconds", the median CPU time (all
+        threads) of a pass of the deployed backbone and head, and "peak_memory_bytes" without
+        weights and image
     """
     rows, steps = [], {}
     for name, cfg in configs:
@@ -52,7 +52,7 @@ def measure_backbones(
 
 
 def _count(model: nn.Module, size: tuple[int, int]) -> dict:
-    """Return the counts of a row, on tensors without values, so that nothing is computed."""
+    """Return a model's parameters, FLOPs and strides, counted on tensors without values."""
     backbone, head = model.backbone, model.sem_seg_head
     of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():

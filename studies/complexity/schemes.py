@@ -48,7 +48,11 @@ PAPER = {
 
 
 class SchemeOfFeatures(nn.Module):
-    """A context scheme, after the head's 3x3 convolution unless it reads backbone features."""
+    """
+    A context scheme that takes a backbone's features.
+
+    The head's 3x3 convolution comes first, unless the scheme reduces the features itself.
+    """
 
     def __init__(self, name: str, in_channels: int):
         super().__init__()
@@ -143,14 +147,15 @@ def measure(
     Args:
         names: names of the schemes. They are timed in turn, so that other programs on the machine
             affect all equally.
-        size, num_classes: see :func:`count`.
+        size: size of the features, (N, I, h, w)
+        num_classes: number K of classes, which are OCR's regions.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
         repeats: number of timed forward passes; the median time is returned.
 
     Returns:
-        for each scheme the result of :func:`count`, ``peak_memory_bytes`` above weights and input,
-        and ``seconds`` of a forward pass
+        a row for each scheme: the counts of :func:`count`, ``peak_memory_bytes`` without weights
+        and input, and ``seconds`` of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)
@@ -203,9 +208,9 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a Markdown table of DANet and criss-cross attention, each in two structures.
+    Return a Markdown table of DANet and criss-cross attention, each as official and compact head.
 
-    The OCR paper prints the FLOPs of the official heads, but the parameters of
+    The OCR paper's FLOPs are those of the official heads, but its parameters are those of
     :class:`.transcriptions.CompactAttention`.
 
     Args:

@@ -112,8 +112,8 @@ class CompactAttention(nn.Module):
     A guess at the head whose parameters the paper prints for DANet and criss-cross attention.
 
     It has 10.6 million parameters: OCR's 3x3 convolution to 512 channels, two attention steps, and
-    a 1x1 convolution of all three maps. The steps are position and channel attention in DANet, and
-    the same module applied twice in criss-cross attention.
+    a 1x1 convolution of the three results together. The steps are position and channel attention in
+    DANet, and the same module applied twice in criss-cross attention.
 
     Args:
         in_channels: number I of channels of the features.

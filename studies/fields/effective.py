@@ -26,11 +26,11 @@ def effective_fields(
     backbone: Backbone, images: Iterable[Tensor], seed: int = 0
 ) -> dict[str, Tensor]:
     """
-    Return the root mean square gradient of each pixel, over the images and their channels.
+    Return each pixel's root mean square gradient over the images and their channels.
 
-    The gradient is that of a weighted sum of the middle cell's channels. The weights are standard
-    normal and drawn anew for each image, so that the expected square of the gradient is the sum of
-    the squared gradients of all channels.
+    It is the gradient of a weighted sum of the channels in a feature's middle cell. The weights are
+    standard normal and drawn anew for each image, so that the expected square of the gradient is
+    the sum of the squared gradients of all channels.
 
     Args:
         backbone: backbone in evaluation mode.
@@ -70,6 +70,7 @@ def field_size(field: Tensor) -> float:
     """
     Return the side of a square with as many pixels as an effective receptive field.
 
-    The field [H, W] is a result of :func:`effective_fields`.
+    Args:
+        field: root mean square gradient [H, W] of each pixel.
     """
     return math.sqrt((field > THRESHOLD * field.max()).sum().item())

@@ -62,7 +62,7 @@ def measure_fields(
 
     Args:
         backbone: backbone in evaluation mode, on the CPU.
-        images: images for the effective fields, see :func:`.effective_fields`.
+        images: normalised images [C, H, W] of equal size, for the effective fields.
         channels: number of channels of the images.
 
     Returns:
@@ -95,9 +95,10 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
-    Return the row of each feature, read from the JSON of :func:`measure_fields`.
+    Read receptive fields; return feature -> row of :func:`measure_fields`.
 
     Args:
+        file: JSON that ``python -m studies.fields --json`` has written.
         features: names of features that the file must have.
     """
     try:

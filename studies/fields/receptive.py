@@ -91,11 +91,12 @@ def receptive_boxes(
     Return the theoretical receptive field of each feature in an image of a given size.
 
     Args:
-        network, channels: see :func:`receptive_sizes`.
+        network: network in evaluation mode that maps images [N, channels, H, W] to features by
+            name, [N, C, h, w].
         height, width: size of the image, which the network must accept.
 
     Returns:
-        feature -> field of its middle cell (see :func:`middle`) in this image
+        feature -> field of the cell in row h // 2 and column w // 2
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
@@ -122,10 +123,11 @@ def middle(feature: Tensor) -> tuple[int, int]:
 
 class _Propagation(TorchDispatchMode):
     """
-    A mode that records which part of the image each tensor sees.
+    A dispatch mode that records which part of the image each tensor sees.
 
     Attributes:
-        spans: tensor [N, C, h, w] that depends on the image -> spans of its rows and columns.
+        spans: tensor [N, C, h, w] that depends on the image -> first and last pixel that each of
+            its rows and each of its columns sees.
     """
 
     def __init__(self, image: Tensor):
@@ -157,7 +159,7 @@ def _span(
     shapes: Sequence[torch.Size],
     shape: torch.Size,
 ) -> AxisSpan:
-    """Return the spans of an operator's output for its rows (axis 0) or columns (axis 1)."""
+    """Return the pixels that each row (axis 0) or column (axis 1) of an operator's output sees."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
         operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
@@ -177,7 +179,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Return the spans of n sliding windows of ``kernel`` input cells, ``dilation`` apart."""
+    """Return the pixels seen by n sliding windows of ``kernel`` input cells, ``dilation`` apart."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
@@ -223,7 +225,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Return the options that resize a single column along an axis, given a resizing's options."""
+    """Return those options of a two-dimensional resizing that resize along one axis."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]

@@ -301,7 +301,7 @@ def test_corners(align_corners):
 
 
 def test_a_scheme_that_takes_features_leaves_them_to_the_coarse_classifier():
-    """PPM and a coarse prediction both see the features, as there is no 3x3 convolution."""
+    """PPM and a coarse prediction both see the features, without a 3x3 convolution."""
     head = make_head(scheme="PPM", coarse_in_features=[], coarse_kernel=0).eval()
     x = make_features()["res5"]
     with torch.no_grad():

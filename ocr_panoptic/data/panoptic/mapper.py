@@ -36,7 +36,7 @@ class PanopticDatasetMapper(DatasetMapper):
     Detectron2's :class:`DatasetMapper`, extended to more kinds of files and to panoptic PNGs.
 
     16-bit images are scaled, images may have 1 or 4 channels, and a semantic PNG with a palette is
-    read as indices. INPUT.CROP.AFTER_RESIZE crops after the resize instead of before it. If a
+    read as indices. INPUT.CROP.AFTER_RESIZE crops after the resize and not before. If a
     record lacks sem_seg_file_name, its labels come from pan_seg_file_name and segments_info. An
     annotation with a segment_id gets that segment's mask and box.
     """

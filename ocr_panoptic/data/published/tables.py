@@ -47,7 +47,7 @@ ADE20K_STUFF = (
     *(100, 101, 102, 106, 107, 110, 114, 115, 118, 123, 129, 132, 141, 142, 146),
 )
 
-# Classes of the raw labels 0..19. Left and right are those of the person, not of the viewer.
+# Classes of the raw labels 0..19. Left and right are meant as the person sees them, not the viewer.
 LIP_CLASSES = (
     *("Background", "Hat", "Hair", "Glove", "Sunglasses", "UpperClothes", "Dress", "Coat"),
     *("Socks", "Pants", "Jumpsuits", "Scarf", "Skirt", "Face", "Left-arm", "Right-arm"),

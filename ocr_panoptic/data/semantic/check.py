@@ -26,7 +26,7 @@ FIRST, MOST = 20, 40  # label images to search for unknown labels; labels to lis
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
-    """Yield one fault, instead of one per image, if most images have the same unknown label."""
+    """Yield one fault, instead of a fault per image, if most images have the same unknown label."""
     foreign: Counter[int] = Counter()
     for _, label_file in pairs[:FIRST]:
         with suppress(FileNotFoundError, ValueError):  # check_labelled_image reports it

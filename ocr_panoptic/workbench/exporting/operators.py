@@ -130,7 +130,7 @@ def class_by_class(
             of_class, None, None, shape, mode="linear", coordinate_transformation_mode=mode
         )
         of_class = op.Squeeze(of_class, op.Constant(value_ints=[0, 1]))
-        # A running softmax needs two exponentials, but that of the larger score is exp(0) = 1.
+        # A running softmax needs two exponentials, but the larger score's is exp(0) = 1.
         ratio = op.Exp(op.Neg(op.Abs(op.Sub(of_class, highest))))
         higher = op.Greater(of_class, highest)
         one = op.Constant(value_float=1.0)

@@ -1,5 +1,5 @@
 """
-Comparison of an ONNX file's results with those of its PyTorch model.
+Comparison of an ONNX file's results with the results of its PyTorch model.
 
 Some networks amplify rounding errors, e.g. by the norm of a channel that hardly varies. So if the
 model's own float32 and float64 logits differ by much, the file's logits may differ by a multiple of

@@ -195,7 +195,7 @@ def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZE
     """
     Return the image resized to ``sides`` (height, width), and its size before the resizing.
 
-    The values equal those of Pillow: bilinear if ``reach`` is 1, bicubic if it is 2.
+    The values equal Pillow's: bilinear if ``reach`` is 1, bicubic if it is 2.
     """
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
@@ -246,8 +246,8 @@ def merged(
     """
     Merge labels and instances into a panoptic map; return the map and its segments.
 
-    The result equals that of :func:`.merge_panoptic`. Instances are in descending order of scores;
-    masks [M, s, s] cover only their boxes.
+    The result equals the result of :func:`.merge_panoptic`. Instances are in descending order of
+    scores; masks [M, s, s] cover only their boxes.
 
     Args:
         overlap: largest share of an instance that earlier instances may cover.

@@ -45,7 +45,8 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path of the image below the folder of images; files are written to this path.
+        name: path of the image below the folder of images; the imported image and its PNG keep this
+            path below their own folders.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
         left_out: kind of each shape that is left out because it has no area.

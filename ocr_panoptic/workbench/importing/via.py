@@ -1,7 +1,7 @@
 """
 Read VGG Image Annotator 1 and 2: a JSON of annotations or of a project, for all images.
 
-A region of an image has a shape in pixels, and attributes, one of which is the class.
+A region of an image has a shape in pixels, and attributes; one attribute is the class.
 """
 
 from collections import Counter

@@ -25,7 +25,7 @@ from ocr_panoptic.visualization.overlays import (
 from .scene import Inspection, PanopticMap, SeenRegions
 
 VOID = -1  # differs from every semantic label
-SIDE, REGION_SIDE = 640, 320  # longer side in pixels of a picture, and of one of a region
+SIDE, REGION_SIDE = 640, 320  # longer side in pixels of a picture, and of a region's picture
 SHOWN = 6  # number of regions to show for a pixel, the most related first
 
 
@@ -40,7 +40,7 @@ class Picture(NamedTuple):
 
 class Relation(NamedTuple):
     """
-    The relation of one pixel to the object regions.
+    The relation of a pixel to the object regions.
 
     Attributes:
         src: data URI of the image, on which the pixel is marked.
@@ -56,13 +56,13 @@ class Relation(NamedTuple):
 @dataclass(frozen=True)
 class ImageFigures:
     """
-    What the report shows of one image.
+    What the report shows of an image.
 
     Attributes:
         views: pictures of the input, the ground truth and the predictions.
         regions: picture of each true class's soft object region.
         legend: (name, CSS colour) of each class in the views.
-        relation: relation of one pixel to the regions; None if it is not shown.
+        relation: relation of a pixel to the regions; None if it is not shown.
     """
 
     name: str
@@ -149,7 +149,7 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Return the relation of one pixel of the image's rarest class to the object regions.
+    Return the relation of a pixel of the image's rarest class to the object regions.
 
     Args:
         labels: true labels int [H,W]; values outside 0..K-1 are void.
