@@ -4,7 +4,7 @@ import numpy as np
 import pycocotools.mask as mask_util
 import pytest
 
-from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
+from ocr_panoptic.formats.segment_runs import SegmentRuns, placed_run_lengths, segment_statistics
 
 
 def test_hand_worked():
@@ -35,3 +35,18 @@ def test_equals_pycocotools(ids):
         assert runs.run_lengths(number) == {**mask, "counts": mask["counts"].decode()}
         assert (area, box) == (mask_util.area(mask), mask_util.toBbox(mask).tolist())
     assert set(found) == set(np.unique(ids)) - {0}
+
+
+def test_masks_are_placed_as_in_a_pasted_mask():
+    random = np.random.default_rng(0)
+    for mask, place, size in [
+        (random.random((7, 5)) < 0.6, (3, 4), (12, 11)),
+        (np.ones((4, 3), bool), (0, 2), (4, 9)),  # whole columns: one run
+        (random.random((6, 6)) < 0.7, (0, 0), (6, 6)),
+        (np.zeros((2, 2), bool), (1, 1), (5, 5)),
+    ]:
+        pasted = np.zeros(size, np.uint8, order="F")
+        rows, columns = (slice(p, p + n) for p, n in zip(place, mask.shape))
+        pasted[rows, columns] = mask
+        expected = mask_util.encode(pasted)["counts"].decode()
+        assert placed_run_lengths(mask, place, size) == {"size": list(size), "counts": expected}
