@@ -13,6 +13,8 @@ from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .features import check_features
 from .panoptic_merge import MergeRules, rules_of_config
 
@@ -29,9 +31,17 @@ def build_network(cfg: CfgNode) -> nn.Module:
     If MODEL.META_ARCHITECTURE is ``PanopticFPN``, the network is a :class:`PanopticSegmentor`.
     """
     name = cfg.MODEL.META_ARCHITECTURE
-    if name == PanopticFPN.__name__:
+    if name != PanopticFPN.__name__:
+        return META_ARCH_REGISTRY.get(name)(cfg)
+    try:
         return PanopticSegmentor(cfg)
-    return META_ARCH_REGISTRY.get(name)(cfg)
+    except KeyError as error:  # Detectron2's, without the key of the config
+        for section in ("FPN", "RPN", "ROI_HEADS"):
+            if error.args[0] in (names := cfg.MODEL[section].IN_FEATURES):
+                raise UserError(
+                    f"MODEL.{section}.IN_FEATURES is {names}, and the backbone has no {error}"
+                ) from error
+        raise
 
 
 class PanopticSegmentor(PanopticFPN):

@@ -97,6 +97,13 @@ def test_missing_features(small_cfg, head, names):
         build_model(cfg)
 
 
+@pytest.mark.parametrize("section, name", [("FPN", "res9"), ("RPN", "p9"), ("ROI_HEADS", "p9")])
+def test_missing_features_of_detectron2s_parts(small_cfg, section, name):
+    cfg = small_cfg("ocr", f"MODEL.{section}.IN_FEATURES", str([name]))
+    with pytest.raises(ValueError, match=rf"{section}.IN_FEATURES is \['{name}'\].*no '{name}'"):
+        build_model(cfg)
+
+
 @pytest.mark.parametrize(
     "key, names",
     [("IN_FEATURES", ["layer9"]), ("IN_FEATURES", []), ("COARSE_IN_FEATURES", ["layer9"])],
