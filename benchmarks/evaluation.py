@@ -166,9 +166,9 @@ def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float
 
 def compare(our_results: dict, their_results: dict) -> int:
     """
-    Return the number of equal metrics; raise AssertionError for a difference.
+    Return the number of compared metrics; raise AssertionError if any differ beyond rounding.
 
-    panopticapi adds up IoUs per process, so its last digit depends on the number of cores.
+    Rounding differs because panopticapi first adds up the IoUs within each of its processes.
     """
     compared = 0
     for task, metrics in their_results.items():

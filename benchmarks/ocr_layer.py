@@ -75,7 +75,7 @@ class TranscribedOCR(nn.Module):
 
 
 def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
-    """Return an OCR layer and its transcription, with equal random weights and norm statistics."""
+    """Return an OCR and a TranscribedOCR with the same random weights and norm statistics."""
     torch.manual_seed(0)
     ocr = OCR(channels, channels // 2, channels, norm="BN", dropout=0.0)
     for module in ocr.modules():

@@ -1,8 +1,8 @@
 """
 Compare exported models in onnxruntime with their PyTorch models.
 
-The comparison covers every context scheme in every network, and converted weights of the published
-code.
+The comparison covers every context scheme in every network, and weights converted from the layouts
+of published code.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
         [--published NAME ...]

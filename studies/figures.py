@@ -56,13 +56,14 @@ def gain_figure(
     """
     Draw each scheme's gain in the first metric against the effective receptive field.
 
-    The receptive field is that of the scheme's input features, in percent of the image. Each scheme
-    has a panel with its confidence intervals; the means of the other schemes are grey. If a scheme
+    The receptive field of the scheme's input features is in percent of the image. Each scheme has a
+    panel with its confidence intervals; the means of the other schemes are grey. If a scheme
     gains more than twice as much as any other (for example, because it sees the ground truth), its
     panel is the last and has a separate scale.
 
     Args:
-        fields: name of a place -> row of :func:`.measure_fields` for the features there.
+        fields: place -> mapping with "effective_share", the share of the image (0..1) that the
+            effective receptive field of the features at this place covers.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}

@@ -97,7 +97,7 @@ def count_head_step(
     build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
 ) -> StepMemory:
     """
-    Return the memory of a semantic head's training step on an FPN's features, in float32.
+    Return the memory that a semantic head needs for a float32 training step on FPN features.
 
     Args:
         build: function that makes the head.

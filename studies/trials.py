@@ -108,7 +108,7 @@ def refined_loss_warmed_up(iterations: int = 150) -> None:
 
 
 def posterior_in_relation() -> None:
-    """Add each pixel's coarse log probability of a class to the pixel's relation to the class."""
+    """Make OCR add each pixel's coarse log probabilities to the logits of its relation."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2))
 
 

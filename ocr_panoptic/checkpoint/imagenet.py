@@ -159,8 +159,9 @@ def adapt_input_channels(
     Adapt the first convolution's weights to the number of image channels, as timm does.
 
     For one channel, the weights are summed over the colours. For several, they are repeated and
-    scaled by 3 / channels. The convolution is found by its shape, since names differ among files.
-    Its kernel size may differ, since a ViT's patches are resampled later.
+    scaled by 3 / channels. The convolution is found by its numbers of channels, since names
+    differ among files. Its kernel may have another size than in the model, since a ViT's patch
+    embedding is resampled later.
 
     Args:
         weights: name in the file -> tensor.

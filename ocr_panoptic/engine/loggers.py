@@ -60,8 +60,8 @@ class RunLogger(EventWriter):
     """
     An event writer that sends the scalars of metrics.json to a service.
 
-    A resumed training continues its run at the service. If the service fails during training, only
-    a warning is logged, because metrics.json has the values.
+    After a resume, the training continues the same run at the service. If the service fails during
+    training, only a warning is logged, because metrics.json has the values.
     """
 
     def __init__(self, name: str, cfg: CfgNode):

@@ -1,4 +1,4 @@
-"""A Detectron2 trainer with exact resume, gradient accumulation, averaging and safe checkpoints."""
+"""A trainer with exact resume, gradient accumulation, weight averaging and safe checkpoints."""
 
 import logging
 import weakref

@@ -30,8 +30,8 @@ class PanopticEvaluator(DatasetEvaluator):
 
     The metrics are computed for all categories, things, stuff and each class; :mod:`.bootstrap`
     defines the interval. They equal the results of Detectron2's COCOPanopticEvaluator, which calls
-    panopticapi, except that areas of true segments are counted in the PNG. The PNGs of processed
-    images are read through :class:`.PanopticTruth`.
+    panopticapi, with one exception: the area of a true segment is its number of pixels in the PNG,
+    not the area in the JSON.
 
     Args:
         dataset_name: a registered panoptic data set.

@@ -93,9 +93,10 @@ def decoded_labels(
 
 def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
     """
-    Return an image's raw labels, read as numbers and as colours if possible, the likelier first.
+    Return an image's raw labels for each way to read them, and a fault.
 
-    The second result says why the image cannot be read as numbers; "" for no fault.
+    The labels are read as numbers and as colours, if possible; the likelier way is the first. The
+    fault says why the image cannot be read as numbers; "" for no fault.
     """
     numbers, fault = _numbers(image)
     found = [] if numbers is None else [numbers]

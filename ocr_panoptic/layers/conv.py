@@ -230,8 +230,8 @@ class ConvNormReLU(Conv2d):
         """
         Return the 1x1 convolution of the concatenation of channels-last maps.
 
-        oneDNN and tensor cores convolve such maps without a copy. For small maps, PyTorch does not
-        use oneDNN and returns channels-first maps, hence ``contiguous``.
+        Large maps are convolved without a copy. The result is always channels-last, although
+        PyTorch's convolution of small maps on the CPU returns channels-first maps.
         """
         parts = weight.split([t.shape[1] for t in maps], dim=1)
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)

@@ -25,12 +25,12 @@ class PPM(ContextScheme):
     """
     The pyramid pooling module, z = g([x; up(t_1(pool_1(x))); ...]).
 
-    The features x are pooled to several sizes. Each pooled map is transformed by a 1x1 convolution
-    t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
+    The features x are pooled to maps of s x s cells, for several s. Each pooled map is transformed
+    by a 1x1 convolution t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
 
-    The upsampled maps are never built. g's weights are multiplied with the s * s transformed cells,
-    and the products are spread over the pixels by the cells' bilinear weights at the 9 taps of each
-    pixel. This gives the same z, in training too, with half of the operations.
+    The same z is computed with half of the operations, in training too: g's weights are multiplied
+    with the few cells instead of the upsampled pixels. Each pixel then sums these products, with
+    the bilinear weights of the cells at its 3x3 neighbours.
 
     Args:
         in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
@@ -124,7 +124,12 @@ class PPMOCR(OCR):
         self.g = self.conv_norm_relu(sum(self.channels), out_channels)
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
-        """Return g's weights times the pooled cells, [N, O, S], and bilinear weights [S, h, w]."""
+        """
+        Return what the upsampled maps add to g's convolution, as two factors.
+
+        The factors are g's weights times the S transformed cells, [N, O, S], and the bilinear
+        weight of each cell at each pixel, [S, h, w].
+        """
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))

@@ -43,7 +43,7 @@ class InferenceOutput(Mapping[str, Any]):
         return len(self._parts)
 
     def store(self, **parts: Any) -> None:
-        """Store the values of parts that were computed together with another part."""
+        """Store parts that are already computed, such as "labels" found along with "confidence"."""
         self._parts.update(parts)
 
 

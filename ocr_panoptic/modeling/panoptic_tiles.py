@@ -292,7 +292,7 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
 
 
 def _common(*tiles: _Tile) -> list[np.ndarray]:
-    """Return the ids of the pixels in the overlap of two tiles, as each tile has them."""
+    """Return each tile's ids in the area where the tiles overlap."""
     top, left = max(t.top for t in tiles), max(t.left for t in tiles)
     bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
     right = max(left, min(t.left + t.ids.shape[1] for t in tiles))

@@ -239,7 +239,11 @@ def _family(name: str) -> str:
 
 
 def _create_network(name: str, **options: object) -> nn.Module:
-    """Create a timm network with random weights; the default device may be "meta"."""
+    """
+    Create a timm network with random weights on the default device.
+
+    If the device is "meta", the weights have shapes but not values.
+    """
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)

@@ -65,7 +65,7 @@ def class_segments(labels: np.ndarray) -> np.ndarray:
 
 
 def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
-    """Return the segment map of a panoptic map, int32 [H, W], where 0 and ``crowds`` are void."""
+    """Return the segment map of panoptic ids, int32 [H, W]; id 0 and the ``crowds`` become void."""
     present, number, pixels = np.unique(ids, return_inverse=True, return_counts=True)
     pixels[np.isin(present, [0, *crowds])] = 0
     largest = np.argsort(-pixels, kind="stable")[:MAX_SEGMENTS]
@@ -83,8 +83,8 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
 
     Args:
         segments: segment map, uint8 [H, W].
-        boundary_distance: largest distance, rounded down to whole pixels, from a pixel near a
-            boundary to the nearest pixel outside its segment.
+        boundary_distance: a pixel is near a boundary if its distance to the nearest pixel outside
+            its segment, rounded down to whole pixels, is at most this.
     """
     import cv2  # imported here, since only data with offsets need it
 
@@ -133,8 +133,8 @@ class OffsetTruth(Transform):
     A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
     Args:
-        boundary_distance: largest distance, rounded down to whole pixels, from a pixel near a
-            boundary to the nearest pixel outside its segment.
+        boundary_distance: a pixel is near a boundary if its distance to the nearest pixel outside
+            its segment, rounded down to whole pixels, is at most this.
     """
 
     def __init__(self, boundary_distance: int):

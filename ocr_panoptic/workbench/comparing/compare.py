@@ -137,7 +137,11 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return each class's IoU, PQ or AP in a run, by the task in ``metric`` ("task/metric")."""
+    """
+    Return each class's IoU, PQ or AP in a run, depending on the task.
+
+    The task is the part of ``metric`` ("task/metric") before the slash.
+    """
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -44,6 +44,9 @@ class KeptImage(NamedTuple):
     """
     The data of an image that determine its merge and the PQ of the merge.
 
+    The image is divided into atoms: sets of pixels that are covered by the same instances and have
+    the same semantic label and the same true segment.
+
     Attributes:
         scores: scores of the instances, float64 [n], in descending order.
         classes: thing classes of the instances, int64 [n].

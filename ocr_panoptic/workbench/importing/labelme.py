@@ -67,7 +67,11 @@ def read_labelme(source: Path, images: Path | None) -> Annotations:
 
 
 def _head(path: Path) -> tuple[Path, dict]:
-    """Return a file and its ``imagePath``, height and width; {} if it is not a LabelMe file."""
+    """
+    Return the path, and the file's imagePath, imageHeight and imageWidth as a dict.
+
+    The dict is empty if the file is not a LabelMe file.
+    """
     content = read_json(path)
     if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
         return path, {}

@@ -136,8 +136,9 @@ def _images_of(place: Path) -> list[Path]:
     """
     Return the images in a folder, or in a text file with a path in each line.
 
-    Paths are relative to the text file's folder. If a path does not exist, its endings are tried:
-    Datumaro and CVAT write "data/" before each path, other tools write paths of another machine.
+    Paths are relative to the text file's folder. If a path does not exist, its leading folders
+    are dropped one by one until it does: Datumaro and CVAT write "data/" before each path, and
+    other tools write paths of another machine.
     UserError is raised if no image has a text file of objects.
     """
     if _is_list(place):
