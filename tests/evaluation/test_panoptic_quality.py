@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from panopticapi.evaluation import pq_compute
+from PIL import Image
 
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
@@ -200,3 +203,18 @@ SEGMENTS = [{"id": 1, "category_id": 1}, {"id": 2, "category_id": 1}]
 def test_faulty_predictions(predicted_ids, predicted_segments, message):
     with pytest.raises(ValueError, match=message):
         SegmentOverlaps(IDS, SEGMENTS, predicted_ids, predicted_segments)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_segment_that_others_hide_does_not_count(tmp_path, clean_catalog, hides):
+    """In COCO, objects lie above stuff and may cover all pixels of a segment of the JSON."""
+    Image.fromarray(np.full((2, 3, 3), [7, 0, 0], np.uint8)).save(tmp_path / "a.png")
+    segments = [{"id": 7, "category_id": 1}, {"id": 8, "category_id": 1}]
+    annotation = {"image_id": 1, "file_name": "a.png", "segments_info": segments}
+    truth = {"categories": [{"id": 1, "name": "sky", "isthing": 0}], "annotations": [annotation]}
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    DatasetCatalog.register("covered", list)
+    paths = {"panoptic_json": str(tmp_path / "truth.json"), "panoptic_root": str(tmp_path)}
+    metadata = MetadataCatalog.get("covered").set(**paths, hides_segments=hides)
+    found = PanopticTruth(metadata)[1].segments
+    assert [segment["id"] for segment in found] == ([7] if hides else [7, 8])
