@@ -332,8 +332,9 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     """
     Return the best class at each pixel, int64 [N,H,W], and its probability, float32 [N,H,W].
 
-    The probability is the softmax of the scores; it is NaN if any of the pixel's scores is NaN.
-    ``scores`` come in groups of classes, [N,G,H,W]. If scores are equal, the first class wins.
+    The probability is the softmax of the scores. It is NaN if any of the pixel's scores is NaN or
+    +inf. ``scores`` come in groups of classes, [N,G,H,W]. If scores are equal, the first class
+    wins.
     """
     done = 0
     for group in scores:
@@ -358,7 +359,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
                 labels = torch.where(higher, best + done, labels)
             torch.maximum(highest, found, out=highest)
         done += group.shape[1]
-    return labels, total.reciprocal_()
+    return labels, total.reciprocal_().masked_fill_(highest.isinf(), float("nan"))
 
 
 def check_decided(confidence: Tensor) -> None:

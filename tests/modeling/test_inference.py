@@ -306,7 +306,11 @@ def test_corners_of_logits(align_corners):
 
 
 @pytest.mark.parametrize(
-    "scores", [(math.nan, 1, 2), (1, math.nan, 2), (2, 1, math.nan), (math.inf, 1, math.inf)]
+    "scores",
+    [
+        *((math.nan, 1, 2), (1, math.nan, 2), (2, 1, math.nan)),
+        *((1, math.inf, 2), (math.inf, 1, math.inf)),
+    ],
 )
 def test_scores_with_nan_or_infinity(scores):
     classes = [torch.full((1, 1, 2, 3), 0.5) for _ in scores]
