@@ -3,9 +3,11 @@ Losses computed for each class separately, and a cross-entropy that gives rare c
 
 All losses except this cross-entropy resize the logits to the size of the labels.
 
-Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. Labels are
-int64 [N, H, W] in 0..K - 1 or the ignored value. The losses are computed in float32 or better,
-under autocast too, and without GPU synchronisation.
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
+are [N, K, h, w], resized by the convention ``align_corners`` (see :func:`.resize`). ``targets`` are
+int64 [N, H, W] in 0..K - 1, or ``ignore_value`` at ignored pixels; a loss is 0 if all pixels are
+ignored. The losses are computed in float32 or better, under autocast too, and without GPU
+synchronisation.
 """
 
 import torch
@@ -29,12 +31,8 @@ def binary_cross_entropy(
     The average divides by the number of valid pixels plus 1, as in the published code of
     hierarchical multi-scale attention.
 
-    Args:
-        logits: logits [N, K, h, w], which are resized to the size of the labels
-        targets: labels [N, H, W]
-        ignore_value: label of ignored pixels; the loss is 0 if all pixels are ignored
-        class_weights: factors of the classes [K]; None means 1 for all
-        align_corners: convention of the resizing, see :func:`.resize`
+    ``class_weights`` [K] multiply the classes' losses; None for 1 each. The other arguments are
+    described at the top of this file.
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:
@@ -62,12 +60,8 @@ def dice_loss(
     one-hot label y at each valid pixel of all images (Milletari et al., V-Net, 2016).
     The result is a scalar in [0, 1]; 0 if all pixels are ignored.
 
-    Args:
-        logits: logits [N, K, h, w], which are resized to the size of the labels
-        targets: labels [N, H, W]
-        ignore_value: label of ignored pixels
-        class_weights: weights [K] of the classes in the average; None for equal weights
-        align_corners: convention of the resizing, see :func:`.resize`
+    ``class_weights`` [K] weigh the classes in the average; None for equal weights. The other
+    arguments are described at the top of this file.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -94,12 +88,8 @@ def lovasz_softmax(
     softmax probabilities at the valid pixels of all images (Berman et al., 2018).
     The result is a scalar in [0, 1]; 0 if all pixels are ignored.
 
-    Args:
-        logits: logits [N, K, h, w], which are resized to the size of the labels
-        targets: labels [N, H, W]
-        ignore_value: label of ignored pixels
-        class_weights: weights [K] of the classes in the average; None for equal weights
-        align_corners: convention of the resizing, see :func:`.resize`
+    ``class_weights`` [K] weigh the classes in the average; None for equal weights. The other
+    arguments are described at the top of this file.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)

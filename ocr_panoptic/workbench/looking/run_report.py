@@ -79,7 +79,9 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     if len(known) < len(rows):
         logger.warning(
             "%d of %d evaluated images are no longer in %s, and not among the worst images",
-            *(len(rows) - len(known), len(rows), metadata.name),
+            len(rows) - len(known),
+            len(rows),
+            metadata.name,
         )
     worst = worst_images(known, metric, num_ranked)
     ranking = [  # without regions, which would take up most of the page
