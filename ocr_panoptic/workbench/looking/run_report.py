@@ -1,6 +1,7 @@
 """The report of a run, made from its files, its model and its data set."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -74,16 +75,8 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
 
     task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
     by_name = {record["file_name"]: record for record in records}
-    rows = read_table(image_scores_file(folder, task))
-    known = [row for row in rows if row["file_name"] in by_name]
-    if len(known) < len(rows):
-        logger.warning(
-            "%d of %d evaluated images are no longer in %s, and not among the worst images",
-            len(rows) - len(known),
-            len(rows),
-            metadata.name,
-        )
-    worst = worst_images(known, metric, num_ranked)
+    rows = _rows_in_data(image_scores_file(folder, task), by_name, metadata.name)
+    worst = worst_images(rows, metric, num_ranked)
     ranking = [  # without regions, which would take up most of the page
         RankedImage(figures(by_name[file_name], with_regions=False), score, losses)
         for file_name, score, losses in with_progress(worst, "worst images")
@@ -119,3 +112,17 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         confusion=png_source(confusion.read_bytes()) if has_confusion else "",
         ranking=ranking,
     )
+
+
+def _rows_in_data(file: Path, known: Collection[str], dataset: str) -> list[dict[str, str]]:
+    """Return the rows of a table of image scores, and warn of images that are no longer known."""
+    rows = read_table(file)
+    found = [row for row in rows if row["file_name"] in known]
+    if len(found) < len(rows):
+        logger.warning(
+            "%d of %d evaluated images are no longer in %s, and not among the worst images",
+            len(rows) - len(found),
+            len(rows),
+            dataset,
+        )
+    return found
