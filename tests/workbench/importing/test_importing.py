@@ -11,7 +11,7 @@ from PIL import Image
 
 from ocr_panoptic import cli
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import register_in_use
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage
 from ocr_panoptic.workbench.importing.import_plan import split_images
@@ -69,7 +69,7 @@ def contents(folder: Path) -> dict[str, object]:
 def test_a_split_of_one_source(root, voc, city, capsys):
     run(*city, "--split", "0.6")
     assert "Data sets: city_train, city_val" in capsys.readouterr().out
-    register_in_use([], ["city_train", "city_val"])
+    register_data_sets([], ["city_train", "city_val"])
     files = {s: [Path(r["file_name"]).name for r in DatasetCatalog.get(f"city_{s}")] for s in SPLIT}
     assert files == SPLIT
     metadata = MetadataCatalog.get("city_train")
@@ -138,7 +138,7 @@ def test_foreign_files_are_not_changed(root, city):
 
 def test_a_semantic_data_set_with_rest(root, voc):
     run(*("--from", "voc", "--name", "town", "--train", voc, "--semantic", "--rest", "other"))
-    register_in_use([], ["town_train"])
+    register_data_sets([], ["town_train"])
     classes = MetadataCatalog.get("town_train").stuff_classes
     assert classes == sorted(classes[:-1]) + ["other"] and len(classes) == 10
     labels = read_label_image(root / "town/raw/train/semantic/train_00000.png")
