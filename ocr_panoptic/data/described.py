@@ -12,12 +12,10 @@ from .data_file import DataFile, DataFiles, PanopticSplit, read_data_file
 from .faults import DataFaults, first_few, gathering, raise_if_any, repeated
 from .panoptic.source import PanopticSource
 from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
-from .semantic.source import SemanticSource
+from .semantic.records import SemanticSource
 
 
 class Described(NamedTuple):
-    """A split that a data file describes, with its metadata for Detectron2's catalog."""
-
     file: DataFile
     source: PanopticSource | SemanticSource
     metadata: dict
@@ -78,8 +76,7 @@ def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
     """
     Raise DataFaults unless all data sets have the same class names in the same order.
 
-    Args:
-        found: name of each data set -> (data file, metadata).
+    ``found`` maps the name of each data set to its data file and its metadata.
     """
     faults = []
     first, *others = found or [""]
