@@ -61,18 +61,15 @@ def test_missing_colours_are_derived():
     ("change", "message"),
     [
         ({"id": -1}, r"x\.json: category -1: the id must be an integer of at least 0"),
-        ({"id": "1"}, r"category '1': the id must be an integer"),
         ({"id": True}, r"category True: the id must be an integer"),
         ({"id": 2}, r"category id 2 is used 2 times"),
         ({"name": ""}, r"category 1: the name must be a text .in quotes.., found ''"),
         ({"name": "sky"}, r"category name 'sky' is used 2 times"),
         ({"isthing": None}, r"category 1: isthing must be 1 .* found None\. Is this a panoptic"),
-        ({"isthing": 2}, r"isthing must be 1 \(things\) or 0 \(stuff\), found 2"),
         ({"isthing": 0}, r"no category has isthing 1\. Panoptic-FPN needs at least one thing"),
         ({"id": 10**30}, r"category 1000\d*: the id must be an integer of at least 0 and below 2"),
         ({"name": "a\nb"}, r"category 1: the name must have no control characters, found 'a\\nb'"),
         ({"color": [1, 2]}, r"category 1: color must be three integers 0\.\.255, found \[1, 2\]"),
-        ({"color": [1, 2, 256]}, r"color must be three integers"),
     ],
 )
 def test_refused(change, message):

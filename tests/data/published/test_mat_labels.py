@@ -96,9 +96,7 @@ def test_faults(miniature, scipy_io):
     write_mat(scipy_io, root, release, other, raw[:, :-1])
     faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert f"{path}: is broken or not a MATLAB file" in faults[0]
-    height, width = raw.shape
-    assert f"the labels have {width - 1}x{height} pixels" in faults[1]
-    assert f"{width}x{height} (width x height)" in faults[1]
+    assert f"the labels have {raw.shape[1] - 1}x{raw.shape[0]} pixels" in faults[1]
     raw[0, 0] = 500
     write_mat(scipy_io, root, release, train, raw)
     write_mat(scipy_io, root, release, other, raw - 0.5)
@@ -117,9 +115,6 @@ def test_missing_images_folders_and_lists(miniature):
     with pytest.raises(FileNotFoundError, match=f"{root / release.mats}: folder not found. Unpack"):
         prepare_mat_release(release, root, workers=1)
     path = root / release.splits["train"]
-    path.write_text("")
-    with pytest.raises(ValueError, match=f"{path}: names no image"):
-        prepare_mat_release(release, root, workers=1)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"{path}: list of images not found"):
         prepare_mat_release(release, root, workers=1)
