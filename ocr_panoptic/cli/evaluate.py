@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from .arguments import CommandParser, check_arguments
+from .arguments import CommandParser
 from .train import function_arguments, launched
 
 
@@ -22,7 +22,6 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
     _evaluated(args)
 
 

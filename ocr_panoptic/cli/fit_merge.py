@@ -13,7 +13,7 @@ not contain.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, check_arguments
+from .arguments import CommandParser
 
 
 def argument_parser() -> CommandParser:
@@ -27,7 +27,6 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
     from tabulate import tabulate
 
     from ocr_panoptic.data.data_file import data_options

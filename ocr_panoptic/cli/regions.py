@@ -11,7 +11,7 @@ OUTPUT_DIR/inference/<data set>/region_quality.json.
 
 import argparse
 
-from .arguments import CommandParser, check_arguments
+from .arguments import CommandParser
 
 
 def argument_parser() -> CommandParser:
@@ -21,7 +21,6 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    check_arguments(args)
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config

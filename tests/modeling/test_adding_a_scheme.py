@@ -40,7 +40,7 @@ def example(monkeypatch) -> type[ContextScheme]:
 
 
 @pytest.mark.slow
-def test_the_example_runs_in_both_heads(example, small_cfg, batch):
+def test_the_example_runs(example):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", "Global"))
     context = model.sem_seg_head.context
     assert type(context) is example
@@ -51,10 +51,6 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
         x = torch.randn(2, 32, 3, 5)
         mean = x.mean(dim=(2, 3))[:, :, None, None].repeat(1, 1, 3, 5)
         torch.testing.assert_close(context(x, None), context.g(torch.cat([x, mean], dim=1)))
-    panoptic = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "Global"))
-    assert type(panoptic.sem_seg_head.context) is example
-    with torch.no_grad():
-        assert panoptic.eval()(batch(1))[0]["sem_seg"].shape == (4, 64, 96)
 
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))

@@ -68,11 +68,16 @@ def test_training_without_truth_is_refused(several_scales):
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* takes ContextSem"),
+        ("MODEL.RESNETS.DEPTH", 18, "18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
+        ("MODEL.RESNETS.STEM_TYPE", "basic", "STEM_CEIL_MODE True needs STEM_TYPE deeplab"),
     ],
 )
 def test_bad_values(key, value, message):
+    dilated = ("MODEL.RESNETS.STEM_CEIL_MODE", True)
+    cfg = make_resnet_cfg(50, *dilated) if "RESNETS" in key else make_cfg()
+    cfg.merge_from_list([key, str(value)])
     with pytest.raises(ValueError, match=message):
-        build_model(make_cfg(key, value))
+        build_model(cfg)
 
 
 def count(cfg: CfgNode) -> int:

@@ -23,21 +23,6 @@ def timm_cfg(small_cfg):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto", "hrnet_w18_small"])
-def test_a_training_reaches_every_parameter_of_the_backbone(name, timm_cfg, batch):
-    """DistributedDataParallel waits for the gradient of each."""
-    torch.manual_seed(0)
-    model = build_model(timm_cfg(name)).train()
-    with EventStorage():
-        losses = model(batch(2))
-    assert all(loss.isfinite() for loss in losses.values())
-    sum(losses.values()).backward()
-    trained = {k: p for k, p in model.backbone.named_parameters() if p.requires_grad}
-    assert len(trained) > 100
-    assert [name for name, p in trained.items() if p.grad is None] == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto"])
 @torch.no_grad()
 def test_the_copy_for_inference_is_equal(name, timm_cfg):

@@ -22,7 +22,6 @@ class SchemeBattery:
         variants: further arguments for the comparison with the equations.
         sizes: sizes of the inputs for this comparison.
         without_gradient: names of parameters that do not change the result.
-        pools: whether the scheme pools neighbours, without taking features.
         published: arguments of the published module (or the paper's), the number of its parameters,
             worked out by hand, and its dropout.
     """
@@ -32,7 +31,6 @@ class SchemeBattery:
     variants: tuple[dict[str, Any], ...] = ({},)
     sizes: tuple[dict[str, int], ...] = ({},)
     without_gradient: tuple[str, ...] = ()
-    pools = False
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:
@@ -62,19 +60,6 @@ class SchemeBattery:
             m,
             without_gradient=self.without_gradient,
         )
-
-    def test_the_order_of_pixels_matters_only_for_larger_kernels(self, options):
-        """
-        Pixels in another order give the same result in that order.
-
-        Exceptions are the 3x3 convolutions of schemes that take features, and pooled neighbours.
-        """
-        layer, (x, m) = self.make(**options).eval(), self.inputs()
-        order = torch.randperm(15, generator=torch.Generator().manual_seed(0))
-        shuffled = layer(*(t.flatten(2)[:, :, order].view_as(t) for t in (x, m)))
-        expected = layer(x, m).flatten(2)[:, :, order].view_as(shuffled)
-        equal = torch.allclose(shuffled, expected, rtol=0, atol=1e-11)
-        assert equal != (self.scheme.takes_features or self.pools)
 
     def test_dropout_drops_channels_only_in_training(self):
         plain, dropping = self.make(), self.make(dropout=0.5)
