@@ -24,7 +24,7 @@ from tabulate import tabulate
 from ocr_panoptic.formats.files import as_list, write_json
 from ocr_panoptic.progress import imap_with_progress
 
-from .data_file import DataFiles, cache_folder
+from .data_file import DataFiles, cache_folder, read_data_files
 from .described import read_described
 from .faults import faults_listed, gathering, raise_if_any
 from .findings import photo_warnings
@@ -104,7 +104,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     """Check the data sets that data files describe, or use the cached results of earlier checks."""
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
-        _, found = read_described(files)
+        found = read_described(read_data_files(files))
         return check_sources([split.source for split in found.values()], workers, thorough=True)
 
 

@@ -7,8 +7,6 @@ Shape letters: H, W size of the image, C channels.
 import functools
 import os
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -220,7 +218,10 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         raise UserError("was not found") from FileNotFoundError(path)
     suffix = os.path.splitext(path)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
-        raise UserError(f"has a format that cannot be read ({suffix}); {_conversion(suffix)}")
+        raise UserError(
+            f"has a format that cannot be read ({suffix}); convert such photos to JPEG, as "
+            f"ImageMagick does: magick mogrify -format jpg *{suffix}"
+        )
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
             if decode:
@@ -237,16 +238,6 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
             raise UserError(f"cannot be read ({error.strerror})") from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
-
-
-def unread_fault(files: Sequence[Path]) -> str:
-    """Return the error message for photos that cannot be read."""
-    example, number = files[0].name, len(files)
-    return f"{number} photos, such as {example}, cannot be read; {_conversion(files[0].suffix)}"
-
-
-def _conversion(suffix: str) -> str:
-    return f"convert such photos to JPEG, as ImageMagick does: magick mogrify -format jpg *{suffix}"
 
 
 def _orientation(image: Image.Image, decoded: bool = True) -> int | None:

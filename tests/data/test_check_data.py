@@ -12,7 +12,7 @@ from ocr_panoptic.data import data_check
 from ocr_panoptic.data.data_check import check_data, check_data_sets
 from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
 from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
-from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
@@ -63,7 +63,7 @@ def test_only_changed_data_are_checked_again(raw, looked_at, change):
     file = raw.described()
     before = str(check_data([file], workers=1))
     assert looked_at == [2] and str(check_data([file], workers=1)) == before
-    names = register_data_files([file])
+    names = register_data_sets([file])
     check_data_sets(names, workers=1)
     assert looked_at == [2]
     change(raw)
@@ -104,7 +104,7 @@ def test_the_faults_of_all_splits(raw, raw_val):
 
 def test_the_start_of_a_training_does_not_check_many_images(raw, monkeypatch, looked_at):
     monkeypatch.setattr(data_check, "MANY", 1)
-    names = register_data_files([raw.described()])
+    names = register_data_sets([raw.described()])
     raw.image("first.jpg").unlink()
     check_data_sets(names)
     assert looked_at == []

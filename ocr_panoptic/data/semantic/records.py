@@ -11,10 +11,9 @@ from typing import Any
 
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.data_file import STEM, SemanticSplit, folder_of
-from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
+from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable, raise_error
-from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, unread_fault
 
 from .label_space import LabelSpace
 
@@ -73,10 +72,6 @@ class LabelledFolder:
         labels = _files(self.labels, lossy, faults, self.images)
         labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
-        unread = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels)
-        if unpaired := sorted(unread.keys() & (labels.keys() - images.keys())):
-            fault = unread_fault([unread[key] for key in unpaired])
-            raise DataFaults([f"{self.images}: {fault}"])
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),

@@ -25,13 +25,7 @@ _ONLY = "object"  # the class of regions without attributes
 
 
 def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """
-    Find the images in a VIA JSON. An image without regions has no objects.
-
-    Args:
-        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
-            pass through the centres of border pixels.
-    """
+    """Find the images in a VIA JSON; ``polygons`` is "edges" (the default) or "centres"."""
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
     entries = [*content.get(_PROJECT, content).values()]
@@ -56,7 +50,6 @@ def _regions(entry: dict) -> Sequence[dict]:
 
 
 def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
-    """Return the name of the attribute that is the class, or None if no region has attributes."""
     attributes = (region.get("region_attributes") or {} for region in regions)
     counts = Counter(key for a in attributes for key, value in a.items() if value)
     usual = [key for key in counts if key.lower() in _CLASS]

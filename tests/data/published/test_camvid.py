@@ -9,7 +9,7 @@ from PIL import Image
 
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from prepare_camvid import instances_from_labels, prepare_camvid
 
@@ -63,8 +63,8 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     prepare_camvid(source, tmp_path / "data", workers=1)
     prepare_camvid(source, tmp_path / "data", workers=1)  # a second run is harmless
     for name in ("camvid", "camvid_panoptic"):
-        names = register_data_files([tmp_path / f"data/{name}/{name}.yaml"])
-        assert names == [f"{name}_{split}" for split in ("train", "val", "test")]
+        names = register_data_sets([tmp_path / f"data/{name}/{name}.yaml"])
+        assert names == [f"{name}_{split}" for split in ("test", "train", "val")]
 
     (record,) = DatasetCatalog.get("camvid_val")
     assert record["sem_seg_file_name"] == str(source / layout[1].format("val") / NAME)

@@ -114,14 +114,6 @@ def test_pngs_of_images_and_labels_in_one_folder(touch, folder, tmp_path):
     assert 'labels: "i/{stem}_mask.png"' in fault
 
 
-@pytest.mark.parametrize("names", ["1.HEIC 2.HEIC", "1.HEIC 2.jpg", "1.HEIC 2.jpg 2.dng 3.dng"])
-def test_photos_that_cannot_be_read(touch, folder, names):
-    """Their labels would be left out, with a warning of labels without images."""
-    touch(*(f"i/{name}" for name in names.split()), "l/1.png", "l/2.png")
-    (fault,) = faults_of(folder.pairs)
-    assert "photos, such as 1.HEIC, cannot be read; convert" in fault and "*.HEIC" in fault
-
-
 def test_no_folder_and_no_image(tmp_path):
     images, labels = tmp_path / "i", tmp_path / "l"
     folder = LabelledFolder(images, labels, hint="Unpack it.")

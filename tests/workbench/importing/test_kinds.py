@@ -68,8 +68,6 @@ def test_faults_of_a_file(tmp_path, text, messages):
         read_kinds(path)
     for message in messages:
         error.match(f"{path}: .*{message}")
-    with pytest.raises(FileNotFoundError, match="nowhere.yaml: file of things and stuff"):
-        read_kinds(tmp_path / "nowhere.yaml")
 
 
 def test_segments_determine_kinds():
