@@ -55,11 +55,7 @@ def test_the_example_runs(example):
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
-    """
-    The row has the right class and inputs; z depends on m only if the scheme says so.
-
-    The class is known without building a model. Every ReLU and norm follows the config.
-    """
+    """Its class and inputs are right, and every ReLU and norm follows the config."""
     assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
     opts = ("MODEL.OCR.NEGATIVE_SLOPE", 0.5, "MODEL.OCR.NORM", "FrozenBN")
     cfg = make_cfg("MODEL.CONTEXT.NAME", name, *opts)

@@ -87,11 +87,7 @@ def test_hard_examples_of_ignored_pixels_and_of_all():
 
 
 def test_class_weights_of_hard_examples():
-    """
-    Weights multiply the kept losses, and do not affect the choice.
-
-    Of three pixels, truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept.
-    """
+    """Truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept."""
     weights = torch.tensor([0.5, 1.0, 4.0])
     logits, targets = logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]])
     hard = hard_cross_entropy(logits, targets, 255, weights, threshold=0.5, min_kept=1)

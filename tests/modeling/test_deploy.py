@@ -171,11 +171,7 @@ def test_a_key_disables_it_and_models_are_optimized_once():
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN", "SAME padding"])
 def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
-    """
-    Autocast casts the weights for each image, the deployed model casts them once.
-
-    Both are near float32.
-    """
+    """Autocast casts the weights for each image, the deployed model casts them once."""
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     elif kind == "SAME padding":

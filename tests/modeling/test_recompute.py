@@ -39,11 +39,7 @@ def state(model: nn.Module) -> list[torch.Tensor]:
     "scheme, norm", [*((s, "BN") for s in CONTEXT_SCHEMES), ("OCR", "nnSyncBN")]
 )
 def test_every_scheme_trains_equally(scheme, norm):
-    """
-    Losses, gradients and buffers are equal to the last digit, with dropout.
-
-    PyTorch's synchronised norm (nnSyncBN) does not train without its counter of batches.
-    """
+    """PyTorch's synchronised norm (nnSyncBN) does not train without its counter of batches."""
     kept, states = [], []
     for model in make_pair("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.NORM", norm):
         torch.manual_seed(1)

@@ -92,12 +92,7 @@ def count(cfg: CfgNode) -> int:
     "backbone, channels, published", [("hrnet_w48", 720, 70372678), ("hrnet_w18", 270, 12080818)]
 )
 def test_parameters_of_hrnet_ocr(backbone, channels, published):
-    """
-    The number of parameters equals the published HRNet-OCR, except for two biases.
-
-    They stand before norms (after the 3x3 convolution and in the coarse head), which cancel them.
-    Like the published network, this HRNet has no classification head.
-    """
+    """Only two biases before norms, which cancel them, are missing."""
     cfg = make_cfg(backbone=backbone)
     cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 1
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = channels
@@ -139,11 +134,10 @@ def test_odd_sizes_are_padded_to_the_stride():
 @pytest.mark.slow
 def test_parameters_of_resnet_101_ocr():
     """
-    The number of parameters is worked out by hand.
+    Torchvision's ResNet-101 without classifier has 42,500,160 parameters.
 
-    torchvision's ResNet-101 without classifier has 42,500,160. The deep stem replaces its 7x7
-    convolution (64 channels) by three 3x3 (64, 64, 128), and widens the input of the first block's
-    two 1x1 convolutions. The head follows from its layers.
+    The deep stem replaces its 7x7 convolution (64 channels) by three 3x3 (64, 64, 128), and widens
+    the input of the first block's two 1x1 convolutions.
     """
     resnet_101 = 42500160 - (3 * 64 * 49 + 2 * 64)
     stem = 9 * (3 * 64 + 64 * 64 + 64 * 128) + 2 * (64 + 64 + 128)

@@ -116,16 +116,10 @@ def test_panoptic_training_reaches_every_parameter_and_inference_pads(vit_cfg, b
     model.eval()
     shapes = []
     model.backbone.net.register_forward_hook(lambda _, inputs, __: shapes.append(inputs[0].shape))
-    fast = deploy(model).network
     image = 255 * torch.rand(3, 61, 83)
     with torch.no_grad():
         output = model([{"image": image, "height": 61, "width": 83}])[0]
-        assert shapes[0] == (1, 3, 64, 96)
-        padded = torch.randn(1, 3, 64, 96)
-        found, expected = fast.backbone(padded), model.backbone(padded)
-    assert output["sem_seg"].shape == (4, 61, 83)
-    for level, map_ in expected.items():
-        torch.testing.assert_close(found[level], map_, rtol=1e-5, atol=1e-5)
+    assert shapes[0] == (1, 3, 64, 96) and output["sem_seg"].shape == (4, 61, 83)
 
 
 def test_in_the_semantic_architecture():

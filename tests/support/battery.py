@@ -73,11 +73,7 @@ class SchemeBattery:
         torch.testing.assert_close(dropping.eval()(x, m), plain.eval()(x, m))
 
     def test_one_image_and_one_region_in_training(self):
-        """
-        A single value per channel has no variance, so a batch norm would raise an error.
-
-        This is the case for a pooled image, and for the keys and values of a single region.
-        """
+        """A single value per channel has no variance, so a batch norm would raise an error."""
         layer = self.make().train()
         z = layer(*(t.requires_grad_() for t in self.inputs(n=1, k=1)))
         z.sum().backward()
@@ -94,12 +90,7 @@ class SchemeBattery:
         ],
     )
     def test_precision(self, monkeypatch, training, device, dtype, of_output, of_gradients):
-        """
-        Autocast is close to float32 on the CPU.
-
-        Outputs and float32 gradients of inputs and parameters are compared, with tolerances
-        relative to their norms.
-        """
+        """Outputs and gradients are close to those in float32 on the CPU."""
         for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
             monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
         size = {"n": 4, "h": 7, "w": 9} if device == "cpu" else {"h": 33, "w": 41}
