@@ -309,8 +309,8 @@ SECTIONS: dict[str, list[Key]] = {
         "Factor on the learning rate of everything outside the backbone; the FPN is part of the "
         "backbone. The published code has 10 on PASCAL-Context and COCO-Stuff."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
-        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) is the decay of all one-dimensional "
-        "parameters and of those that a timm network exempts, such as position embeddings. "
+        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) is the decay of one-dimensional "
+        "parameters and of others that a timm network exempts, such as position embeddings. "
         "WEIGHT_DECAY_BIAS, if set, is the decay of biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Number of iterations after which losses are gathered from all processes, logged, and "
