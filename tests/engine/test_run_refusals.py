@@ -120,6 +120,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.BASE_LR_END 0.001", "with SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"),
     (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; it"),
     (P, "SOLVER.OPTIMIZER Adam", "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
+    (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
     (P, "TEST.PRECISION half", "is half; it is one of auto, float32, bfloat16, float16"),
     (P, "MODEL.EMA.DECAY 0.5", "it is read only with MODEL.EMA.ENABLED True"),
     (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),

@@ -37,15 +37,12 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
 
-def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
+def read_coco(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
     """
     Find the images in a COCO JSON.
 
     An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has no polygon and no RLE, its
     segment is empty.
-
-    Args:
-        polygons: "edges" (the default) or "centres".
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -71,7 +68,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
             for e in content["images"]
         ],
         find,
-        partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
+        partial(_read, names=names, polygons=polygons, is_doubtful=is_doubtful),
     )
 
 

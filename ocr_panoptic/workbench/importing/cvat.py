@@ -15,7 +15,6 @@ import numpy as np
 from defusedxml.ElementTree import ParseError, parse
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import refuse_pipe
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import ellipse, mask_of_polygons, placed, rectangle
@@ -53,7 +52,6 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
 
 
 def _image_elements(path: Path) -> list[Element]:
-    refuse_pipe(path)
     try:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding

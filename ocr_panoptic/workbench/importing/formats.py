@@ -24,7 +24,8 @@ class Format(NamedTuple):
 
     Attributes:
         read: function: (source, folder of images or None) -> annotations. The function also takes
-            ``polygons`` if ``has_polygons`` is True, and ``part`` if ``splits`` returns a part.
+            ``polygons`` (:data:`.masks.POLYGONS`) if ``has_polygons`` is True, and ``part`` if
+            ``splits`` returns a part.
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
         kinds: things and stuff, if the format has fixed classes.

@@ -187,8 +187,9 @@ def _read(
 ) -> AnnotatedImage | list[str]:
     def read_one(found: tuple[AnnotatedImage, Any]) -> AnnotatedImage:
         image = read(*found)
-        is_above = source.labels and plan.label_space
-        return above_labels(image, source.labels, plan.label_space) if is_above else image
+        if source.labels and plan.label_space:
+            image = above_labels(image, source.labels, plan.label_space)
+        return image
 
     try:
         (image,) = read_each([found], read_one)

@@ -109,7 +109,7 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
-    """Raise UserError if segments marked as crowds may be single objects; COCO's own pass."""
+    """Raise UserError if segments marked as crowds may be single objects."""
     crowds = {name: count.crowds for name, count in found.items() if count.crowds}
     if any(
         found[name].is_doubtful or times == found[name].objects for name, times in crowds.items()

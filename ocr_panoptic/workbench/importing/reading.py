@@ -15,7 +15,7 @@ from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import printable, raise_error, read_json, refuse_pipe
+from ocr_panoptic.formats.files import printable, raise_error, read_json
 from ocr_panoptic.formats.pictures import header_size
 
 from .annotated_image import AnnotatedImage
@@ -207,7 +207,6 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
 
 def read_lines(path: Path) -> list[str]:
     """Return the stripped lines of a text file."""
-    refuse_pipe(path)
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     return [line.strip() for line in text.split("\n")]
 
