@@ -158,7 +158,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """Return the records of all finished runs by system, then by seed, if their settings fit."""
+    """Return the records of all finished runs by system and seed; refuse other settings."""
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:

@@ -100,7 +100,7 @@ class SemanticGraph(nn.Module):
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """Return the results of :meth:`forward`; only the sizes of both images are used."""
+        """Return the results of :meth:`forward`; only the sizes of ``x`` and ``image`` are used."""
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
