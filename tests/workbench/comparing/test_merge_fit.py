@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from detectron2.data import MetadataCatalog
 from detectron2.structures import Instances
 
 from ocr_panoptic.cli import fit_merge as command
@@ -52,8 +53,7 @@ def test_wrong_instances_below_a_threshold_are_removed():
 
 def test_each_class_has_its_own_threshold():
     """No threshold helps class a, whose wrong instances have higher scores than its right ones."""
-    images = kept([0.95, 0.6])
-    before, (_, by_class) = fit_merge(images, PRESENT)
+    before, (_, by_class) = fit_merge(kept([0.95, 0.6]), PRESENT)
     first, second = by_class.rules.scores
     assert second > 0.6 and by_class.held_out > before
 
@@ -97,7 +97,17 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     rules = rules_of_config(cfg)
     before, (fit, _) = fit_merge(kept, rules, folds=2)
     metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())["panoptic_seg"]
-    assert before == metrics["PQ"] > 0
+    assert before == metrics["PQ"]
+    counts = np.zeros((1, kept.num_categories, 4))
+    in_use = Rules(*(np.array([field]) for field in dataclasses.astuple(rules)))
+    for image in kept.images:
+        replay(image, in_use, kept.categories, counts)
+    metadata = MetadataCatalog.get("tiny_val")
+    names = [*metadata.thing_classes, *metadata.stuff_classes]
+    for i, name in zip(kept.categories, names, strict=True):
+        found = [metrics.get(f"{kind}-{name}") for kind in ("TP", "FP", "FN")]
+        assert i < 0 or counts[0, i, 1:].tolist() == found
+    assert counts[..., 2].sum() > 0 and counts[..., 3].sum() > 0
     words = ["--config-file", args.config_file, "--folds", "2", *opts]
     changed = dataclasses.replace(rules, stuff_areas=(16.0,) * len(rules.stuff_areas))
     fitted = fit._replace(rules=changed, gain=1.0, interval=(0.5, 1.5))

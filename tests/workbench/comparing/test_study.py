@@ -91,7 +91,6 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
         ("signal.signal(n, signal.SIG_DFL)", "time.sleep(60)"),
         ("signal.pthread_sigmask(signal.SIG_BLOCK, {n})", "signal.sigwait({n})"),
     ],
-    ids=["killed", "ends well"],
 )
 def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before, after):
     """The child signals its parent, which passes the signal on and trains no further system."""

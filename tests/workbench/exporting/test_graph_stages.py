@@ -35,7 +35,6 @@ def runner(stage: ir.Model) -> Callable[[dict], dict]:
         T.ResizeShortestEdge(0, 8192, interp=Image.BICUBIC),
         T.Resize((33, 45), Image.BICUBIC),
     ],
-    ids=["bilinear", "longest", "none", "fixed"],
 )
 def test_resizing_equals_detectron2s(augmentation):
     """Every value is equal, including Pillow's rounding."""

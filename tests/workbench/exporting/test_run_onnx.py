@@ -87,10 +87,10 @@ def test_an_image_on_which_the_model_fails(tmp_path, capsys):
     assert json.loads((tmp_path / "o/labels.json").read_text())["images"] == []
 
 
-@pytest.mark.parametrize("name, message", [("", "no image in this folder"), ("none", "no such f")])
-def test_images_that_cannot_be_found(tmp_path, name, message):
-    with pytest.raises(FileNotFoundError, match=f"{name}: {message}"):
-        run_onnx.find_images([str(tmp_path / name)])
+def test_images_that_cannot_be_found(tmp_path):
+    for name, message in ("", "no image in this folder"), ("none", "no such file"):
+        with pytest.raises(FileNotFoundError, match=f"{name}: {message}"):
+            run_onnx.find_images([str(tmp_path / name)])
 
 
 NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c/e", "d.e.webp"]

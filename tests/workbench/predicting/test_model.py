@@ -96,9 +96,10 @@ def test_one_image_from_any_source(model_of, images, tmp_path):
     turned = tmp_path / "turned.png"
     Image.open(path).transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
     array = pixels(path)
-    found = [model.predict(source) for source in (str(path), array, Image.open(path), turned)]
-    found += [model.predict(Image.open(turned)), *model.predict([path, array])]
-    assert len(found) == 7
+    tensor = torch.as_tensor(array.transpose(2, 0, 1).copy())
+    sources = str(path), array, tensor, Image.open(path), turned, Image.open(turned)
+    found = [*map(model.predict, sources), *model.predict([path, array])]
+    assert len(found) == 8
     for result in found:
         assert np.array_equal(result.labels, expected.labels)
         assert np.array_equal(result.ids, expected.ids)
@@ -107,6 +108,9 @@ def test_one_image_from_any_source(model_of, images, tmp_path):
     (tmp_path / "list.txt").write_text(f"{path}\n{turned}\n")
     names = [Path(result.name).name for result in model.predict(tmp_path / "list.txt")]
     assert names == [path.stem, "turned"]
+    grey = array[:, :, 0]
+    both = [model.predict(values).confidence for values in (grey, np.stack([grey] * 3, axis=2))]
+    assert np.array_equal(*both)
 
 
 def test_segments_have_names_and_scores(model_of, images, monkeypatch):
@@ -219,14 +223,6 @@ def test_arrays_that_are_not_images(model_of):
     for source, said in refused.items():
         with pytest.raises(ValueError, match=said):
             model.predict(source)
-
-
-def test_tensors_and_grey_arrays(model_of, images):
-    model, image = loaded(model_of("semantic")), pixels(sorted(images.iterdir())[0])
-    grey, tensor = image[:, :, 0], torch.as_tensor(image.transpose(2, 0, 1).copy())
-    for source, same in ((tensor, image), (grey, np.stack([grey] * 3, axis=2))):
-        found, expected = model.predict(source), model.predict(same)
-        assert np.array_equal(found.confidence, expected.confidence)
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
