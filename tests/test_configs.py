@@ -26,7 +26,7 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.config_rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.engine import Trainer, complete_config
-from ocr_panoptic.engine.setup import complete_schedule
+from ocr_panoptic.engine.optimizer import complete_schedule
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
 from support.loaded_configs import NAMES, RESOLVED, differences, load, resolved

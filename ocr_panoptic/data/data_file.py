@@ -92,6 +92,9 @@ class DataFile:
         """Return the name under which a split is registered with Detectron2."""
         return f"{self.name}_{split}"
 
+    def data_sets(self) -> list[str]:
+        return [self.data_set(split) for split in self.splits]
+
 
 def read_data_file(path: str | os.PathLike) -> DataFile:
     if not os.fspath(path):  # Path("") would be the current folder
@@ -120,6 +123,12 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
     if isinstance(classes.get("classes"), str):
         classes["classes"] = str(folder / _path(classes["classes"]))
     return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
+
+
+def read_data_files(paths: DataFiles) -> list[DataFile]:
+    """Read data files; read a file that is named twice once."""
+    read = map(read_data_file, as_list(paths))
+    return list({file.path: file for file in read}.values())
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
@@ -201,7 +210,7 @@ def write_data_file(
 
 def data_options(files: DataFiles) -> list:
     """Return the config overrides [KEY, VALUE, ...] that select data files and their splits."""
-    described = list(map(read_data_file, as_list(files)))
+    described = read_data_files(files)
     if not described:
         return []
     train, val = (

@@ -1,50 +1,46 @@
 """Read the splits that data files describe, without importing PyTorch."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import as_list
 
-from .data_file import DataFile, DataFiles, PanopticSplit, read_data_file
+from .data_file import DataFile, PanopticSplit
 from .faults import DataFaults, first_few, gathering, raise_if_any, repeated
 from .panoptic.source import PanopticSource
 from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
-from .semantic.source import SemanticSource
+from .semantic.records import SemanticSource
 
 
 class Described(NamedTuple):
-    """A split that a data file describes, with its metadata for Detectron2's catalog."""
-
     file: DataFile
     source: PanopticSource | SemanticSource
     metadata: dict
 
 
 def read_described(
-    files: DataFiles,
+    files: Sequence[DataFile],
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
-) -> tuple[list[str], dict[str, Described]]:
+    *,
+    same_classes: bool = False,
+) -> dict[str, Described]:
     """
-    Read data files, and check that the splits of each file have the same classes.
+    Read the splits of data files, and check that the splits of each file have the same classes.
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
         classes: metadata of a trained model, whose class order is used if the names are the same.
-
-    Returns:
-        the names of all splits, wanted or not; and the wanted splits by name
+        same_classes: whether splits of different files must have the same classes, too.
     """
-    read = list(map(read_data_file, as_list(files)))
-    names = [file.data_set(split) for file in read for split in file.splits]
+    names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
         raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one.")
     found: dict[str, Described] = {}
     faults: list[str] = []
-    for file in read:
+    for file in files:
         used = {}
         for split in file.splits:
             name, paths = file.data_set(split), file.splits[split]
@@ -58,10 +54,12 @@ def read_described(
                     source = source.ordered_as(classes) if classes else source
                     used[name] = Described(file, source, source.metadata())
         with gathering(faults):
-            compare_classes({name: (file.path, split.metadata) for name, split in used.items()})
+            _compare_classes(used)
         found |= used
     raise_if_any(faults)
-    return names, found
+    if same_classes:
+        _compare_classes(found)
+    return found
 
 
 def label_space(file: DataFile) -> LabelSpace:
@@ -74,18 +72,13 @@ def label_space(file: DataFile) -> LabelSpace:
     return read_class_file(Path(classes))
 
 
-def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
-    """
-    Raise DataFaults unless all data sets have the same class names in the same order.
-
-    Args:
-        found: name of each data set -> (data file, metadata).
-    """
+def _compare_classes(found: Mapping[str, Described]) -> None:
+    """Raise DataFaults unless all splits have the same class names in the same order."""
     faults = []
     first, *others = found or [""]
     for name in others:
         for kind in ("thing", "stuff"):
-            classes = (found[n][1].get(f"{kind}_classes", ()) for n in (first, name))
+            classes = (found[n].metadata.get(f"{kind}_classes", ()) for n in (first, name))
             different = [
                 f"{ours!r} and {theirs!r}"
                 for ours, theirs in zip_longest(*classes, fillvalue="none")
@@ -93,8 +86,8 @@ def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
             ]
             if different:
                 faults.append(
-                    f"{found[name][0]}: {name} has other {kind} classes than {first} of "
-                    f"{found[first][0]} ({first_few(different)}). Data that are used together must "
-                    "have the same classes, in the same order of ids."
+                    f"{found[name].file.path}: {name} has other {kind} classes than {first} of "
+                    f"{found[first].file.path} ({first_few(different)}). Data that are used "
+                    "together must have the same classes, in the same order of ids."
                 )
     raise_if_any(faults)

@@ -1,17 +1,24 @@
 """Register data sets in Detectron2's catalogs, and look up their files, metadata and classes."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 from ocr_panoptic.formats.files import printable
 
-from .data_file import DataFiles, datasets_root, files_below_root, folder_of
-from .described import compare_classes, read_described
+from .data_file import (
+    DataFiles,
+    datasets_root,
+    files_below_root,
+    folder_of,
+    names_below_root,
+    read_data_files,
+)
+from .described import read_described
 from .faults import first_few
 
 
@@ -58,41 +65,41 @@ def register(
     _registered[name] = _Registered(origin, tuple(files))
 
 
-def register_data_files(
+def register_data_sets(
     files: DataFiles,
     wanted: Collection[str] | None = None,
     classes: Mapping[str, Any] | None = None,
+    *,
+    same_classes: bool = False,
 ) -> list[str]:
-    """Register the wanted splits of data files (None: all), and return the names of all splits."""
-    names, found = read_described(files, wanted, classes)
+    """
+    Register published data sets and splits of data files, and return the wanted names.
+
+    Names ``<name>_<split>`` that the data files do not describe are looked up in
+    ``$DETECTRON2_DATASETS/*/<name>.yaml``; unknown names are refused.
+
+    Args:
+        wanted: names of the data sets; None registers all splits of the data files.
+        classes: metadata of a trained model, whose class order is used if the names are the same.
+        same_classes: whether to refuse data files whose splits have different classes.
+    """
+    described = {file.path: file for file in read_data_files(files)}
+    known = {name for file in described.values() for name in file.data_sets()}
+    wanted = sorted(known) if wanted is None else [*wanted]
+    for register_known in KNOWN:
+        register_known(wanted)
+    foreign = DatasetCatalog.keys() - _registered.keys()  # registered by other code
+    rest = [name for name in wanted if name not in known and name not in foreign]
+    described |= {file.path: file for file in read_data_files(files_below_root(rest))}
+    found = read_described([*described.values()], wanted, classes, same_classes=same_classes)
     for name, (file, source, metadata) in found.items():
         places = map(folder_of, vars(source.split).values())
         register(name, file.path, source, metadata, places)
-    return names
-
-
-def register_in_use(
-    files: DataFiles, wanted: Collection[str], classes: Mapping[str, Any] | None = None
-) -> list[str]:
-    """
-    Register the published data sets, and the wanted splits of data files.
-
-    Unknown names ``<name>_<split>`` are looked up in ``$DETECTRON2_DATASETS/*/<name>.yaml``. The
-    result has the names of all splits of the data files.
-    """
-    for register_known in KNOWN:
-        register_known(wanted)
-    names = register_data_files(files, wanted, classes)
-    foreign = DatasetCatalog.keys() - _registered.keys()  # registered by other code
-    rest = [name for name in wanted if name not in names and name not in foreign]
-    return [*names, *register_data_files(files_below_root(rest), rest, classes)]
-
-
-def check_same_classes(names: Sequence[str]) -> None:
-    """Raise DataFaults unless registered data sets have the same class names in the same order."""
-    compare_classes(
-        {name: (_registered[name].origin, MetadataCatalog.get(name).as_dict()) for name in names}
-    )
+    for name in wanted:
+        if name not in DatasetCatalog:
+            known |= {*DatasetCatalog.list(), *names_below_root()}
+            raise UserError(not_registered(name) + did_you_mean(name, known))
+    return wanted
 
 
 def check_files(names: Iterable[str]) -> None:

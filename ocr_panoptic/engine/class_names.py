@@ -6,7 +6,7 @@ import numpy as np
 from detectron2.data import Metadata
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation.sem_seg_predictions import raw_labels
+from ocr_panoptic.evaluation.predictions import raw_labels
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 
 LABELS = ("train", "dataset")

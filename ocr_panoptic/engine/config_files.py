@@ -92,7 +92,7 @@ def _defaults() -> CfgNode:
     return default
 
 
-def check_unread_keys(cfg: CfgNode) -> None:
+def check_unread_keys(cfg: CfgNode) -> set[str]:
     """
     Refuse keys that differ from their defaults although the chosen model does not read them.
 
@@ -100,14 +100,19 @@ def check_unread_keys(cfg: CfgNode) -> None:
 
     Args:
         cfg: config whose norms and device are not yet adapted to this machine.
+
+    Returns:
+        the names of the keys that the model does not read
     """
     default = _defaults()
-    faults, idle = [], []
+    unread, faults, idle = set(), [], []
     for key in KEYS:
+        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
+        if unmet:
+            unread.add(key.name)
         value, usual = value_of(cfg, key.name), value_of(default, key.name)
         if value == usual:
             continue
-        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
             fault = f"{key.name} is {value!r} (default {usual!r}); it is read only with "
             faults.append(fault + unmet[0].text)
@@ -122,3 +127,4 @@ def check_unread_keys(cfg: CfgNode) -> None:
             + "\n  ".join(faults)
             + "\nLeave them out, set their defaults, or choose a model that reads them."
         )
+    return unread

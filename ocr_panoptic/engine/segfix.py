@@ -124,4 +124,5 @@ TASKS["SegFix"] = Task(
     ),
     semantic_logits=_no_semantic_logits,
     evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
+    has_classes=False,
 )

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import math
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,35 +9,27 @@ from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import MetadataCatalog
 from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 from filelock import FileLock, Timeout
 
 from ocr_panoptic.checkpoint.checkpointer import newest_whole
-from ocr_panoptic.config import check_values
-from ocr_panoptic.data.data_file import names_below_root
-from ocr_panoptic.data.register import (
-    check_files,
-    check_same_classes,
-    not_registered,
-    register_in_use,
-)
-from ocr_panoptic.data.training_stream import training_records
-from ocr_panoptic.errors import UserError, did_you_mean
-from ocr_panoptic.formats.config_files import values_by_key
+from ocr_panoptic.config import KEYS, check_values
+from ocr_panoptic.config_rules import value_of
+from ocr_panoptic.data.register import check_files, register_data_sets
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .config_files import check_unread_keys, load_arguments, unread_keys
+from .config_files import check_unread_keys, load_arguments
 from .identity import read_identity
+from .optimizer import complete_schedule
 from .resume import find_checkpoint
 from .task import task_of
 
 logger = logging.getLogger(__name__)
-
-LEAST_PERIOD = 20  # minimum iterations between two evaluations that TEST.EVALUATIONS plans
 
 
 def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
@@ -115,10 +106,17 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
             f"known here: DATASETS.{split} \"('NAME',)\"."
         )
     check_values(cfg)
-    check_unread_keys(cfg)
-    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    task = task_of(cfg)
-    _register(cfg, names, training)
+    unread = check_unread_keys(cfg)
+    task, names = task_of(cfg), [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    identity = None
+    if task.has_classes and not training:
+        identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+    register_data_sets(
+        cfg.DATASETS.FILES,
+        names,
+        identity and identity.classes,
+        same_classes=task.has_classes,
+    )
     for name in names:
         task.complete_classes(cfg, name)
         channels = MetadataCatalog.get(name).get("channels", 3)
@@ -133,61 +131,18 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     if training:
         complete_schedule(cfg)
     written = cfg.dump()
-    _fit_to_machine(cfg)
+    _fit_to_machine(cfg, unread)
     return written
 
 
-def _register(cfg: CfgNode, names: list[str], training: bool) -> None:
-    """Register the data sets; without ``training``, in the class order of MODEL.WEIGHTS."""
-    is_segfix = cfg.MODEL.META_ARCHITECTURE == "SegFix"  # it takes data with any classes
-    identity = None
-    if not (training or is_segfix):
-        identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-    described = register_in_use(cfg.DATASETS.FILES, names, identity and identity.classes)
-    for name in names:
-        if name not in DatasetCatalog.list():
-            known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
-            split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-            hint = did_you_mean(name, known)
-            raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
-    if not is_segfix:
-        check_same_classes([name for name in names if name in described])
-
-
-def complete_schedule(cfg: CfgNode) -> None:
+def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     """
-    Fill in the schedule of a config whose data sets are registered.
+    Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here.
 
-    - If SOLVER.MAX_ITER is 0, it is computed from SOLVER.EPOCHS, and the warm-up is limited to a
-      tenth of it.
-    - Shares of MAX_ITER in SOLVER.STEPS are converted to iterations.
-    - If TEST.EVAL_PERIOD is 0, it is set so that the training has TEST.EVALUATIONS evaluations,
-      or fewer if the training is short.
+    Args:
+        unread: keys to leave unchanged, because :func:`check_unread_keys` would refuse the copies
+            of this config in the results.
     """
-    solver = cfg.SOLVER
-    if not solver.MAX_ITER:
-        if not solver.EPOCHS:
-            raise UserError("SOLVER.MAX_ITER and SOLVER.EPOCHS are both 0: set either.")
-        images = len(training_records(cfg))
-        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
-        solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
-    if solver.WARMUP_ITERS >= solver.MAX_ITER:
-        logger.warning(
-            "SOLVER.WARMUP_ITERS is %d and SOLVER.MAX_ITER %d: the learning rate never reaches "
-            "SOLVER.BASE_LR. Set WARMUP_ITERS to a tenth of MAX_ITER.",
-            solver.WARMUP_ITERS,
-            solver.MAX_ITER,
-        )
-    solver.STEPS = tuple(
-        round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
-    )
-    if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
-        evaluations = max(1, min(cfg.TEST.EVALUATIONS, solver.MAX_ITER // LEAST_PERIOD))
-        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / evaluations)
-
-
-def _fit_to_machine(cfg: CfgNode) -> None:
-    """Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
@@ -200,7 +155,6 @@ def _fit_to_machine(cfg: CfgNode) -> None:
     # With one process, SyncBN equals BN. On CPUs, PyTorch's SyncBN cannot train; Detectron2's
     # naiveSyncBN can. Parameters have the same names in all three.
     if processes == 1 or device.type == "cpu":
-        unread = unread_keys(cfg)  # check_unread_keys would refuse them with other values
-        for key, value in values_by_key(cfg).items():
-            if key.endswith(".NORM") and value == "SyncBN" and key not in unread:
+        for key in (key.name for key in KEYS if key.name.endswith(".NORM")):
+            if key not in unread and value_of(cfg, key) == "SyncBN":
                 cfg.merge_from_list([key, "BN" if processes == 1 else "naiveSyncBN"])

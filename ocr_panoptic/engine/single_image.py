@@ -18,7 +18,7 @@ from .task import task_of
 
 def class_metadata(cfg: CfgNode) -> Metadata:
     """Return the metadata of DATASETS.TEST[0], with names and colours of the classes."""
-    if cfg.MODEL.META_ARCHITECTURE == "SegFix":
+    if not task_of(cfg).has_classes:
         raise UserError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
             "or apply it with ocr-panoptic refine."

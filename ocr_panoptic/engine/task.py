@@ -36,6 +36,7 @@ class Task:
             semantic network runs, and it sees each image once.
         evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
             usual evaluators for this kind of data set.
+        has_classes: whether the model predicts classes, which its data sets must share.
     """
 
     title: str
@@ -45,6 +46,7 @@ class Task:
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     semantic_logits: Callable[[Any, list[dict]], Tensor | tuple[Tensor, Tensor]]
     evaluator: Callable[[CfgNode, str, Path], DatasetEvaluator] | None = None
+    has_classes: bool = True
 
 
 TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task

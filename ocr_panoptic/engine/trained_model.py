@@ -24,6 +24,7 @@ from .config_files import load_config
 from .identity import check_classes_of, check_settings_of, read_identity, register_classes
 from .run_info import inference_precision, weights_sha256
 from .setup import complete_config
+from .task import task_of
 
 
 def check_trained_weights(weights: str) -> None:
@@ -66,7 +67,7 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     check_trained_weights(cfg.MODEL.WEIGHTS)
     identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
     check_settings_of(identity, cfg)
-    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # SegFix works on data with any classes
+    if task_of(cfg).has_classes:
         check_classes_of(identity, cfg.DATASETS.TEST)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(

@@ -103,7 +103,6 @@ def check_weights_file(path: str) -> None:
 
 
 def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
-    """Merge values into a config by key; error messages append ``place``, such as " in FILE"."""
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):

@@ -10,12 +10,7 @@ from detectron2.data import DatasetCatalog
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import data_options, files_below_root, read_data_file
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.register import (
-    check_same_classes,
-    not_registered,
-    register_data_files,
-    register_in_use,
-)
+from ocr_panoptic.data.register import not_registered, register_data_sets
 from ocr_panoptic.engine import load_config
 from support.faults import faults_of
 from support.raw_pets import RawData
@@ -139,24 +134,24 @@ def test_only_splits_in_use_are_read(raw, tmp_path):
     (tmp_path / "gone").mkdir()
     file = raw.described(val=RawData(tmp_path / "gone"))
     (tmp_path / "gone/panoptic.json").unlink()
-    names = register_data_files([file], ["pets_train"])
-    assert names == ["pets_train", "pets_val"]
+    names = register_data_sets([file], ["pets_train"])
+    assert names == ["pets_train"]
     assert "pets_train" in DatasetCatalog and "pets_val" not in DatasetCatalog
     with pytest.raises(FileNotFoundError, match="gone/panoptic.json: panoptic JSON not found"):
-        register_data_files([file])
+        register_data_sets([file])
 
 
 def test_several_files_join_if_their_classes_agree(raw, raw_val, tmp_path):
     raw_val.content["categories"].reverse()  # order and colours may differ
     raw_val.content["categories"][0]["color"] = [1, 1, 1]
-    names = ["pets_train", "cats_train"]
-    register_data_files([raw.described("pets"), raw_val.described("cats")])
-    check_same_classes(names)
+    files = [raw.described("pets"), raw_val.described("cats")]
+    assert register_data_sets(files, same_classes=True) == ["cats_train", "pets_train"]
     assert len(DatasetCatalog.get("pets_train")) == len(DatasetCatalog.get("cats_train")) == 2
     raw_val.content["categories"][0]["name"] = "lion"
     raw_val.content["categories"].append({"id": 40, "name": "snow", "isthing": 0})
-    register_data_files([raw.described("pets"), raw_val.described("cats")])
-    first, second = faults_of(check_same_classes, names)
+    files = [raw.described("pets"), raw_val.described("cats")]
+    register_data_sets(files)
+    first, second = faults_of(register_data_sets, files, same_classes=True)
     assert first.startswith(f"{raw_val.folder}/cats.yaml: cats_train has other thing classes than ")
     assert f"pets_train of {raw.folder}/pets.yaml ('dog' and 'lion')" in first
     assert "other stuff classes" in second and "('none' and 'snow')" in second
@@ -165,7 +160,7 @@ def test_several_files_join_if_their_classes_agree(raw, raw_val, tmp_path):
 def test_classes_of_the_splits_differ(raw, raw_val):
     raw_val.content["categories"][0]["name"] = "lion"
     with pytest.raises(DataFaults, match="pets_val has other thing classes than pets_train"):
-        register_data_files([raw.described(val=raw_val)])
+        register_data_sets([raw.described(val=raw_val)])
 
 
 @pytest.mark.slow
@@ -184,10 +179,10 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
 
 def test_names_already_in_use(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
-        register_data_files([raw.described(), raw_val.described()])
+        register_data_sets([raw.described(), raw_val.described()])
     file = raw.described("coco_2017")
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
-        register_data_files([file])
+        register_data_sets([file])
 
 
 def test_names_are_found_below_the_root(tmp_path, monkeypatch):
@@ -195,10 +190,10 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     RawData(tmp_path / "some").described("my_pets")
     (tmp_path / "some/broken.yaml").write_text("{")
     assert files_below_root(["my_pets_train"]) == [tmp_path / "some/my_pets.yaml"]
-    register_in_use([], ["my_pets_train", "coco_2017_val_panoptic_separated"])
+    register_data_sets([], ["my_pets_train", "coco_2017_val_panoptic_separated"])
     assert len(DatasetCatalog.get("my_pets_train")) == 2
     (tmp_path / "some").rename(tmp_path / "moved")
-    register_in_use([], ["my_pets_train"])
+    register_data_sets([], ["my_pets_train"])
     record = DatasetCatalog.get("my_pets_train")[0]
     assert record["file_name"] == str(tmp_path / "moved/images/more/second.bmp")
     assert "/pets/pets.yaml (set" in not_registered("pets_train")
@@ -207,5 +202,5 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
 def test_one_file_is_not_a_list_of_letters(raw, monkeypatch):
     file = str(raw.described())
     assert check_data(file, workers=1).splits[0].name == "pets_train"
-    assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]
+    assert register_data_sets(file) == register_data_sets([file, file]) == ["pets_train"]
     assert data_options(file) == data_options([file])

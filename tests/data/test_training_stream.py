@@ -20,7 +20,7 @@ from detectron2.utils import comm
 from PIL import Image
 
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
-from ocr_panoptic.data.register import register_data_files, register_in_use
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.data.training_stream import (
     TrainingStream,
     build_training_stream,
@@ -134,7 +134,7 @@ def test_every_sampler_of_detectron2(tiny_data, kind):
         cfg.DATASETS.TRAIN_REPEAT_FACTOR = [("tiny_train", 1.5)]
         return build_training_stream(cfg, lambda record: record["image_id"])
 
-    register_in_use([], ["tiny_train"])
+    register_data_sets([], ["tiny_train"])
     whole = batches(make(1), 12)
     np.random.seed(5)  # noqa: NPY002 - only the seed counts
     assert batches(make(1), 8, seen=8) == whole[4:]
@@ -153,7 +153,7 @@ def test_rare_classes_of_label_images_are_repeated(clean_catalog, tmp_path):
     classes = [{"name": "a", "labels": 7}, {"name": "b", "labels": 9}]
     split = SemanticSplit(tmp_path / "images", tmp_path / "labels")
     write_data_file(tmp_path / "d.yaml", "rare", {"train": split}, classes=classes, ignore=255)
-    register_data_files([tmp_path / "d.yaml"])
+    register_data_sets([tmp_path / "d.yaml"])
     opts = ["DATASETS.TRAIN", "('rare_train',)", "SOLVER.IMS_PER_BATCH", "1", "SEED", "0"]
     opts += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.REPEAT_THRESHOLD", "0.9"]
     opts += ["DATALOADER.SAMPLER_TRAIN", "RepeatFactorTrainingSampler"]
@@ -166,7 +166,7 @@ def test_rare_classes_of_label_images_are_repeated(clean_catalog, tmp_path):
 
 def test_a_random_seed_differs_each_time(tiny_data):
     cfg = load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "('tiny_train',)", "SEED", "-1"])
-    register_in_use([], ["tiny_train"])
+    register_data_sets([], ["tiny_train"])
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0
 

@@ -13,7 +13,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 
 import ocr_panoptic
 from ocr_panoptic.cli import call
-from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.identity import CHANGEABLE, Identity, check_settings_of
 from ocr_panoptic.formats.config_files import values_by_key
@@ -119,9 +119,9 @@ def test_keys_that_an_older_checkpoint_does_not_know_had_their_defaults():
 
 def test_panoptic_records_in_another_order_are_equal(other_data, tiny_root, clean_catalog):
     """Only ids in the files differ; contiguous ids are equal."""
-    register_data_files(tiny_root / "tiny/tiny.yaml")
+    register_data_sets(tiny_root / "tiny/tiny.yaml")
     classes = MetadataCatalog.get("tiny_val").as_dict()
-    register_data_files(other_data("panoptic"), classes=classes)
+    register_data_sets(other_data("panoptic"), classes=classes)
     other = MetadataCatalog.get("other_panoptic_val").as_dict()
     assert other["stuff_classes"] == classes["stuff_classes"]
     assert other["thing_colors"] == classes["thing_colors"]

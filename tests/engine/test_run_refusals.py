@@ -137,9 +137,9 @@ REFUSED = [  # config; flags and keys; parts of the message
     (
         P,
         f"{TEST} \"('tiny_vall',)\"",
-        "TEST: ... 'tiny_vall' is not regis ... Did you mean tiny_val",
+        "'tiny_vall' is not regis ... Did you mean tiny_val",
     ),
-    (P, f"{TRAIN} \"('xyz',)\"", f"{TRAIN}: Data set 'xyz' is not registered ... --data FILE"),
+    (P, f"{TRAIN} \"('xyz',)\"", "Data set 'xyz' is not registered ... --data FILE"),
     (P, f"{TEST} \"('tiny_sem_vall',)\"", "'tiny_sem_vall' is not ... Did you mean tiny_sem_val"),
     (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "test is not a data set that Pan"),
     (S, f"{TRAIN} \"('tiny_train',)\" {TEST} ()", "tiny_train is a panoptic data set, and a sem"),

@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from detectron2.config import CfgNode
 from torch import Tensor
 
+from ocr_panoptic.cli import call
 from support import published_networks as published
 from support.loaded_configs import CONFIGS
 from support.published_files import FILES
-from support.scripts import load_script
-
-tool = load_script("tools/convert_checkpoint.py")
 
 SMALL = ("MODEL.TIMM.NAME", "hrnet_w18_small_v2")
 W18 = (*SMALL, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
@@ -27,26 +25,16 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
-    """
-    A published network in a small size.
+    """A published network in a small size."""
 
-    Attributes:
-        config: name in published_files.py.
-        opts: KEY VALUE ... for this size.
-        network: function in published_networks.py.
-        norms: options of the network's weights.
-        prefix: prefix of the names in the file.
-    """
-
-    config: str
-    opts: tuple[str, ...]
-    network: Callable[..., tuple[Tensor, Tensor]]
-    norms: Mapping[str, bool] = {}
-    prefix: str = ""
+    config: str  # name in published_files.py
+    opts: tuple[str, ...]  # KEY VALUE ... for this size
+    network: Callable[..., tuple[Tensor, Tensor]]  # in published_networks.py
+    norms: Mapping[str, bool] = {}  # options of the network's weights
+    prefix: str = ""  # of the names in the file
 
     @property
-    def source(self) -> str:
-        """Return the value of --from."""
+    def source(self) -> str:  # the value of --from
         return self.config.partition("_")[0]
 
 
@@ -134,4 +122,4 @@ def convert(
     published_file = FILES[config]
     arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]
     arguments += ["--config-file", str(CONFIGS / f"{published_file.recipe}.yaml")]
-    tool.main([*arguments, "--opts", *published_file.opts, *opts])
+    call("convert", [*arguments, "--opts", *published_file.opts, *opts])

@@ -8,7 +8,7 @@ from PIL import Image
 
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 CAT, SKY, DOG, GRASS = 4, 7, 9, 30  # neither contiguous nor sorted by kind
@@ -96,4 +96,4 @@ class RawData:
         """Check the data file and register its splits."""
         file = self.described(name, **others)
         check_data(file, workers=1)
-        register_data_files(file)
+        register_data_sets(file)

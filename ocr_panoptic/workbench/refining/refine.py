@@ -17,7 +17,7 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.register import register_in_use, registered_metadata
+from ocr_panoptic.data.register import register_data_sets, registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -45,7 +45,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
         boundary_distance: largest distance in pixels between a boundary and a pixel with an offset.
     """
     if dataset_name not in DatasetCatalog:
-        register_in_use((), [dataset_name])
+        register_data_sets((), [dataset_name])
     label_map = registered_metadata(dataset_name).get("label_map")
     records = list(filter(has_labels, DatasetCatalog.get(dataset_name)))
     if not records:

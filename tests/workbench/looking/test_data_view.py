@@ -14,13 +14,13 @@ from PIL import Image
 
 from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.workbench.looking.data_view import class_rows, data_classes, view_image
 
 
 @pytest.fixture
 def registered(tiny_data, clean_catalog) -> Path:
-    register_data_files([tiny_data / "tiny/tiny.yaml", tiny_data / "tiny/tiny_sem.yaml"])
+    register_data_sets([tiny_data / "tiny/tiny.yaml", tiny_data / "tiny/tiny_sem.yaml"])
     return tiny_data
 
 
