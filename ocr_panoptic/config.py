@@ -316,8 +316,6 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
-    Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
-        "Also save a checkpoint if the last one is this many minutes old."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Latest `model_<iteration>.pth` to keep, besides `model_final.pth` and `model_best.pth`."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
