@@ -199,7 +199,6 @@ class Result:
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
-        """Return the picture of :meth:`draw`, reduced to every ``step``-th pixel."""
         shown = slice(None, None, step), slice(None, None, step)
         image, ids = as_colours(self.image[shown], "RGB"), self.ids
         if ids is None:
