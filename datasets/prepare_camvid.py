@@ -24,8 +24,7 @@ from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, datasets_r
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.semantic.label_space import parse_label_space
-from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.data.semantic.source import SemanticSource
+from ocr_panoptic.data.semantic.records import LabelledFolder, SemanticSource
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import check_output_folder

@@ -24,7 +24,7 @@ from ocr_panoptic.data.published import tables
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import apply_label_map, write_label_png
-from ocr_panoptic.formats.matlab import read_variable, require_scipy
+from ocr_panoptic.formats.matlab import read_variable
 from ocr_panoptic.formats.pictures import header_size
 from ocr_panoptic.progress import imap_with_progress
 
@@ -87,7 +87,6 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
     Returns:
         folders of the written PNGs
     """
-    require_scipy()
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
     for folder in (root / release.images, root / release.mats):
         if not folder.is_dir():

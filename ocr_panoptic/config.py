@@ -26,6 +26,7 @@ from .config_rules import (
     one_of,
     registered,
     share,
+    some_of,
     value_of,
     when,
 )
@@ -316,6 +317,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations, at least once for each line of progress."),
+    Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
+        "Services that also receive the values of metrics.json (docs/long_runs.md)."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Latest `model_<iteration>.pth` to keep, besides `model_final.pth` and `model_best.pth`."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
@@ -429,9 +432,16 @@ SECTIONS: dict[str, list[Key]] = {
 KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
 
 
-def check_values(cfg: "CfgNode") -> None:
-    """Refuse a config with a value that its key, or another key, does not allow."""
+def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
+    """
+    Refuse a config with a value that its key, or another key, does not allow.
+
+    Args:
+        registries: whether to also check names in Detectron2's registries, which imports PyTorch.
+    """
     for key in KEYS:
+        if key.allowed.asks_registry and not registries:
+            continue
         value = value_of(cfg, key.name)
         if not key.allowed.permits(value):
             raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")

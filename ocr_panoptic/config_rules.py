@@ -23,6 +23,7 @@ class Allowed(NamedTuple):
 
     permits: Callable[[Any], bool]
     text: Callable[[], str]  # returns words such as "a number of at least 1"; "" for any value
+    asks_registry: bool = False  # whether both functions import Detectron2, which takes seconds
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
@@ -50,7 +51,7 @@ def registered(registry: str) -> Allowed:
 
         return [name for name, _ in getattr(detectron2.modeling, registry)]
 
-    return _listed(names)
+    return _listed(names)._replace(asks_registry=True)
 
 
 def _listed(values: Callable[[], Sequence]) -> Allowed:
@@ -89,6 +90,12 @@ def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
         return isinstance(value, int | float) and value < math.inf and permits(value)
 
     return of_form(f"a list of numbers {which}", lambda values: all(map(allowed, values)))
+
+
+def some_of(*names: str) -> Allowed:
+    """Return a rule that allows lists of the given names in which no name occurs twice."""
+    text = f"a list of {', '.join(names)}, each at most once"
+    return of_form(text, lambda values: len({*values} & {*names}) == len(values))
 
 
 def share(ends: str) -> Allowed:

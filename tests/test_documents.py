@@ -24,7 +24,7 @@ from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.config_files import find_config, values_by_key
+from ocr_panoptic.formats.config_files import default_config, find_config, values_by_key
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS
@@ -94,11 +94,10 @@ def test_flags_and_keys_exist():
         f: "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
         for f, nodes in parsed.items()
     }
-    cfg = load_config("", [])
-    keys = values_by_key(cfg)
+    keys = values_by_key(default_config())
     sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
     known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, and a prefix
-    tops = "|".join(key for key in cfg if key.isupper())
+    tops = "|".join(key for key in default_config() if key.isupper())
     for name, text in (texts | TEXTS).items():
         if name != "CHANGELOG.md":
             flags = set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))

@@ -1,26 +1,13 @@
 """Files are written whole or not at all, faults name their file, YAML and terminals are safe."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from ocr_panoptic.formats.files import (
     check_output_folder,
     printable,
-    read_json,
     read_yaml,
     replacing,
 )
-from ocr_panoptic.workbench.importing import cvat
-from ocr_panoptic.workbench.importing.reading import read_lines
-
-
-def test_two_temporary_names_differ(tmp_path):
-    with replacing(tmp_path / "a") as one, replacing(tmp_path / "a") as other:
-        assert one != other
-        one.touch()
-        other.touch()
 
 
 @pytest.mark.parametrize(
@@ -51,14 +38,6 @@ def test_errors_name_the_file_and_not_its_temporary_name(tmp_path):
     with pytest.raises(FileNotFoundError) as error, replacing(tmp_path / "b") as temporary:
         temporary.read_bytes()
     assert error.value.filename == f"{tmp_path}/b"
-
-
-@pytest.mark.parametrize("read", [read_json, read_yaml, read_lines, cvat._image_elements])
-def test_pipes_are_not_read(tmp_path, read):
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "pipe", Path("/dev/null")):
-        with pytest.raises(ValueError, match=f"^{path}: is a pipe or a device, not a file"):
-            read(path)
 
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):

@@ -1,6 +1,5 @@
 """The common reader of image files, compared with Detectron2 and with numbers by hand."""
 
-import errno
 import os
 import re
 import struct
@@ -53,18 +52,6 @@ def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
     path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
     Image.fromarray(pixels).convert(mode).save(path)
     np.testing.assert_array_equal(read_picture(path, format), read_image(str(path), format))
-
-
-def test_a_png_is_turned_by_exif_data_after_its_pixels(tmp_path, pixels):
-    exif, path = Image.Exif(), tmp_path / "a.png"
-    exif[ORIENTATION] = 6
-    Image.fromarray(pixels).save(path, exif=exif)
-    content = path.read_bytes()
-    start, end = (content.index(kind) - 4 for kind in (b"eXIf", b"IDAT"))
-    moved = content[end:-12] + content[start:end]  # before the 12 bytes of IEND
-    path.write_bytes(content[:start] + moved + content[-12:])
-    np.testing.assert_array_equal(read_picture(path, "RGB"), np.rot90(pixels, -1))
-    assert read_size(path)[:2] == (4, 7)
 
 
 def test_colours_of_16_bits(tmp_path):
@@ -128,14 +115,6 @@ def test_16_bits_are_scaled(tmp_path, name):
     read_size(path)
 
 
-def test_16_bits_turned(tmp_path):
-    exif = Image.Exif()
-    exif[ORIENTATION] = 6
-    Image.fromarray(RAMP[:, :8]).save(tmp_path / "a.png", exif=exif)
-    assert read_picture(tmp_path / "a.png", "L").shape == (8, 256, 1)
-    assert read_picture(tmp_path / "a.png", "L")[0, :, 0].tolist() == [*range(255, -1, -1)]
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("read", [read_picture, read_size, header_size])
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
@@ -153,8 +132,7 @@ FAULTY_FILES = (
     *(("a.png", content, "broken or truncated") for content in (b"no image", b"")),
     ("a.png", "60000 x 60000", "more than 178.957 megapixels.*MAX_MEGA"),  # a file of few bytes
     ("a\x1b[2J\n.png", b"no image", "broken"),
-    ("a.png", os.mkfifo, "is not a file"),  # reading a pipe would not end
-    ("a.png", os.mkdir, "is not a file"),
+    ("a.png", os.mkdir, r"cannot be read \(Is a directory\)"),
     ("a.png", POSTSCRIPT, "unknown format"),  # Pillow would let Ghostscript run this program
 )
 
@@ -181,16 +159,6 @@ def test_faulty_files(tmp_path, read, name, content, fault):
             read(str(tmp_path / absent))
 
 
-def test_files_without_permission_are_not_called_broken(tmp_path, monkeypatch):
-    def refuse(path, mode):
-        raise PermissionError(errno.EACCES, "Permission denied", path)
-
-    (tmp_path / "a.png").touch()
-    monkeypatch.setattr("ocr_panoptic.formats.pictures.open", refuse, raising=False)
-    with pytest.raises(ValueError, match=r"a.png: image cannot be read \(Permission denied\)"):
-        read_picture(tmp_path / "a.png")
-
-
 def test_another_limit(tmp_path):
     for width in (190, 200):
         Image.new("RGB", (width, 100)).save(tmp_path / f"{width}.png")
@@ -211,26 +179,12 @@ def test_labels_with_lossy_compression(tmp_path, pixels, read, kind):
         read(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize("kind", ["WEBP", "TIFF", "PNG"])
-def test_the_first_frame_is_read(tmp_path, pixels, kind):
-    first, other = Image.fromarray(pixels), Image.fromarray(255 - pixels)
-    lossless = {"lossless": True} if kind == "WEBP" else {}
-    first.save(tmp_path / "two", kind, save_all=True, append_images=[other], **lossless)
-    assert np.array_equal(read_picture(tmp_path / "two", "RGB"), pixels)
-
-
 @pytest.mark.parametrize("suffix", [".heic", ".DNG"])
 def test_refused_raw_photos(tmp_path, pixels, suffix):
     """A DNG is a TIFF with a preview, which is not the photo."""
     Image.fromarray(pixels).save(tmp_path / f"a{suffix}", "TIFF")
     with pytest.raises(ValueError, match=rf"a{suffix}: image has a format that cannot be read"):
         read_picture(tmp_path / f"a{suffix}")
-
-
-def test_heic_by_its_content(tmp_path):
-    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    with pytest.raises(ValueError, match="is an HEIC file, .* convert such photos to JPEG"):
-        read_picture(tmp_path / "a.jpg")
 
 
 def test_one_and_four_channels(tmp_path):

@@ -1,6 +1,6 @@
 from . import addresses  # noqa: F401 - registers timm:// and package://
 from .checkpointer import SafeCheckpointer, last_checkpoint, newest_whole, not_finite
-from .convert_file import convert_file
+from .convert import convert_file
 from .published import LAYOUTS
 from .reading import fetch_weights
 from .settings import check_settings, differing_values, settings_of

@@ -6,7 +6,6 @@ from typing import Any
 
 import timm
 from detectron2.utils.file_io import PathManager
-from huggingface_hub.errors import EntryNotFoundError
 from iopath.common.file_io import PathHandler
 from timm.models._hub import download_cached_file, download_from_hf
 
@@ -14,7 +13,7 @@ from ocr_panoptic.errors import MissingFileError, did_you_mean
 
 PACKAGE, TIMM = "package://", "timm://"
 SUFFIXES = (".pth", ".safetensors")  # of weight files in a package
-HUB_FILE, OLD_HUB_FILE = "model.safetensors", "pytorch_model.bin"
+HUB_FILE = "model.safetensors"
 
 
 class PackageHandler(PathHandler):
@@ -44,12 +43,7 @@ class PackageHandler(PathHandler):
 
 
 class TimmHandler(PathHandler):
-    """
-    A handler that finds the weights of a timm network.
-
-    It takes them from the cache of the Hugging Face hub or of torch.hub, or downloads them into the
-    cache. A network's name without a tag stands for its default weights.
-    """
+    """A handler that finds timm's weights in the cache of the hub, or downloads them."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [TIMM]
@@ -68,12 +62,7 @@ class TimmHandler(PathHandler):
         hub, file = published.hf_hub_id, published.hf_hub_filename or HUB_FILE
         source = f"https://huggingface.co/{hub}/resolve/main/{file}" if hub else published.url
         try:
-            if not hub:
-                return download_cached_file(source)
-            try:
-                return download_from_hf(hub, file)
-            except EntryNotFoundError:
-                return download_from_hf(hub, OLD_HUB_FILE)
+            return download_from_hf(hub, file) if hub else download_cached_file(source)
         except Exception as e:  # from huggingface_hub, httpx, urllib ...
             raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "

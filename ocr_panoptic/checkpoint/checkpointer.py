@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from ocr_panoptic.formats.files import replacing, write_text
 
 from .class_rows import Rows, rows_by_name, zoo_classes
 from .fit import Fit
-from .imagenet import adapt_published
+from .imagenet import adapt_input_channels, adapt_names
 from .reading import fetch_weights, read_checkpoint
 from .settings import IDENTITY, RECORD
 
@@ -34,8 +33,7 @@ class SafeCheckpointer(DetectionCheckpointer):
     """
     A Detectron2 checkpointer that runs no code from files and can require a complete fit.
 
-    It also reads the ImageNet files of timm, torchvision and HRNet (:func:`.adapt_published`). A
-    file that it writes is complete or absent, even if the process is killed.
+    A file that it writes is complete or absent, even if the process is killed.
 
     Args:
         model: module whose weights are loaded and saved.
@@ -43,11 +41,10 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
         strict: raise an error, not a warning, if the file lacks parameters of the model or has
             them in another shape. For evaluation: a partly random model has no meaningful result.
-        min_share: smallest share of the backbone that a file must fill without an error
-            (:meth:`.Fit.backbone_share`). A smaller share is a sign of another model's weights.
+        min_share: smallest share of the backbone that a file must fill without an error. If it
+            is not 0, an ImageNet file has to fill the whole backbone.
         identity: facts about the training, such as class names, that are saved in each file.
-        by_class: match the rows of classifiers by class name (:func:`.rows_by_name`), if the file
-            and ``identity`` name the classes.
+        by_class: match the rows of classifiers by class name, if file and ``identity`` name them.
         average: module whose weights are saved instead of the model's; None saves the model.
         checkpointables: other objects to load and save, such as the optimizer, by name.
     """
@@ -78,13 +75,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """
-        Load a file into the model.
-
-        An error is raised if the file does not exist, would run code, is not a checkpoint, leaves
-        NaN or infinity in the model, fits no tensor, fills less than ``min_share`` of the backbone
-        or, with ``strict``, does not fit every tensor.
-        """
+        """Load a file into the model; raise an OSError or UserError if it cannot be used."""
         fetch_weights(path)
         self._path = path
         self._parsed_url_during_load = None  # a failed load leaves it set
@@ -93,9 +84,6 @@ class SafeCheckpointer(DetectionCheckpointer):
     def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
         Write a checkpoint file atomically.
-
-        It holds the weights of the model (or of its average), the states of the checkpointables,
-        the settings that the weights expect, and the identity.
 
         Args:
             name: name of the file, without its suffix.
@@ -129,11 +117,9 @@ class SafeCheckpointer(DetectionCheckpointer):
                 old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
-        """Make the next ``--resume`` continue from the checkpoint with this file name."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the path of the checkpoint to resume from, or "" if none exists."""
         return last_checkpoint(self.save_dir)
 
     def remove_unfinished(self) -> None:
@@ -153,14 +139,15 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
-        checkpoint["model"], record = adapt_published(
-            checkpoint["model"],
-            self.model,
-            self._path,
-            renames=not checkpoint.get("matching_heuristics"),
-            widens=not self.strict,  # only training adapts the input channels
-        )
-        self.record = record or self.record
+        weights, min_share = checkpoint["model"], self.min_share
+        if not self.strict:  # only training adapts the input channels
+            weights = adapt_input_channels(weights, self.model)
+        checkpoint["model"] = weights
+        if not checkpoint.get("matching_heuristics"):
+            checkpoint["model"], record = adapt_names(weights, self.model, self._path)
+            self.record = record or self.record
+            if checkpoint["model"] is not weights and min_share:
+                min_share = 1.0  # a file of this very network fills all its layers
         self.rows = None
         theirs = (checkpoint.get(IDENTITY) or {}).get("classes") or zoo_classes(self._path)
         ours = (self.identity or {}).get("classes")
@@ -169,25 +156,19 @@ class SafeCheckpointer(DetectionCheckpointer):
             self.rows = rows_by_name(checkpoint["model"], own, theirs, ours)
             checkpoint["model"] = self.rows.weights
         incompatible = super()._load_model(checkpoint)
-        self.fit = fit = Fit(
-            self.model.state_dict(),
-            incompatible.missing_keys,
-            incompatible.incorrect_shapes,
-            incompatible.unexpected_keys,
-        )
+        self.fit = fit = Fit(self.model.state_dict(), incompatible)
         if len(fit.faults) == len(fit.names) or (self.strict and fit.faults):
             raise UserError(
                 f"The weights {self._path} do not fit the model: {len(fit.faults)} of "
                 f"{len(fit.names)} tensors.{fit.listing()}\n"
                 "Use the config that the weights were trained with, or train from them first."
             )
-        if fit.backbone_share() < self.min_share:
+        if fit.backbone_share() < min_share:
             raise UserError(
                 f"The weights {self._path} are of another model: they fill "
-                f"{fit.backbone_share():.0%} of the backbone, and MODEL.WEIGHTS_MIN_SHARE is "
-                f"{self.min_share:g}.\n{fit.table()}\nUse weights of this backbone "
-                "(MODEL.BACKBONE, MODEL.RESNETS, MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to "
-                "start from them all the same."
+                f"{fit.backbone_share():.0%} of the backbone, expected {min_share:.0%}."
+                f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
+                "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
             )
         if what := not_finite(self.model):  # such a network's predictions are useless
             raise UserError(
@@ -197,9 +178,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Log unfilled and unused tensors, for the log file only; users see the summary."""
-        assert self.fit is not None
-        logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
+        if self.fit:  # for the log file only; users see the summary
+            logger.debug("Not filled, not used:%s", self.fit.listing(lines=10**6) or " none")
 
     def summary(self) -> str:
         """Describe how the last file fits the model, with a table if any tensor is not filled."""
@@ -247,9 +227,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     if named or newest:
         logger.warning(
             "%s names %r, which is not a whole checkpoint; the newest whole one is %s",
-            tag,
-            named,
-            newest or "none",
+            *(tag, named, newest or "none"),
         )
     return newest
 
@@ -262,5 +240,4 @@ def newest_whole(folder: str | os.PathLike) -> str:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return whether a checkpoint exists and was written completely."""
     return path.is_file() and zipfile.is_zipfile(path)  # a zip file's directory is written last

@@ -25,11 +25,9 @@ CLASSIFIERS = {
 class Rows(NamedTuple):
     """Weights whose classifiers fit the model's classes, and the loaded and new classes."""
 
-    weights: Mapping[str, Any]  # its classifiers have the model's classes
-    # Names of the classes whose rows come from the loaded weights, and of the classes that keep
-    # the model's rows. Both are empty if no classifier in the weights has other classes.
-    kept: list[str]
-    new: list[str]
+    weights: Mapping[str, Any]
+    kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree
+    new: list[str]  # classes that keep the model's rows; empty if all classes agree
 
 
 def rows_by_name(
@@ -88,11 +86,7 @@ ZOO_WEIGHTS = {
 
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
-    """
-    Return the "thing_classes" and "stuff_classes" of weights from Detectron2's model zoo.
-
-    Only the file name is compared. None is returned for a name that is not in ZOO_WEIGHTS.
-    """
+    """Return the class names of weights with a file name from ZOO_WEIGHTS; None for others."""
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None
     metadata = _get_builtin_metadata("coco_panoptic_separated")

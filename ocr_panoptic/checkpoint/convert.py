@@ -1,17 +1,28 @@
 """Converts published OCR weights to this project's names, and accounts for every tensor."""
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import replacing
 
 from .published import HEAD, LAYOUTS
+from .reading import read_checkpoint
+from .settings import RECORD, differing_settings, settings_of
 
+Shapes = Mapping[str, tuple[int, ...]]
+SUFFIXES = (".pth", ".safetensors")
 # InPlaceABN scales by |w| plus this value.
 ABN_EPS = 1e-5
 FUSION = f"{HEAD}context.g.weight"
@@ -62,21 +73,18 @@ class Conversion:
 
 
 def plain_name(name: str) -> str:
-    """Return a tensor's name without the prefixes "module." and "model." of wrappers."""
-    return re.sub(r"^((module|model)\.)+", "", name)
+    return re.sub(r"^((module|model)\.)+", "", name)  # the prefixes of wrappers
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Recognise backbone and norms by the tensor names; return a Conversion without tensors."""
+    """Recognise backbone and norms by tensor names; return a Conversion that has no tensors."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
     return Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
 
 
-def convert_weights(
-    weights: Mapping[str, Tensor], source: str, model_shapes: Mapping[str, tuple[int, ...]]
-) -> Conversion:
+def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Shapes) -> Conversion:
     """
     Rename and transform published weights.
 
@@ -89,13 +97,37 @@ def convert_weights(
         model_shapes: shape of each tensor of the model, by name.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
-    biases: dict[str, Tensor] = {}
-    targets = {name: layout.rename(plain_name(name), found.backbone) for name in weights}
-    faults = [
-        fault
-        for name, target in targets.items()
-        if (fault := _add_tensor(name, target, weights[name], model_shapes, found, biases))
-    ]
+    biases: dict[str, Tensor] = {}  # of convolutions before a norm, by the name of its mean
+    counters, faults = set(), []
+    for name, tensor in weights.items():
+        if plain_name(name) in UNUSED:
+            found.dropped[name] = UNUSED[plain_name(name)]
+            continue
+        target = layout.rename(plain_name(name), found.backbone)
+        if not target:
+            faults.append(f"{name}: in the file, but not in the published network")
+            continue
+        if target.endswith(COUNTER):
+            counters.add(target)
+        conv, _, kind = target.rpartition(".")
+        mean = f"{conv}.norm.running_mean"
+        is_bias = kind == "bias" and mean in model_shapes and re.fullmatch(layout.biased, conv)
+        target = mean if is_bias else target
+        if target not in model_shapes and target in counters:
+            found.dropped[name] = "counter of batches, which this model's norms do not have"
+        elif target not in model_shapes:
+            faults.append(f"{name}: would be {target}, which the model does not have")
+        elif target in (biases if is_bias else found.weights):
+            faults.append(f"{name}: a second tensor for {target}")
+        else:
+            if is_bias:
+                biases[target] = tensor
+                found.folded.append(name)
+            else:
+                found.weights[target] = tensor.detach().clone().contiguous()
+                found.renamed[name] = target
+            if (shape := tuple(tensor.shape)) != (expected := tuple(model_shapes[target])):
+                faults.append(f"{name}: {shape} in the file, {expected} for {target} in the model")
     for name in model_shapes:  # tensors that the file lacks
         if name not in found.weights and name.endswith(COUNTER):
             found.weights[name] = torch.tensor(0)
@@ -116,7 +148,6 @@ def convert_weights(
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias
-    counters = {target for target in targets.values() if target.endswith(COUNTER)}
     is_mixed = layout.has_inplace_abn is not None and counters
     for name in weights:
         norm = name.removesuffix("weight")
@@ -129,45 +160,116 @@ def convert_weights(
     return found
 
 
-def _add_tensor(
-    name: str,
-    target: str,
-    tensor: Tensor,
-    model_shapes: Mapping[str, tuple[int, ...]],
-    found: Conversion,
-    biases: dict[str, Tensor],
-) -> str:
+def convert_file(
+    source: str,
+    input_file: Path,
+    output_file: Path,
+    make_config: Callable[[Mapping[str, Any]], CfgNode],
+    *,
+    trust_pickle: bool = False,
+) -> Conversion:
     """
-    Add a tensor of the file to ``found``; a convolution's bias before a norm, to ``biases``.
+    Convert published weights to a checkpoint for MODEL.WEIGHTS, and write a config beside it.
 
-    Returns:
-        reason why the tensor does not fit, or ""
+    The checkpoint has a record of its origin. The config has the same name, but ends in ``.yaml``.
+
+    Args:
+        source: code base of the file: "openseg", "hrnet", "nvidia" or "mmseg".
+        input_file: the published file.
+        output_file: path of the checkpoint, which ends in ``.pth`` or ``.safetensors``.
+        make_config: function that makes the config from the settings that
+            :func:`.described_settings` returns.
+        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
     """
-    if plain_name(name) in UNUSED:
-        found.dropped[name] = UNUSED[plain_name(name)]
-        return ""
-    if not target:
-        return f"{name}: in the file, but not in the published network"
-    mean = target.removesuffix("bias") + "norm.running_mean"
-    is_bias = (
-        mean in model_shapes
-        and target.endswith(".bias")
-        and re.fullmatch(LAYOUTS[found.source].biased, target.removesuffix(".bias"))
-    )
-    target = mean if is_bias else target
-    if target not in model_shapes:
-        if target.endswith(COUNTER):
-            found.dropped[name] = "counter of batches, which this model's norms do not have"
-            return ""
-        return f"{name}: would be {target}, which the model does not have"
-    if target in (biases if is_bias else found.weights):
-        return f"{name}: a second tensor for {target}"
-    if is_bias:
-        biases[target] = tensor
-        found.folded.append(name)
-    else:
-        found.weights[target], found.renamed[name] = tensor.detach().clone().contiguous(), target
-    shape, expected = tuple(tensor.shape), tuple(model_shapes[target])
-    if shape != expected:
-        return f"{name}: {shape} in the file, {expected} for {target} in the model"
-    return ""
+    if output_file.suffix not in SUFFIXES:
+        raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if output_file.exists() and output_file.samefile(input_file):
+        raise UserError(f"{output_file}: the converted file would replace the published one")
+    checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
+    weights = checkpoint.pop("model")
+    cfg = make_config(described_settings(weights, source))
+    on_cpu = cfg.clone()
+    on_cpu.MODEL.DEVICE = "cpu"
+    shapes = {name: tuple(t.shape) for name, t in build_model(on_cpu).state_dict().items()}
+    conversion = convert_weights(weights, source, shapes)
+    conversion.dropped |= dict.fromkeys(checkpoint, "an entry beside the weights")
+    settings = conversion.expected_settings()
+    if faults := differing_settings(cfg, settings):
+        raise UserError(
+            f"The config is not for weights of {source}: their logits would be wrong.\n  "
+            + "\n  ".join(faults)
+            + "\nLeave these keys to the file."
+        )
+    record = {
+        "source": source,
+        "file": input_file.name,
+        "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
+        "inplace_abn": conversion.inplace_abn,
+    }
+    record = settings_of(cfg, {**record, "settings": settings})
+    with replacing(output_file) as temporary:
+        if output_file.suffix == ".safetensors":
+            metadata = {"format": "pt", RECORD: json.dumps(record)}
+            save_file(conversion.weights, temporary, metadata=metadata)
+        else:
+            torch.save({"model": conversion.weights, RECORD: record}, temporary)
+    cfg.MODEL.WEIGHTS = str(output_file)
+    cfg.OUTPUT_DIR = f"./output/{output_file.stem}"
+    with replacing(output_file.with_suffix(".yaml")) as temporary:
+        temporary.write_text(cfg.dump())
+    return conversion
+
+
+def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """
+    Return the settings that a file of weights determines: config key -> value.
+
+    A value may be a frozenset of allowed values. The recipe config sets architecture, classes
+    and data.
+    """
+    found, layout = recognise_layout(weights, source), LAYOUTS[source]
+    shapes = {
+        layout.rename(plain_name(name), found.backbone): tuple(tensor.shape)
+        for name, tensor in weights.items()
+        if isinstance(tensor, Tensor) and tensor.dim() == 4
+    }
+    if not any(name.startswith(HEAD) for name in shapes):
+        raise UserError(
+            f"These are not the weights of {source}: no tensor has a name of its head. Check --from"
+            " (docs/checkpoints.md has a recipe for each published file)."
+        )
+    backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
+    return {**found.expected_settings(), **backbone, **_head(shapes)}
+
+
+def _head(shapes: Shapes) -> dict[str, Any]:
+    if f"{HEAD}coarse.0.weight" not in shapes:  # SegFix
+        return {}
+    coarse = shapes[f"{HEAD}coarse.0.weight"]
+    settings: dict[str, Any] = {
+        "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS": coarse[0],
+        "MODEL.SEM_SEG_HEAD.COARSE_KERNEL": coarse[-1],
+    }
+    if f"{HEAD}context.bottleneck.weight" in shapes:
+        settings["MODEL.CONTEXT.NAME"] = "ASP-OCR"
+    elif f"{HEAD}bottleneck.weight" in shapes and f"{HEAD}context.delta.weight" in shapes:
+        settings["MODEL.OCR.CHANNELS"] = shapes[f"{HEAD}bottleneck.weight"][0]
+        settings["MODEL.OCR.KEY_CHANNELS"] = shapes[f"{HEAD}context.delta.weight"][0]
+    return settings
+
+
+def _hrnet(shapes: Shapes) -> dict[str, Any]:
+    body = "backbone.body."
+    if f"{body}transition0.0.0.weight" in shapes:
+        features = [f"stage{i}" for i in range(1, 6)]
+        return {"MODEL.TIMM.NAME": "hrnet2x_w20", "MODEL.SEM_SEG_HEAD.IN_FEATURES": features}
+    width = shapes.get(f"{body}transition1.0.0.weight", (48,))[0]
+    small = "" if f"{body}layer1.2.conv1.weight" in shapes else "_small_v2"
+    return {"MODEL.TIMM.NAME": f"hrnet_w{width}{small}"}
+
+
+def _resnet(shapes: Shapes) -> dict[str, Any]:
+    settings = {"MODEL.RESNETS.DEPTH": 101 if "backbone.res4.22.conv1.weight" in shapes else 50}
+    if stem := shapes.get("backbone.stem.conv3.weight"):
+        settings["MODEL.RESNETS.STEM_OUT_CHANNELS"] = stem[0]
+    return settings

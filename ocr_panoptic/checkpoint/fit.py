@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from fvcore.common.checkpoint import _IncompatibleKeys
 from tabulate import tabulate
 
-Shape = tuple[int, ...]
 # Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
 # Suffixes of tensors that a file may lack: counters of norms, and pixel statistics of the config.
@@ -17,32 +17,23 @@ class Fit:
     """
     The fit of a file to a model.
 
+    Args:
+        names: names of all tensors of the model.
+        incompatible: differences between file and model, as Detectron2 reports them.
+
     Attributes:
         names: names of the model's tensors, except counters of norms and pixel statistics.
         faults: name of each tensor that the file does not fill -> reason.
         unused: names of the file's tensors that the model lacks.
     """
 
-    def __init__(
-        self,
-        names: Iterable[str],
-        missing: Iterable[str],
-        misshapen: Iterable[tuple[str, Shape, Shape]],
-        unexpected: Iterable[str],
-    ):
-        """
-        Compare a file with a model.
-
-        Args:
-            names: names of all tensors of the model.
-            missing, unexpected: names that only the model has, and names that only the file has.
-            misshapen: (name, shape in the file, shape in the model) if the shapes differ.
-        """
-        why = dict.fromkeys(missing, "missing in the file")
-        why |= {name: f"{found} in the file, {own} in the model" for name, found, own in misshapen}
+    def __init__(self, names: Iterable[str], incompatible: _IncompatibleKeys):
+        why = dict.fromkeys(incompatible.missing_keys, "missing in the file")
+        for name, found, own in incompatible.incorrect_shapes:
+            why[name] = f"{found} in the file, {own} in the model"
         self.names = [name for name in names if not name.endswith(OPTIONAL)]
         self.faults = {name: why[name] for name in self.names if name in why}
-        self.unused = [name for name in unexpected if not name.endswith(OPTIONAL)]
+        self.unused = [n for n in incompatible.unexpected_keys if not n.endswith(OPTIONAL)]
 
     def backbone_share(self) -> float:
         """

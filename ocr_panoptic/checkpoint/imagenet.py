@@ -2,16 +2,13 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import timm
 import torch
-from tabulate import tabulate
 from timm.models import adapt_input_conv
 from torch import nn
-
-from ocr_panoptic.errors import UserError
 
 from .addresses import TIMM
 from .efficientnet_lite import SETTINGS as LITE_SETTINGS
@@ -35,78 +32,50 @@ _RESNET = (
 )
 
 
-def imagenet_to_backbone(
-    weights: Mapping[str, Any],
-    model_shapes: Mapping[str, tuple[int, ...]],
-    file: str,
-    to_timm_names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
-) -> Mapping[str, Any]:
+def adapt_names(
+    weights: Mapping[str, Any], model: nn.Module, file: str
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """
     Rename ImageNet weights to the tensor names of a model's backbone, and drop other weights.
 
-    docs/checkpoints.md lists the supported files. Only names and shapes are compared. The config
-    must set the rest: MODEL.RESNETS.STRIDE_IN_1X1 False for the ResNets, whose stride is in the 3x3
-    convolution, and the INPUT.FORMAT, mean and deviation of the original training.
+    docs/checkpoints.md lists the supported files. Only names are compared.
 
     Args:
         weights: name in the file -> tensor.
-        model_shapes: shape of each tensor of the model, by name (``backbone.*`` and others).
-        file: name of the file in messages.
-        to_timm_names: :meth:`.TimmBackbone.to_timm_names`; None if the backbone is not timm's.
+        file: path or address of the weights.
 
     Returns:
-        the renamed weights; ``weights`` itself if its names are the model's or are unknown
+        the renamed weights, or ``weights`` itself if its names are the model's or are unknown; and
+        a record of the settings that the weights expect, None if the settings are unknown
     """
+    names = model.state_dict().keys()
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
-    if any(name in model_shapes for name in tensors):
-        return weights
-    if to_timm_names is not None:
-        tensors = to_timm_names(tensors)
+    if any(name in names for name in tensors):
+        return weights, None
+    is_lite = is_efficientnet_lite(tensors)
+    network: Any = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
+    if network:  # a timm network knows the layouts of its files
+        tensors = network.to_timm_names(tensors)
     renamings = (
         {name: name for name in tensors},
         {name: name.replace(".", "_", 1) for name in tensors},  # timm with features_only
         {name: f"model.{name}" for name in tensors},
         {name: detectron2_resnet_name(name) for name in tensors},
-        timm_names(tensors, model_shapes) if is_efficientnet_lite(tensors) else {},
+        timm_names(tensors, names) if is_lite else {},
     )
-    renamed, prefix = max(
-        (
-            ({old: p + new for old, new in names.items() if p + new in model_shapes}, p)
-            for p in _PREFIXES
-            for names in renamings
-        ),
-        key=lambda found: len(found[0]),
+    candidates = (
+        {prefix + new: tensors[old] for old, new in renaming.items() if prefix + new in names}
+        for prefix in _PREFIXES
+        for renaming in renamings
     )
+    renamed = max(candidates, key=len)
     if not renamed:
-        return weights
-
-    needed = [
-        k for k in model_shapes if k.startswith(prefix) and not k.endswith("num_batches_tracked")
-    ]
-    found = {k: tensors[name] for name, k in renamed.items()}
-    faults: list[tuple[str, Any, Any]]
-    faults = [(k, "missing", model_shapes[k]) for k in sorted({*needed} - found.keys())]
-    faults += [
-        (k, tuple(tensor.shape), model_shapes[k])
-        for k, tensor in found.items()
-        if tuple(tensor.shape) != tuple(model_shapes[k])
-    ]
-    if faults:
-        table = tabulate(faults[:10], headers=["tensor", "in the file", "in the model"])
-        raise UserError(
-            f"The ImageNet weights {file} do not fit the backbone: {len(faults)} of its "
-            f"{len(needed)} tensors differ.\n{table}\nUse the file of this very network (depth, "
-            "width, stem: MODEL.RESNETS.DEPTH, STEM_TYPE, STEM_OUT_CHANNELS; MODEL.TIMM.NAME)."
-        )
-    left_out = sorted(set(tensors) - set(renamed))
-    logging.getLogger(__name__).info(
-        "%s fills all %d tensors of the backbone; %d of its tensors are left out (%s)",
-        file,
-        len(needed),
-        len(left_out),
-        ", ".join(left_out[:4] + ["..."] * (len(left_out) > 4)) or "none",
-    )
-    return found
+        return weights, None
+    if is_lite:
+        record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": LITE_SETTINGS}
+        return renamed, record
+    has_colours = network and len(getattr(model, "pixel_mean", "RGB")) >= 3
+    return renamed, timm_record(network.name, file) if has_colours else None
 
 
 def detectron2_resnet_name(name: str) -> str:
@@ -118,61 +87,19 @@ def detectron2_resnet_name(name: str) -> str:
     return name
 
 
-def adapt_published(
-    weights: Mapping[str, Any], model: nn.Module, file: str, *, renames: bool, widens: bool
-) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
     """
-    Adapt ImageNet weights to a model: their tensor names and their input channels.
-
-    Args:
-        weights: name in the file -> tensor.
-        file: path or address of the weights.
-        renames: whether to rename the tensors to the names in the model's backbone.
-        widens: whether to adapt the first convolution to the model's number of image channels.
-
-    Returns:
-        the adapted weights; and a record of the settings that they expect, or None if the settings
-        are unknown
-    """
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    mean = getattr(model, "pixel_mean", None)
-    channels = 3 if mean is None else len(mean)
-    if widens:
-        weights = adapt_input_channels(weights, shapes, channels)
-    if not renames:
-        return weights, None
-    # A timm network knows the layouts of its files.
-    network: Any = next((m for m in model.modules() if hasattr(m, "to_timm_names")), None)
-    renamed = imagenet_to_backbone(weights, shapes, file, network and network.to_timm_names)
-    if renamed is weights:
-        return weights, None
-    if is_efficientnet_lite(weights):
-        record = {"source": "efficientnet-lite-pytorch", "file": file, "settings": LITE_SETTINGS}
-        return renamed, record
-    return renamed, timm_record(network.name, file) if network and channels >= 3 else None
-
-
-def adapt_input_channels(
-    weights: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], channels: int
-) -> Mapping[str, Any]:
-    """
-    Adapt the first convolution's weights to the number of image channels, as timm does.
+    Adapt the first convolution's weights to the model's number of image channels, as timm does.
 
     For one channel, the weights are summed over the colours. For several, they are repeated and
     scaled by 3 / channels. The convolution is found by its numbers of channels, since names
     differ among files. Its kernel may have another size than in the model, since a ViT's patch
-    embedding is resampled later.
-
-    Args:
-        weights: name in the file -> tensor.
-        shapes: shape of each tensor of the model, by name.
-        channels: number of image channels.
-
-    Returns:
-        the adapted weights, or ``weights`` itself if nothing has to be adapted
+    embedding is resampled later. If nothing has to be adapted, ``weights`` itself is returned.
     """
+    channels = len(getattr(model, "pixel_mean", "RGB"))
     if channels == 3:
         return weights
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     wanted = {
         shape[0]
         for name, shape in shapes.items()
@@ -227,5 +154,4 @@ def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """Scale the mean or deviation of images in 0..1 to images in 0..255."""
     return tuple(round(255 * value, 3) for value in values)

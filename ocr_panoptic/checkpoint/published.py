@@ -21,7 +21,7 @@ class Layout:
     hrnet_settings: Mapping[str, Any]  # further settings with an HRNet
     resnet_settings: Mapping[str, Any] = field(default_factory=dict)  # with a ResNet
     prefix: str = "backbone."  # prefix of the backbone's names
-    # Maps a ResNet tensor's name without prefix to the name in this project; "" if unknown.
+    # Maps a ResNet tensor's name without prefix to this project's name; "" for an unknown name.
     resnet: Callable[[str], str] | None = None
     # Matches this project's names of conv-norm-ReLUs whose published convolution has a bias.
     biased: str = ""
@@ -47,7 +47,6 @@ class Layout:
 
 
 def _timm_hrnet(name: str) -> str:
-    """Return this project's name of an HRNet tensor; "" if an HRNet has no such tensor."""
     is_known = re.match(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.", name)
     return f"backbone.body.{name}" if is_known else ""
 
@@ -58,20 +57,15 @@ def _resnet(name: str) -> str:
 
 
 def _mmseg_resnet(name: str) -> str:
-    """
-    Return this project's name of a tensor in mmsegmentation's ResNet; "" for an unknown name.
-
-    The published stem is a Sequential of (conv, norm, ReLU) x 3.
-    """
     found = re.match(r"stem\.([013467])\.", name)
-    if found:
+    if found:  # the published stem is a Sequential of (conv, norm, ReLU) x 3
         conv, is_norm = divmod(int(found[1]), 3)
         return f"backbone.stem.conv{conv + 1}." + "norm." * is_norm + name[found.end() :]
     return _resnet(name)
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    """Return renaming rules for a conv-norm-ReLU; norm and ReLU may share a Sequential."""
+    # Norm and ReLU may share a Sequential.
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
@@ -81,7 +75,6 @@ def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
 
 
 def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
-    """Return renaming rules for the OCR authors' module, with its attention in ``relation``."""
     block = rf"{relation or name}\.object_context_block"
     modules = _in_sequence(rf"{name}\.conv_bn_dropout", "context.g")
     for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
@@ -93,7 +86,6 @@ def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
 
 
 def _asp_ocr(name: str) -> dict[str, str]:
-    """Return renaming rules for openseg.pytorch's ASP-OCR: OCR and four more branches."""
     modules = _authors_ocr(name, rf"{name}\.context\.2")
     modules |= _in_sequence(rf"{name}\.context", "context.bottleneck")
     for i in range(4):
@@ -102,7 +94,6 @@ def _asp_ocr(name: str) -> dict[str, str]:
 
 
 def _hrnet_ocr(prefix: str, coarse_predictor: int) -> dict[str, str]:
-    """Return renaming rules for HRNet-OCR's head; NVIDIA's code adds ``prefix`` to its names."""
     return {
         **_in_sequence(rf"{prefix}conv3x3_ocr", "bottleneck"),
         **_in_sequence(rf"{prefix}aux_head", "coarse.0"),

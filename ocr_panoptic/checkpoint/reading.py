@@ -7,7 +7,6 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -39,27 +38,18 @@ ALLOWED = {
 }
 
 
-class Forbidden(Exception):
-    """An error for a pickle that imports more than arrays and containers need."""
-
-
 class ArrayUnpickler(pickle.Unpickler):
     """An unpickler that imports only what arrays and containers need."""
 
     def find_class(self, module: str, name: str) -> Any:
         # NumPy 1 and 2 have different names for this inner module.
         if f"{module.replace('numpy._core', 'numpy.core')}.{name}" not in ALLOWED:
-            raise Forbidden(f"{module}.{name}")
+            raise pickle.UnpicklingError(f"GLOBAL {module}.{name} was not an allowed global")
         return super().find_class(module, name)
 
 
 def fetch_weights(path: str) -> str:
-    """
-    Return the local path of weights, downloading them or finding them in a package if needed.
-
-    Args:
-        path: path or address of the weights; "" for no weights.
-    """
+    """Return the local path of weights (path or address), downloading them if needed."""
     file = path
     if "://" in path:
         waiting = socket.getdefaulttimeout()
@@ -113,18 +103,8 @@ def read_checkpoint(
         del checkpoint["state_dict"]
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
-            record = (file.metadata() or {}).get(RECORD)
-        with suppress(ValueError):
-            record = json.loads(record or "null")
-        checkpoint |= {} if record is None else {RECORD: record}
-    record, settings = checkpoint.get(RECORD), None
-    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
-        settings = record.get("settings")
-    if record is not None and not isinstance(settings, Mapping):
-        raise UserError(
-            f"{filename}: its record of where the weights come from cannot be read; convert the "
-            "original file again (ocr-panoptic convert)."
-        )
+            if record := (file.metadata() or {}).get(RECORD):
+                checkpoint[RECORD] = json.loads(record)
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
@@ -148,22 +128,17 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
-        if not mmap and zipfile.is_zipfile(filename):  # torch ignores the checksums
-            with zipfile.ZipFile(filename) as file:
-                if changed := file.testzip():
-                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes can make the readers raise almost anything
         if lacks_memory(e):
             raise
         # torch's own message would advise users to switch the protection off.
         refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
-        if not (isinstance(e, Forbidden) or refused):
+        if not refused:
             raise _damaged(filename, f"{type(e).__name__}: {e}") from e
-        what = refused[1] if refused else e
         raise UserError(
-            f"{filename} is a pickle that wants to run {printable(what)}, which plain weights do "
-            "not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "
+            f"{filename} is a pickle that wants to run {printable(refused[1])}, which plain "
+            "weights do not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "
             "(--trust-pickle of ocr-panoptic convert)."
         ) from e
 

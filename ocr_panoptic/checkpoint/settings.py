@@ -20,7 +20,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
     """
     Map each config key that has an unexpected value to its allowed values in ascending order.
 
-    A frozenset in ``expected`` allows each of its values; a tuple in it stands for a list.
+    A frozenset in ``expected`` allows each of its values.
     """
     values, differing = values_by_key(cfg), {}
     for key, value in expected.items():
@@ -49,8 +49,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: origin of the weights and the settings that they expect; None if unknown.
-        strict: raise an error instead of a warning. An evaluation is strict, because its numbers
-            would be wrong; training may start from the weights with other settings.
+        strict: raise an error, as an evaluation does, whose numbers would be wrong.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return

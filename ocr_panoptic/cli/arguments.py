@@ -5,9 +5,12 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ocr_panoptic.errors import did_you_mean
+from ocr_panoptic.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from fvcore.common.config import CfgNode
 
 _AUTO = "--resume-auto"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
@@ -128,3 +131,46 @@ class CommandParser(argparse.ArgumentParser):
             help="address at which several machines meet: tcp://ADDRESS:PORT",
         )
         self.add_opts()
+
+
+def check_arguments(args: argparse.Namespace) -> "CfgNode":
+    """
+    Refuse unusable configs, data files, weights, keys and values before PyTorch is imported.
+
+    Some faults can be found only with PyTorch, so the command checks again.
+
+    Returns:
+        the config, still without the values that depend on the data and the machine
+    """
+    from ocr_panoptic.config import check_values
+    from ocr_panoptic.data.data_file import data_options
+    from ocr_panoptic.formats.config_files import (
+        are_weights,
+        default_config,
+        merge_file,
+        merge_options,
+    )
+
+    cfg, config, weights = default_config(), args.config_file or "", getattr(args, "weights", None)
+    if hasattr(args, "weights") and not weights:
+        if not config:
+            raise UserError(
+                "Name a trained model: the folder of its run (--config-file) or its weights "
+                "(--weights)."
+            )
+        if are_weights(config):
+            config, weights = "", config  # the weights hold the settings
+    merge_file(cfg, config)
+    merge_options(cfg, [*data_options(getattr(args, "data", ())), *args.opts])
+    if config or not weights:  # otherwise the weights hold the other settings
+        check_values(cfg, registries=False)
+    check_weights(weights or "")
+    return cfg
+
+
+def check_weights(weights: str) -> None:
+    """Refuse weights that are neither a URL nor an existing file; "" is allowed."""
+    from ocr_panoptic.formats.config_files import check_weights_file
+
+    if weights and "://" not in weights:
+        check_weights_file(weights)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser
+from .arguments import CommandParser, check_arguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
         from ocr_panoptic.data.data_check import check_data
 
         return check_data(args.data)
+    check_arguments(args)
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import complete_config

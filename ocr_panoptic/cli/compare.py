@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, path, positive
+from .arguments import CommandParser, check_arguments, path, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
 
@@ -33,6 +33,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.formats.config_files import find_config
     from ocr_panoptic.formats.files import write_json, write_text

@@ -13,7 +13,7 @@ import argparse
 
 from ocr_panoptic.errors import MissingFileError
 
-from .arguments import CommandParser, path
+from .arguments import CommandParser, check_arguments, path
 
 LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
 
@@ -31,13 +31,12 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     if not args.input.is_file():
         raise MissingFileError(f"{args.input}: file not found")
     from ocr_panoptic.checkpoint import convert_file, differing_values
     from ocr_panoptic.engine import complete_config, load_config
     from ocr_panoptic.formats.config_files import options_of
-
-    load_config(args.config_file, args.opts)  # refuse a wrong config before the file is read
 
     def make_config(needed):
         differing = differing_values(load_config(args.config_file, []), needed)

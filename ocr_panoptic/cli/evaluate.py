@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
-from .arguments import CommandParser
+from .arguments import CommandParser, check_arguments
 from .train import function_arguments, launched
 
 
@@ -22,6 +22,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     _evaluated(args)
 
 

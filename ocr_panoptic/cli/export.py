@@ -16,7 +16,7 @@ from typing import Any
 
 from ocr_panoptic.errors import UserError
 
-from .arguments import CommandParser, path
+from .arguments import CommandParser, check_arguments, path
 
 PRECISIONS = ("float32", "int8")
 
@@ -42,6 +42,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.workbench.exporting import page, run_onnx
 

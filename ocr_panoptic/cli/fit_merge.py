@@ -13,7 +13,7 @@ not contain.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -27,6 +27,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from tabulate import tabulate
 
     from ocr_panoptic.data.data_file import data_options

@@ -12,7 +12,7 @@ Repeat the command to continue after a stop. The exit status is 1 if an image ha
 
 import argparse
 
-from .arguments import CommandParser, path, positive
+from .arguments import CommandParser, check_arguments, path, positive
 
 LABELS = ("train", "dataset")
 
@@ -38,13 +38,11 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_arguments(args)
     from ocr_panoptic.formats.files import check_output_folder
     from ocr_panoptic.formats.image_sources import find_inputs
 
     args.inputs = find_inputs(args.input, args.output)
-    from ocr_panoptic.engine.trained_model import resolve_model
-
-    resolve_model(args.config_file, args.weights, args.opts)  # before anything is written
     check_output_folder(args.output, "--output", "Name a folder that you can write.")
     from ocr_panoptic.engine import launch
 

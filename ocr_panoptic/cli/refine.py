@@ -11,7 +11,7 @@ import argparse
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .arguments import CommandParser, path, positive
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> None:
     for flag, folder in (("predictions", args.predictions), ("offsets", args.offsets)):
         if folder and not folder.is_dir():
             raise MissingFileError(f"--{flag} {folder}: folder not found")
+    if args.weights:
+        check_arguments(args)
     from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.refining import refine

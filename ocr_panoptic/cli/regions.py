@@ -11,7 +11,7 @@ OUTPUT_DIR/inference/<data set>/region_quality.json.
 
 import argparse
 
-from .arguments import CommandParser
+from .arguments import CommandParser, check_arguments
 
 
 def argument_parser() -> CommandParser:
@@ -21,6 +21,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from tabulate import tabulate
 
     from ocr_panoptic.engine.trained_model import trained_config

@@ -10,7 +10,7 @@ It shows metrics, pictures of a few images, the worst images, a table of classes
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser, path, positive
+from .arguments import CommandParser, check_arguments, path, positive
 
 
 def argument_parser() -> CommandParser:
@@ -23,6 +23,7 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    check_arguments(args)
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.workbench.looking.run_report import build_report

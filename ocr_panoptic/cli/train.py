@@ -14,7 +14,7 @@ from typing import Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list, path_argument
 
-from .arguments import CommandParser
+from .arguments import CommandParser, check_arguments, check_weights
 
 
 def argument_parser() -> CommandParser:
@@ -24,16 +24,16 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    cfg = check_arguments(args)
+    if not (args.eval_only or args.resume):
+        check_weights(cfg.MODEL.WEIGHTS)
     launched(args)
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     """Train or evaluate in all processes; return the metrics if this process took part."""
-    from ocr_panoptic.config import check_values
     from ocr_panoptic.engine import launch
-    from ocr_panoptic.engine.config_files import load_arguments
 
-    check_values(load_arguments(args))  # otherwise each process would report the same mistake
     return launch(run_here, args)
 
 

@@ -23,6 +23,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.data.data_file import data_options
+
+    data_options(args.data)  # refuse a missing file before PyTorch is imported
     from ocr_panoptic.data.register import register_data_sets
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 

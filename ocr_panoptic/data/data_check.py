@@ -31,9 +31,9 @@ from .findings import photo_warnings
 from .panoptic import check as panoptic_check
 from .panoptic.source import PanopticSource
 from .semantic import check as semantic_check
-from .semantic.source import SemanticSource
+from .semantic.records import SemanticSource
 
-VERSION = 6  # version of the cache files
+VERSION = 7  # version of the cache files
 # Before training, only splits with at most this many images are checked; ``check`` has no limit.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
@@ -52,19 +52,13 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """
-    A summary of a split, which prints as a table with a row for each class.
-
-    Attributes:
-        pixels: number of pixels in all images, including pixels without a class.
-        most_things: file of the image that has the most things, and its number of things.
-    """
+    """A summary of a split, which prints as a table with a row for each class."""
 
     name: str
     images: int
-    pixels: int
+    pixels: int  # of all images, including pixels without a class
     classes: tuple[ClassSummary, ...]
-    most_things: tuple[str, int]
+    most_things: tuple[str, int]  # file of the image with the most things, and their number
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -93,12 +87,7 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """
-        Return the warnings about all splits, each preceded by the names of its splits.
-
-        Args:
-            detections: maximum number of objects that a model finds in an image.
-        """
+        """Return the warnings about all splits, for models that find at most some detections."""
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -129,12 +118,7 @@ def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSum
 def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
-    """
-    Check each source that is a PanopticSource or SemanticSource; skip all other sources.
-
-    Args:
-        thorough: whether to check sources with more than 20,000 images, too.
-    """
+    """Check each PanopticSource and SemanticSource; ``thorough`` includes large sources."""
     faults: list[str] = []
     found = []
     for source in sources:
@@ -151,7 +135,6 @@ def check_sources(
 def _check_or_recall(
     source: PanopticSource | SemanticSource, images: list, workers: int | None
 ) -> SplitSummary:
-    """Return the cached summary of a split, or compute it by checking every image."""
     place = [source.name, *map(os.path.abspath, vars(source.split).values())]
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)[:100]
     files = [path for image in images for path in source.files(image)]
@@ -170,13 +153,11 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return a result from the user's cache, or compute it and store it there.
+    Return the JSON-serializable result of ``compute`` from the user's cache, if it is up to date.
 
     Args:
-        name: name of the cache file, without suffix.
         recipe: JSON values that determine the result together with the files.
         files: files whose sizes and modification times must not have changed.
-        compute: function that returns the result as a JSON-serializable dict.
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # several processes of a run may check at once
@@ -220,17 +201,15 @@ def _check_images(
         pixels=sum(math.prod(look.size) for look in looks),
         classes=tuple(listed),
         most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
-        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
+        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks)),
     )
 
 
 def _digest(value: object) -> str:
-    """Return a hash of a JSON-serializable value."""
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def _state_of(path: str | Path) -> tuple[int, int]:
-    """Return a file's size and modification time in ns, or (-1, -1) if it cannot be found."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_size, found.st_mtime_ns

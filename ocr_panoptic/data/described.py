@@ -11,12 +11,10 @@ from .data_file import DataFile, PanopticSplit
 from .faults import DataFaults, first_few, gathering, raise_if_any, repeated
 from .panoptic.source import PanopticSource
 from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
-from .semantic.source import SemanticSource
+from .semantic.records import SemanticSource
 
 
 class Described(NamedTuple):
-    """A split that a data file describes, with its metadata for Detectron2's catalog."""
-
     file: DataFile
     source: PanopticSource | SemanticSource
     metadata: dict

@@ -64,7 +64,7 @@ def gathering(faults: list[str]) -> Iterator[None]:
 
 
 def repeated(values: Iterable[_Value]) -> Iterator[tuple[_Value, int]]:
-    """Yield each value that occurs more than once, with its number of occurrences."""
+    """Yield each value that occurs more than once, and how often."""
     return ((value, times) for value, times in Counter(values).items() if times > 1)
 
 

@@ -1,9 +1,8 @@
 """
 Prepare images for a network: check sizes, resize any number of channels, crop, flip and rotate.
 
-This module resizes each channel on its own. Detectron2 resizes whole images with Pillow, which
-takes a fourth channel for opacity, weights the others by it, and cannot resize five channels. It
-also resizes floats without antialiasing.
+This module resizes each channel on its own. Detectron2 takes a fourth channel for opacity, weights
+the others by it, and resizes floats without antialiasing.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -73,8 +72,7 @@ def resized(
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: resampling filter of Pillow.
-        box: left, top, right and bottom of the region to resize, in pixels; the whole image
-            if None.
+        box: left, top, right and bottom of the region to resize, in pixels; None for the image.
 
     Returns:
         array of the same dtype, [height, width, C].
@@ -135,7 +133,6 @@ class ResizedCropTransform(Transform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the resized crop of an image, uint8 or float32 [H, W, C]."""
         resize, crop = self.resize, self.crop
         rows, (top, bottom) = _crop_span(resize.h, resize.new_h, crop.y0, crop.h)
         columns, (left, right) = _crop_span(resize.w, resize.new_w, crop.x0, crop.w)
@@ -143,7 +140,6 @@ class ResizedCropTransform(Transform):
         return resized(img[rows, columns], crop.h, crop.w, resize.interp, box)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the resized crop of a label map [H, W] or [H, W, C], by nearest neighbour."""
         rows = _nearest(self.resize.h, self.resize.new_h)[self.crop.y0 :][: self.crop.h]
         columns = _nearest(self.resize.w, self.resize.new_w)[self.crop.x0 :][: self.crop.w]
         return segmentation[rows][:, columns]
@@ -157,17 +153,9 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the part of an image side that a crop of the resized side needs.
+    Return the source pixels that a crop needs of a side that is resized from ``old`` to ``new``.
 
-    Args:
-        old: length of the side before the resize, in pixels.
-        new: length after the resize.
-        start: first pixel of the crop, after the resize.
-        length: length of the crop, after the resize.
-
-    Returns:
-        slice of source pixels to read; and the crop's start and end, in source pixels from the
-        start of the slice.
+    The crop's start and end are returned, too, in source pixels from the start of the slice.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -235,14 +223,12 @@ class TurnTransform(Transform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the rotated image [H, W] or [H, W, C]."""
         return np.rot90(img, self.quarters)
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
         return np.rot90(segmentation, self.quarters)
 
     def apply_coords(self, coords: np.ndarray) -> np.ndarray:
-        """Return the rotated points (x, y) in pixels, [N, 2]."""
         sides = self.height, self.width
         for quarter in range(self.quarters):
             width = sides[(quarter + 1) % 2]
@@ -272,7 +258,6 @@ class SwapTransform(T.NoOpTransform):
         self.pairs = pairs
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return the labels, uint8 [H, W], with each pair swapped."""
         table = np.arange(256, dtype=np.uint8)
         for a, b in self.pairs:
             table[[a, b]] = b, a

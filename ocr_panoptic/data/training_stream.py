@@ -57,10 +57,8 @@ class TrainingStream:
 
     Args:
         sampler: endless record indices for this process; ``iter()`` must restart the sequence.
-        mapper: function that converts a record to the model's input.
         batch_size: number of images per step, in all processes together.
         group: whether to put wide images and other images into separate batches.
-        workers: number of processes that load images; 0 loads them in this process.
         device: device of the examples' tensors; ``Instances`` stay on the CPU, because Detectron2's
             models move them.
 
@@ -151,7 +149,6 @@ def build_training_stream(
 
 
 def _sampler_by_labels(cfg: CfgNode, records: Sequence[dict]) -> Sampler | None:
-    """Return the sampler that repeats images with rare semantic classes; None if not configured."""
     loader = cfg.DATALOADER
     if loader.SAMPLER_TRAIN != "RepeatFactorTrainingSampler" or "annotations" in records[0]:
         return None
@@ -177,8 +174,6 @@ def run_seed(cfg: CfgNode) -> int:
 
 
 class _Examples(Dataset):
-    """A data set of mapped records that seeds the random generators by position in the sequence."""
-
     def __init__(self, records: Sequence[dict], mapper: Callable[[dict], Any], seed: int):
         self.records = records
         self.mapper = mapper
@@ -205,8 +200,7 @@ def explained_workers() -> Iterator[None]:
     """
     Shorten the errors of processes that load images, and explain why such a process has ended.
 
-    PyTorch raises the error of an ended process in a signal handler, so any line of the ``with``
-    block may be interrupted.
+    PyTorch raises them in a signal handler, so any line of the ``with`` block may be interrupted.
     """
     try:
         yield
@@ -228,7 +222,6 @@ def explained_workers() -> Iterator[None]:
 
 
 def _own_words(error: Exception) -> str:
-    """Return an error's message without the traceback that PyTorch puts before it."""
     return str(error).rpartition(f"{type(error).__name__}: ")[2].strip()
 
 

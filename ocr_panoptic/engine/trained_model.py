@@ -90,10 +90,6 @@ def resolve_model(
         folder of a run, config, or ""; overrides KEY VALUE ... with the weights and OUTPUT_DIR; and
         the settings in the weights if no folder or config is named, else None
     """
-    if run == "" and weights is None:
-        raise UserError(
-            "Name a trained model: the folder of its run (--config-file), or weights (--weights)."
-        )
     if weights is not None:
         weights = path_argument("weights", weights)
     run = path_argument("run", run) if str(run) or not weights else ""

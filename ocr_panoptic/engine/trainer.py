@@ -14,6 +14,7 @@ from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.utils import comm
+from detectron2.utils.events import EventWriter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -45,6 +46,7 @@ from .hooks import (
     StopOnSignal,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
+from .loggers import RunLogger
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Resume,
@@ -71,7 +73,7 @@ class Trainer(DefaultTrainer):
     Its checkpoints hold the whole state (:mod:`.resume`, :mod:`.hooks`). It can also train in
     several CPU processes, accumulate gradients (:mod:`.accumulation`), use learning rates by layer
     (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Before an evaluation, it deploys
-    the model for inference.
+    the model for inference. It also logs to the services that LOGGERS names.
 
     Attributes:
         seed: seed of the random numbers and the image order; after a resume, the saved run's seed.
@@ -90,6 +92,7 @@ class Trainer(DefaultTrainer):
             cfg: config for this machine, checked by :func:`.setup`.
             written: text for OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
+        self.loggers = [RunLogger(name, cfg) for name in cfg.LOGGERS if comm.is_main_process()]
         TrainerBase.__init__(self)  # DefaultTrainer's own cannot use several CPU processes
         self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
@@ -134,6 +137,9 @@ class Trainer(DefaultTrainer):
         best = cfg.TEST.BEST_CHECKPOINT
         self.best = BestModel(self.checkpointer, best) if best else None
         self.register_hooks(self.build_hooks())
+
+    def build_writers(self) -> list[EventWriter]:
+        return [*super().build_writers(), *self.loggers]
 
     def build_hooks(self) -> list[hooks.HookBase | None]:
         cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
@@ -193,6 +199,8 @@ class Trainer(DefaultTrainer):
             write_classes(cfg.OUTPUT_DIR, self._identity["classes"])
         if isinstance(self.data_loader, TrainingStream):  # other loaders start at the first image
             self.data_loader.seen = self._start_images
+        for service in self.loggers:
+            service.open(resumed=self.start_iter > 0)
         logger.info("%s", start_summary(self))
 
     def state_dict(self) -> dict[str, Any]:

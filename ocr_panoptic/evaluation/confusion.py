@@ -80,10 +80,6 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     A mean over a single class is NaN. All scores of an empty matrix are NaN.
-
-    Args:
-        confusion: int64 [K, K], rows = truth.
-        class_names: names of the K classes.
     """
     tp = confusion.diagonal().astype(np.float64)
     truth = confusion.sum(axis=1).astype(np.float64)
@@ -117,11 +113,7 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> d
 
     "IoU_category" of a category is the IoU of its classes merged into one class. It is NaN if the
     category occurs neither in the truth nor in the prediction. "mIoU_categories" is the mean over
-    the categories that occur.
-
-    Args:
-        confusion: int64 [K, K], rows = truth.
-        class_categories: category of each of the K classes.
+    the categories that occur. ``class_categories`` holds the category of each of the K classes.
     """
     categories = list(dict.fromkeys(class_categories))
     member = np.array([[c == category for c in class_categories] for category in categories])
@@ -137,14 +129,7 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> d
 def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
-    """
-    Write a confusion matrix to ``confusion_matrix.csv`` and ``confusion_matrix.png``.
-
-    Args:
-        confusion: numbers of pixels, int64 [K, K], rows = truth.
-        class_names: names of the K classes.
-        output_dir: folder, created if it does not exist.
-    """
+    """Write a confusion matrix to ``confusion_matrix.csv`` and ``confusion_matrix.png``."""
     path = Path(output_dir) / "confusion_matrix.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="") as file:
@@ -155,11 +140,7 @@ def write_confusion(
 
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
-    """
-    Draw a confusion matrix, each row in percent of the true class's pixels.
-
-    Rows of classes without true pixels are grey. Small matrices also show the rounded values.
-    """
+    """Draw a confusion matrix in percent of the true class; a class without pixels is grey."""
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)
     np.divide(100.0 * confusion, totals, out=percent, where=totals > 0)

@@ -99,18 +99,11 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 
 
 class ImageScore(NamedTuple):
-    """
-    The score of an image, with its losses and the counts behind it.
-
-    Attributes:
-        file_name: path of the image.
-        losses: loss to each kind of error, in percent.
-        counts: counts of each class, [K, S], from which mIoU or PQ is computed.
-    """
+    """The score of an image, with its losses and the counts behind it."""
 
     file_name: str
-    losses: dict[str, float]
-    counts: np.ndarray
+    losses: dict[str, float]  # loss to each kind of error, in percent
+    counts: np.ndarray  # counts of each class, [K, S], from which mIoU or PQ is computed
 
     @property
     def score(self) -> float:
@@ -119,11 +112,7 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """
-    Stack the counts of all images, sorted by file name: [N, K, S].
-
-    Sorting makes the order independent of the number of processes.
-    """
+    """Stack the counts of all images, [N, K, S], sorted to be equal for any number of processes."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

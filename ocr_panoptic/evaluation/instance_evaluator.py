@@ -35,7 +35,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._distributed, self._use_fast_impl, self._do_evaluation = True, False, True
         self._max_dets_per_image, self._kpt_oks_sigmas = [1, 10, 100], ()
         self._truth = PanopticTruth(self._metadata)
-        self._things = [category for category in self._truth.categories if category["isthing"]]
+        self._things = {c["id"]: c for c in self._truth.categories if c["isthing"]}
 
     def reset(self) -> None:
         super().reset()
@@ -43,33 +43,22 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Let ``COCOEvaluator`` process a batch, and read the panoptic PNGs of its images."""
         super().process(inputs, outputs)
         for input_ in inputs:
             self.add_truth(input_["image_id"])
 
     def add_truth(self, image_id: int | str) -> None:
-        """Add the things of an image to the ground truth."""
         truth = self._truth[image_id]
         height, width = truth.ids.shape
         self._images.append({"id": image_id, "height": height, "width": width})
-        thing_ids = {category["id"] for category in self._things}
         runs = SegmentRuns(truth.ids)
         for segment in truth.segments:
-            if segment["category_id"] not in thing_ids:
-                continue
-            self._annotations.append(
-                {
-                    "image_id": image_id,
-                    "category_id": segment["category_id"],
-                    "iscrowd": segment["iscrowd"],
-                    **runs.statistics[segment["id"]]._asdict(),
-                    "segmentation": runs.run_lengths(segment["id"]),
-                }
-            )
+            if segment["category_id"] in self._things:
+                shape = runs.statistics[segment["id"]]._asdict()
+                shape["segmentation"] = runs.run_lengths(segment["id"])
+                self._annotations.append({**segment, "image_id": image_id, **shape})
 
     def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
-        """Return the results of ``COCOEvaluator`` (main process only)."""
         self._coco_api = COCO()
         self._coco_api.dataset = self.gather_truth()
         self._coco_api.createIndex()
@@ -83,5 +72,5 @@ class PanopticInstanceEvaluator(COCOEvaluator):
             "images": [image for images, _ in gathered for image in images],
             # pycocotools reads id 0 as "no match".
             "annotations": [{**a, "id": number} for number, a in enumerate(annotations, 1)],
-            "categories": self._things,
+            "categories": [*self._things.values()],
         }

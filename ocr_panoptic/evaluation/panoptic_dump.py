@@ -36,14 +36,7 @@ class PanopticDump(DatasetEvaluator):
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
     ``panoptic_predictions.json`` into a folder that all processes must share.
 
-    panopticapi evaluates these files:
-
-        python -m panopticapi.evaluation --gt_json_file panoptic_val2017.json \\
-            --gt_folder panoptic_val2017 --pred_json_file FOLDER/panoptic_predictions.json
-
-    Args:
-        dataset_name: a registered panoptic data set; its ground truth is not read.
-        folder: folder of the predictions.
+    The ground truth is not read. ``python -m panopticapi.evaluation`` evaluates these files.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
@@ -56,7 +49,6 @@ class PanopticDump(DatasetEvaluator):
         self._annotations: list[dict] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write the PNG of each output's "panoptic_seg", named after the input's "file_name"."""
         for input_, output in zip(inputs, outputs, strict=True):
             ids, segments = output["panoptic_seg"]
             ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]

@@ -14,25 +14,16 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 
 class TrueSegments(NamedTuple):
-    """
-    The true segments of an image.
+    """The true segments of an image."""
 
-    Attributes:
-        png: path of the PNG, relative to the folder of all PNGs.
-        ids: segment id of each pixel, int32 [H, W]; 0 is void.
-        segments: mappings with "id", "category_id" (the data set's id) and "iscrowd".
-    """
-
-    png: str
-    ids: np.ndarray
-    segments: list[dict]
+    png: str  # path relative to the folder of all PNGs
+    ids: np.ndarray  # segment id of each pixel, int32 [H, W]; 0 is void
+    segments: list[dict]  # with "id", "category_id" (the data set's id) and "iscrowd"
 
 
 class PanopticTruth:
     """
-    The true segments of a registered data set's images, by ``image_id``.
-
-    ``truth[image_id]`` reads the PNG of an image.
+    The true segments of a registered data set's images; ``truth[image_id]`` reads a PNG.
 
     Args:
         metadata: metadata with panoptic_root, and with panoptic_json if the records do not name
@@ -46,41 +37,27 @@ class PanopticTruth:
         self._folder = Path(local_path(metadata.panoptic_root))
         self._hides = metadata.get("hides_segments", False)
         self._read_segments = metadata.get("read_segments", read_panoptic_png)
+        self._images: dict[int | str, tuple[str, list[dict]]] = {}
         records = DatasetCatalog.get(metadata.name)
         if records and all("pan_seg_file_name" in record for record in records):
             self.categories: list[dict] = categories_of(metadata)
             ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
-            listed = [
-                (
-                    record["image_id"],
-                    os.path.relpath(record["pan_seg_file_name"], self._folder),
-                    [
-                        {**s, "category_id": ids[s["isthing"]][s["category_id"]]}
-                        for s in record["segments_info"]
-                    ],
-                )
-                for record in records
-            ]
+            for record in records:
+                png = os.path.relpath(record["pan_seg_file_name"], self._folder)
+                segments = [
+                    {**s, "category_id": ids[s["isthing"]][s["category_id"]]}
+                    for s in record["segments_info"]
+                ]
+                self._images[record["image_id"]] = png, segments
         else:
             content = read_json(Path(local_path(metadata.panoptic_json)))
             self.categories = content["categories"]
-            listed = [
-                (annotation["image_id"], annotation["file_name"], annotation["segments_info"])
-                for annotation in content["annotations"]
-            ]
-        self._images = {
-            image_id: (
-                png,
-                [
-                    {key: s.get(key, 0) for key in ("id", "category_id", "iscrowd")}
-                    for s in segments
-                ],
-            )
-            for image_id, png, segments in listed
-        }
+            for item in content["annotations"]:
+                self._images[item["image_id"]] = item["file_name"], item["segments_info"]
 
     def __getitem__(self, image_id: int | str) -> TrueSegments:
         png, segments = self._images[image_id]
+        segments = [{k: s.get(k, 0) for k in ("id", "category_id", "iscrowd")} for s in segments]
         ids = self._read_segments(self._folder / png)
         if self._hides:  # a segment without visible pixels does not count
             shown = set(SegmentRuns(ids).ids.tolist())

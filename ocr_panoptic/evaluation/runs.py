@@ -32,7 +32,6 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
-    """Raise a UserError if two maps [H, W] differ in size."""
     if truth.shape != prediction.shape:
         raise UserError(
             f"the prediction has size {list(prediction.shape)} [H, W] and the truth "

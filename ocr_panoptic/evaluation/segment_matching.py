@@ -11,7 +11,9 @@ IoU takes the place of the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section
 If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.
 
-Shape letters: H, W size of the image; G true segments; P predicted segments; R runs.
+Shape letters: H, W size of the image; G true segments; P predicted segments; R runs. The argument
+``joint``, [..., G + 2, P + 1], holds the numbers of pixels that each pair of a true and a predicted
+segment shares. Its row 0 counts true pixels without a named segment; row 1 and column 0 count void.
 """
 
 from collections.abc import Mapping, Sequence
@@ -96,7 +98,6 @@ class SegmentOverlaps:
         return self._matches(np.minimum(self._iou, ious(joint)))
 
     def _matches(self, iou: np.ndarray) -> ImageMatches:
-        """Match the segments by the given IoUs, float64 [G, P]."""
         true, categories = self._true_categories, self._categories
         alike, same, wrong, missed = match(
             self._joint, iou, true, self._is_crowd, self._crowds, categories
@@ -126,8 +127,7 @@ def match(
     Match an image's true segments with the segments of a prediction or several.
 
     Args:
-        joint: pixels shared by each pair, [..., G + 2, P + 1]. Row 0 counts true pixels without a
-            named segment; row 1 and column 0 count void.
+        joint: shared pixels, [..., G + 2, P + 1].
         iou: IoU of each pair, float64 [..., G, P].
         true_categories, is_crowd: category of each true segment, and whether it is a crowd, [G].
         crowds: index of the true segment that is the crowd of each predicted segment's category,
@@ -163,10 +163,6 @@ def ious(joint: np.ndarray) -> np.ndarray:
     Return the IoU of each pair of a true and a predicted segment, [..., G, P].
 
     Void is left out of the union; the IoU of two empty segments is 0.
-
-    Args:
-        joint: pixels shared by each pair, [..., G + 2, P + 1]. Row 0 counts true pixels without a
-            named segment; row 1 and column 0 count void.
     """
     inside, area = joint[..., 2:, 1:], joint[..., :, 1:].sum(axis=-2)
     union = joint[..., 2:, :].sum(axis=-1)[..., None] + (area - joint[..., 1, 1:])[..., None, :]
@@ -185,11 +181,8 @@ def _joint_histogram(
     Count the pixels that each true segment shares with each predicted segment.
 
     Args:
-        true_ids, predicted_ids, pixels: ids and lengths of runs, [R], from :func:`runs_of`.
+        true_ids, predicted_ids, pixels: ids and lengths of runs, [R].
         rows, columns: sorted ids of the true segments [G] and of the predicted segments [P].
-
-    Returns:
-        int64 [G + 2, P + 1]. Row 0 counts unnamed ids, row 1 and column 0 count void.
     """
     true_index = segment_positions(true_ids, rows)
     predicted_index = segment_positions(predicted_ids, columns) - 1

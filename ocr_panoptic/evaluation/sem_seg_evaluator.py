@@ -76,16 +76,7 @@ class SemSegCounts(NamedTuple):
         num_classes: int,
         ignore_label: int,
     ) -> "SemSegCounts":
-        """
-        Return the counts of one image.
-
-        Args:
-            truth: labels 0..K-1 or ``ignore_label``, unsigned integers [H, W].
-            prediction: labels 0..K-1, integers [H, W].
-            confidence: probability of each pixel's predicted label, float [H, W]; None if unknown.
-            num_classes: number K of classes.
-            ignore_label: true label of the pixels that are left out, not negative.
-        """
+        """Return the counts of one image; arguments as in :func:`.confusion_matrix`."""
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
         near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})

@@ -59,7 +59,6 @@ class SemSegDump(DatasetEvaluator):
         self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a PNG of each output's labels, named after the input's "file_name"."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels))
             png = self._png_of[input_["file_name"]]

@@ -39,11 +39,7 @@ def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
-    """
-    Return a data set's "categories" for a panoptic JSON, by ascending id.
-
-    Panoptic-FPN's stuff class "things", which is not a category, is left out.
-    """
+    """Return a data set's "categories" for a panoptic JSON, by ascending id, without "things"."""
     listed = [
         {
             "id": number,
@@ -107,12 +103,10 @@ def read_segment_ids(record: Mapping) -> np.ndarray:
 
 def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
     """
-    Map segment ids to Panoptic-FPN's semantic labels: 0 for things, 1..S for stuff, 255 for void.
+    Map the ids of a record's ``segments_info`` to Panoptic-FPN's semantic labels.
 
-    Detectron2's ``datasets/prepare_panoptic_fpn.py`` uses the same labels.
-
-    Args:
-        segments: ``segments_info`` of a record, with id, isthing, category_id (1..S for stuff).
+    The labels are those of Detectron2's ``prepare_panoptic_fpn.py``: 0 for things, 1..S for stuff,
+    255 for void.
     """
     labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
     return {0: VOID_LABEL, **labels}

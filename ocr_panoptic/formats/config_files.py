@@ -1,5 +1,6 @@
-"""Read config files and command-line overrides."""
+"""Read config files and command-line overrides, without importing PyTorch."""
 
+import importlib.util
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ from typing import IO, Any, NoReturn
 
 from fvcore.common.config import CfgNode
 
+from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
 
@@ -34,6 +36,18 @@ class _ConfigFile(CfgNode):
         if not isinstance(read_yaml(filename), dict):
             raise UserError(f"The config file {filename} needs lines of the form KEY: VALUE.")
         return open(filename, encoding="utf-8")
+
+
+def default_config() -> CfgNode:
+    """Return the default config, read from Detectron2's source without importing Detectron2."""
+    spec = importlib.util.find_spec("detectron2")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'detectron2'", name="detectron2")
+    file = Path(spec.origin).parent / "config/defaults.py"
+    found = {"CN": CfgNode}
+    exec(file.read_text(encoding="utf-8").replace("from .config import", "# "), found)
+    add_ocr_config(found["_C"])
+    return found["_C"]
 
 
 def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
@@ -89,7 +103,6 @@ def check_weights_file(path: str) -> None:
 
 
 def _merge(cfg: CfgNode, values: Mapping[str, Any], place: str = "") -> None:
-    """Merge values into a config by key; error messages append ``place``, such as " in FILE"."""
     known = values_by_key(cfg)
     for key, value in values.items():
         if cfg.key_is_deprecated(key):

@@ -95,7 +95,7 @@ def _sync(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write a text file in UTF-8 atomically; if ``durable``, wait until the disk has it."""
+    """Write a text file in UTF-8 atomically."""
     with replacing(path, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -121,15 +121,8 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def refuse_pipe(path: str | os.PathLike) -> None:
-    """Raise UserError for a pipe or a device, because reading it may never end."""
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise UserError(f"{path}: is a pipe or a device, not a file.")
-
-
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; raise UserError if it is not valid JSON."""
-    refuse_pipe(path)
     try:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:
@@ -153,7 +146,6 @@ class _UniqueKeys(yaml.SafeLoader):
 
 def read_yaml(path: str | os.PathLike) -> Any:
     """Return the content of a YAML file; raise UserError if it is not valid or repeats a key."""
-    refuse_pipe(path)
     with open(path, encoding="utf-8") as file:
         try:
             return yaml.load(file, _UniqueKeys)

@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.files import printable, raise_error
 from ocr_panoptic.formats.pictures import COLOURS, VIDEO_SUFFIXES, image_suffixes, read_picture
 from ocr_panoptic.formats.video import VideoReader
 
 logger = logging.getLogger(__name__)
 
 LIST_SUFFIX = ".txt"
-SHOWN = 10  # largest number of reasons in a message
 THREADS = 2
 
 _Result = TypeVar("_Result")
@@ -94,8 +93,7 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
     Return an item for each file, named without suffix unless two items would share a name.
 
-    For example, "a.jpg" and "a.png" keep their suffixes. If there is also a file "a.jpg.bmp", it
-    keeps its suffix, too, because the name "a.jpg" is taken.
+    A file "a.jpg.bmp" keeps its suffix, too, if "a.jpg" keeps its own because of "a.png".
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
@@ -107,7 +105,6 @@ def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
 
 
 def _frames(path: Path) -> list[Item]:
-    """Return an item for each frame of a video, by reading the whole video."""
     count = 0
     try:
         for _ in VideoReader(path):
@@ -127,7 +124,6 @@ def read_items(
     Yield each item with its image, or with the error raised while reading it.
 
     Args:
-        image_format: channel order, "BGR" or "RGB".
         channels: number of channels C of the images [H, W, C]; frames of a video have 3.
     """
     items = list(items)
@@ -181,7 +177,7 @@ def images_below(
     for path in _files_below(folder, results):
         suffix = path.suffix.lower()
         if not path.is_file():
-            others[path] = "a folder that cannot be read" if path.is_dir() else "not a file"
+            others[path] = "not a file"
         elif suffix not in image_suffixes():
             others[path] = f"not an image, by its name ({suffix or 'no suffix'})"
         else:
@@ -195,15 +191,13 @@ def images_below(
 def summary(left_out: Mapping[Path, str]) -> str:
     """Return a sentence that says how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
-    reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
-    more = ["..."] if len(counts) > SHOWN else []
-    return f"{len(left_out)} files are left out: {printable(', '.join(reasons + more))}."
+    reasons = [f"{times} x {why}" for why, times in counts]
+    return f"{len(left_out)} files are left out: {printable(', '.join(reasons))}."
 
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
     seen = {results}  # real paths to skip, because links may lead back
-    unread: list[OSError] = []
-    for root, folders, names in os.walk(folder, followlinks=True, onerror=unread.append):
+    for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(root)
         if real in seen:
             folders.clear()
@@ -212,4 +206,3 @@ def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # links last
         yield from (Path(root, name) for name in names if name[0] != ".")
-    yield from (Path(error.filename) for error in unread)

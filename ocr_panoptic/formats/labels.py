@@ -19,12 +19,13 @@ from ocr_panoptic.errors import UserError
 
 from .coco_panoptic import VOID_LABEL, label_of_segments, read_segment_ids
 from .files import printable, replacing
-from .near_labels import CLOSEST, LOSSY, NOISY, ROUNDING, SMOOTHED, nearest_labels
+from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_of_two
 from .pictures import Color, color_codes, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
 MAX_NUMBER = 65535  # largest raw label that is not a colour
 COLOURED = 1 << 24  # bit that is set in the raw label of a colour
+ROUNDING = 4  # largest difference that JPEG makes in a flat area, except for black and white
 
 
 def color_label(color: Sequence[int]) -> int:
@@ -46,8 +47,8 @@ def read_label_image(
     Images with one channel or a palette are read as numbers: pixel values or palette indices; for
     a GIF, grey values, because its writer may reorder the palette. Images with several channels
     are read as colours, or as numbers if all channels are equal. If the data set lacks one of the
-    labels found, numbers are read as colours and vice versa. If a label is still unknown, each
-    pixel gets the data set's nearest label.
+    labels found, numbers are read as colours and vice versa. If a label is still unknown and the
+    data set has two labels, each pixel gets the nearer label.
 
     Args:
         known: raw labels of the data set as keys; by default, all numbers are known.
@@ -59,11 +60,15 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of an opened image, and whether they are only the nearest labels."""
+    """Return the raw labels of an opened image, and whether they are only the nearer labels."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
-        readings, fault = _readings(image, known)
+        numbers, fault = _numbers(image)
+        readings = [] if numbers is None else [numbers]
+        if known is not None and max(known, default=0) >= COLOURED:
+            likelier = len(image.getbands()) > 1  # colours come first
+            readings.insert(0 if likelier else 1, color_codes(image) | COLOURED)
         if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
         if known is None:
@@ -75,42 +80,28 @@ def decoded_labels(
                 return labels, False
         shown = found[0] & known.keys()
     # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
-    numbers = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
+    highest = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
     for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
         if not shown <= set(meant):
             continue  # the image also shows labels of the data set that are not in ``meant``
         values = [_value(label) for label in meant]
-        places = nearest_labels(image, values, LOSSY if is_lossy else noise, numbers)
+        places = nearest_of_two(image, values, LOSSY if is_lossy else noise, highest)
         if places is not None:
             return look_up(np.array(meant, np.min_scalar_type(max(meant))), places), True
     if is_lossy:
         raise UserError(
-            f"{lossy_fault(path, 'label image', 'JPEG')} JPEGs will do only if the labels are "
-            f"greys or colours that lie {CLOSEST} or more apart."
+            f"{lossy_fault(path, 'label image', 'JPEG')} JPEGs will do only for two labels, greys "
+            f"or colours that lie {CLOSEST} or more apart."
         )
     return readings[0], False
 
 
-def _readings(image: Image.Image, known: Mapping[int, int] | None) -> tuple[list[np.ndarray], str]:
-    """
-    Return an image's raw labels for each way to read them, and a fault.
-
-    The labels are read as numbers and as colours, if possible; the likelier way is the first. The
-    fault says why the image cannot be read as numbers; "" for no fault.
-    """
-    numbers, fault = _numbers(image)
-    found = [] if numbers is None else [numbers]
-    if known is not None and max(known, default=0) >= COLOURED:
-        found.insert(0 if len(image.getbands()) > 1 else 1, color_codes(image) | COLOURED)
-    return found, fault
-
-
 def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """Yield lists of raw labels that inexact values may stand for, and the noise of each list."""
+    """Yield pairs of raw labels that inexact values may stand for, and the noise of each pair."""
     colours = sorted(label for label in known if label >= COLOURED)
     numbers = sorted(label for label in known if label < 256)
-    yield from ([(colours, NOISY)] if colours and coloured else [])
-    yield from ([(numbers, NOISY)] if numbers else [])
+    yield from ([(colours, NOISY)] if len(colours) == 2 and coloured else [])
+    yield from ([(numbers, NOISY)] if len(numbers) == 2 else [])
     if numbers and {*numbers} <= {0, 1, 255}:  # a binary data set
         yield [0, 255], SMOOTHED
 
@@ -132,11 +123,9 @@ def _colours(image: Image.Image) -> list[Color]:
 
 def _colours_fault(image: Image.Image) -> str:
     shown = ", ".join(str([*color]) for color in _colours(image)[:8])
-    is_cutout = image.mode == "RGBA" and np.asarray(image.getchannel("A")).min() < 255
     return (
         f"has {f'the colours {shown}' if shown else 'more than 256 colours'}, and the classes have "
         "none: give each a color (or labels: [[R, G, B], ...]). Is it a panoptic PNG, or a photo?"
-        f"{' Its opacity varies: if that is the mask, export it as one channel.' * is_cutout}"
     )
 
 

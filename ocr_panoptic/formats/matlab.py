@@ -8,9 +8,13 @@ from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
 
 
 def read_variable(path: Path, name: str) -> np.ndarray:
-    require_scipy()
-    from scipy.io import loadmat
-
+    """Return a variable of a MATLAB file."""
+    try:
+        from scipy.io import loadmat
+    except ImportError:
+        raise MissingPackageError(
+            "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
+        ) from None
     if not path.is_file():
         raise MissingFileError(f"{path}: file not found.")
     try:
@@ -21,12 +25,3 @@ def read_variable(path: Path, name: str) -> np.ndarray:
         found = ", ".join(sorted(name for name in content if not name.startswith("__")))
         raise UserError(f"{path}: has no variable {name!r}; found {found or 'none'}.")
     return content[name]
-
-
-def require_scipy() -> None:
-    try:
-        import scipy.io  # noqa: F401
-    except ImportError:
-        raise MissingPackageError(
-            "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
-        ) from None

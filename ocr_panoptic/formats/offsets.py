@@ -41,9 +41,7 @@ def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarra
     """
     Return the offset labels, uint8 [H, W] in 0..17, that encode both arguments.
 
-    Args:
-        near_boundary: bool [H, W]
-        direction: integers [H, W], 0..7 or UNDEFINED
+    ``near_boundary`` is bool [H, W], ``direction`` integers [H, W], 0..7 or UNDEFINED.
     """
     return ((UNDEFINED + 1) * near_boundary + direction).astype(np.uint8)
 
@@ -66,9 +64,7 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
     Return offsets (down, right) in pixels, int8 [H, W, 2].
 
-    Args:
-        near_boundary: bool [H, W]
-        direction: integers [H, W], 0..7; larger values give the offset (0, 0)
+    ``near_boundary`` is bool [H, W], ``direction`` integers [H, W]; values above 7 give (0, 0).
     """
     steps = np.concatenate([DIRECTIONS, np.zeros((1, 2), np.int8)])
     return steps[np.where(near_boundary & (direction < UNDEFINED), direction, UNDEFINED)]
@@ -78,11 +74,7 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
     Return the source of each pixel: the pixel ``scale`` times its offset away, inside the image.
 
-    Args:
-        offsets: integers [H, W, 2], (down, right)
-
-    Returns:
-        int64 [H, W], index into the flattened image, row after row
+    Offsets [H, W, 2] give int64 [H, W], indices into the flattened image, row after row.
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)
@@ -94,10 +86,7 @@ def moved(values: Array, sources: Array) -> Array:
     """
     Return refined values [..., H, W]: each pixel takes the value of its source pixel.
 
-    Args:
-        values: [..., H, W] of any type
-        sources: index of each pixel's source in the flattened image, integers [H, W]; a tensor
-            if ``values`` is a tensor
+    ``sources`` are the integers [H, W] of :func:`source_pixels`; a tensor if ``values`` is one.
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape

@@ -1,17 +1,12 @@
 """
-Image files: one reader for preparation, training, evaluation and drawing.
-
-Label and panoptic PNGs are opened here, too, so that all readers have the same limits and errors.
+Read image files, and open label and panoptic PNGs, with the same limits and errors everywhere.
 
 Shape letters: H, W size of the image, C channels.
 """
 
 import functools
 import os
-import re
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +37,6 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 # Formats that change the values of pixels, which labels need exactly.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
-_DEEP = "16 bits in the file"  # key of a note in Pillow's ``image.info``
-
 Color = tuple[int, int, int]  # RGB in 0..255
 
 
@@ -72,7 +65,6 @@ class PictureSize(NamedTuple):
     width: int
     height: int
     note: str  # how the image was turned, for messages; usually ""
-    bits: int  # bits per channel in the file, 8 or more
     brightness: float | None  # highest value as a share of white; None if it was not read
     is_turned: bool  # whether the EXIF data turn the image, but width and height stay the same
 
@@ -139,14 +131,10 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Convert an input image of a network to an RGB picture, uint8 [H, W, 3].
+    Convert an input image of a network, uint8 or float32 [H, W, C], to RGB, uint8 [H, W, 3].
 
     The picture shows the first three channels, or a single channel in grey. Floats are scaled so
     that the smallest becomes 0 and the largest 255.
-
-    Args:
-        image: uint8 or float32 [H, W, C].
-        format: order of the channels, "RGB" or "BGR".
     """
     colours = reordered(image, format)[:, :, : COLOURS if image.shape[2] >= COLOURS else 1]
     if colours.dtype != np.uint8:
@@ -206,8 +194,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
     if decode and image.format != "JPEG":  # a JPEG has 8 bits
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
-    bits = 16 if image.info.get(_DEEP) else bits
-    return PictureSize(*size, note, bits, brightness, turns and size == image.size)
+    return PictureSize(*size, note, brightness, turns and size == image.size)
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
@@ -229,14 +216,14 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
     path = local_path(path)
     if not os.path.exists(path):
         raise UserError("was not found") from FileNotFoundError(path)
-    if not os.path.isfile(path):  # reading a pipe may never end
-        raise UserError("is not a file")
     suffix = os.path.splitext(path)[1]
     if suffix.lower() in UNREAD_SUFFIXES:
-        raise UserError(f"has a format that cannot be read ({suffix}); {_conversion(suffix)}")
+        raise UserError(
+            f"has a format that cannot be read ({suffix}); convert such photos to JPEG, as "
+            f"ImageMagick does: magick mogrify -format jpg *{suffix}"
+        )
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
-            image.info[_DEEP] = ";16" in str(image.tile)  # of colours, Pillow reads 8 bits
             if decode:
                 image.load()
             return image
@@ -247,28 +234,10 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         ) from error
     except Exception as error:  # Pillow raises various errors for broken bytes
         unknown = isinstance(error, UnidentifiedImageError)
-        if unknown and _is_heif(path):
-            text = "is an HEIC file, whatever its name is; let it end in .heic, and"
-            raise UserError(f"{text} {_conversion('.heic')}") from error
         if isinstance(error, OSError) and error.errno:  # such as missing permissions
             raise UserError(f"cannot be read ({error.strerror})") from error
         reason = "unknown format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
-
-
-def unread_fault(files: Sequence[Path]) -> str:
-    """Return the error message for photos that cannot be read; it does not name their folder."""
-    example, number = files[0].name, len(files)
-    return f"{number} photos, such as {example}, cannot be read; {_conversion(files[0].suffix)}"
-
-
-def _conversion(suffix: str) -> str:
-    return f"convert such photos to JPEG, as ImageMagick does: magick mogrify -format jpg *{suffix}"
-
-
-def _is_heif(path: str | os.PathLike) -> bool:
-    with open(path, "rb") as file:
-        return re.match(b"....ftyp(hei|hev|mif1|msf1)", file.read(12), re.DOTALL) is not None
 
 
 def _orientation(image: Image.Image, decoded: bool = True) -> int | None:
@@ -298,7 +267,6 @@ def _check(image: Image.Image, channels: int) -> None:
 
 
 def _bits(image: Image.Image) -> int:
-    """Return the bits per channel of an image in any format, 8 or more."""
     if image.mode.startswith("I;16"):
         tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
         return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]

@@ -25,11 +25,9 @@ CLASSES = "classes.json"
 
 def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
     """
-    Write the config of a training run.
+    Write the config of a training run, in YAML.
 
-    Args:
-        text: YAML.
-        keep_former: whether to rename a different existing config to ``config.<n>.yaml`` first.
+    ``keep_former`` renames a different existing config to ``config.<n>.yaml`` first.
     """
     path = Path(output_dir) / CONFIG
     if keep_former and path.is_file() and path.read_bytes() != text.encode():

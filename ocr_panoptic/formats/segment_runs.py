@@ -66,13 +66,7 @@ class SegmentRuns:
         return {number: SegmentStatistics(area, box) for number, area, box in found if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
-        """
-        Return the label of each pixel, uint8 [H, W].
-
-        Args:
-            label_of: segment id -> label, 0..255.
-            other: label of the ids that ``label_of`` lacks.
-        """
+        """Return the label 0..255 of each pixel, uint8 [H, W]; ``other`` for unlisted ids."""
         table = np.array([label_of.get(number, other) for number in self.ids.tolist()], np.uint8)
         columns = np.repeat(table[self._place], self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
@@ -92,11 +86,9 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    Return COCO's compressed RLE of a mask that is placed in a larger image.
+    Return COCO's compressed RLE of a mask, bool [h, w], that is placed in a larger image.
 
-    Args:
-        mask: bool [h, w].
-        place: row and column of the mask's first pixel in the image of ``size`` (H, W).
+    ``place`` is the row and column of the mask's first pixel in the image of ``size`` (H, W).
     """
     import cv2
 
@@ -112,7 +104,6 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
 
 
 def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) -> dict:
-    """Return COCO's compressed RLE of a mask, given the ascending starts and ends of its runs."""
     borders = np.stack([starts, ends], axis=1).reshape(-1)
     counts = np.diff(borders, prepend=0, append=size[0] * size[1])  # zeros, ones, zeros ...
     if counts[-1] == 0:

@@ -31,7 +31,6 @@ class ASPP(ContextScheme):
     Args:
         in_channels, channels, out_channels: numbers I, C and O of channels.
         dilations: dilations of the 3x3 branches; (12, 24, 36) suits features at stride 8.
-        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -79,11 +78,6 @@ class ASPOCR(OCR):
     from which OCR makes its object contextual representations y. The other branches are a 1x1
     convolution and dilated 3x3 convolutions of the features. g fuses their outputs with y. phi, psi
     and delta have ``channels // 2`` channels.
-
-    Args:
-        in_channels, channels, out_channels: numbers I, C and O of channels.
-        dilations: dilations of the 3x3 branches.
-        dropout, options: options of :class:`.OCR`.
     """
 
     takes_features = True

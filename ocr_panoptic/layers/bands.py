@@ -110,30 +110,19 @@ def _bands(
         last = min(int(position(stop - 1)) + 2, h - 1)
         rows = torch.arange(start, stop, device=logits.device, dtype=dtype)
         exact = position(rows).clamp(0, h - 1) - first
-        lower = exact.long()
-        enlarge = partial(
-            _enlarge,
-            lower=lower,
-            upper=(lower + 1).clamp(max=last - first),
-            fraction=(exact - lower)[:, None],
-            size=(stop - start, width),
-            align_corners=align_corners,
-        )
+        size = (stop - start, width)
+        enlarge = partial(_enlarge, exact, last - first, size, align_corners)
         yield slice(start, stop), slice(first, last + 1), enlarge
 
 
 def _enlarge(
-    source: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-    fraction: Tensor,
-    size: tuple[int, int],
-    align_corners: bool,
+    rows: Tensor, last: int, size: tuple[int, int], align_corners: bool, source: Tensor
 ) -> Tensor:
-    """Blend the source's rows ``lower[i]`` and ``upper[i]`` linearly for each i, then resize."""
-    source = source.to(_precision(source))
-    rows = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
-    return F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)
+    """Return the source, interpolated at the row positions ``rows`` up to ``last``, and resized."""
+    source, lower = source.to(_precision(source)), rows.long()
+    pair = (source.index_select(2, row) for row in (lower, (lower + 1).clamp(max=last)))
+    blended = torch.lerp(*pair, (rows - lower)[:, None])
+    return F.interpolate(blended, size=size, mode="bilinear", align_corners=align_corners)
 
 
 def _precision(logits: Tensor) -> torch.dtype:

@@ -6,8 +6,8 @@ All losses except this cross-entropy resize the logits to the size of the labels
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
 are [N, K, h, w], resized by the convention ``align_corners`` (see :func:`.resize`). ``targets`` are
 int64 [N, H, W] in 0..K - 1, or ``ignore_value`` at ignored pixels; a loss is 0 if all pixels are
-ignored. The losses are computed in float32 or better, under autocast too, and without GPU
-synchronisation.
+ignored. ``class_weights`` [K] weigh the classes in a sum or average; None for equal weights. The
+losses are computed in float32 or better, under autocast too, and without GPU synchronisation.
 """
 
 import torch
@@ -30,9 +30,6 @@ def binary_cross_entropy(
 
     The average divides by the number of valid pixels plus 1, as in the published code of
     hierarchical multi-scale attention.
-
-    ``class_weights`` [K] multiply the classes' losses; None for 1 each. The other arguments are
-    described at the top of this file.
     """
 
     def losses(full: Tensor, labels: Tensor) -> Tensor:
@@ -59,9 +56,6 @@ def dice_loss(
     A class's loss is 1 - 2 Σ p y / (Σ p² + Σ y²), with the class's softmax probability p and
     one-hot label y at each valid pixel of all images (Milletari et al., V-Net, 2016).
     The result is a scalar in [0, 1]; 0 if all pixels are ignored.
-
-    ``class_weights`` [K] weigh the classes in the average; None for equal weights. The other
-    arguments are described at the top of this file.
     """
 
     def sums(full: Tensor, labels: Tensor) -> Tensor:
@@ -87,9 +81,6 @@ def lovasz_softmax(
     A class's loss is the Lovász extension of 1 - IoU, evaluated at the errors of the class's
     softmax probabilities at the valid pixels of all images (Berman et al., 2018).
     The result is a scalar in [0, 1]; 0 if all pixels are ignored.
-
-    ``class_weights`` [K] weigh the classes in the average; None for equal weights. The other
-    arguments are described at the top of this file.
     """
     logits = full_size(logits, targets, align_corners)
     truth, valid = _truth(logits, targets, ignore_value)

@@ -64,7 +64,6 @@ class CrissCross(ContextScheme):
     Args:
         in_channels, channels: numbers I and C of channels; C is I / 4 in the official head.
         recurrences: number of passes of the attention.
-        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True

@@ -26,8 +26,6 @@ class DoubleAttention(DoubleAttentionOCR):
 
     Args:
         num_regions: number R of regions; the paper uses 64.
-        in_channels, key_channels, out_channels: numbers C, D and O of channels.
-        options: options of :class:`.ContextScheme`.
     """
 
     uses_regions = False

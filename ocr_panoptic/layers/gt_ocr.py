@@ -2,7 +2,7 @@
 GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
 
 Shape shorthand: N images, K classes = object regions, h w feature size, P = h * w pixels,
-C channels of the pixel representations x, O output channels.
+C channels of the pixel representations x, D key channels, O output channels.
 """
 
 from typing import Any
@@ -32,8 +32,6 @@ class GroundTruthOCR(RegionContext):
         part: step that uses the ground truth: "gather" (object regions), "relation" or "both"; OCR
             computes the other step. "gather" and "relation" are ``ideal_gather_ocrnet`` and
             ``ideal_distribute_ocrnet`` of openseg.pytorch and show which step limits OCR.
-        in_channels, key_channels, out_channels: numbers C, D (keys) and O of channels.
-        options: options of :class:`.ContextScheme`.
     """
 
     needs_truth = True

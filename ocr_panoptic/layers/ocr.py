@@ -91,13 +91,8 @@ class RegionContext(ContextScheme):
     too, the convolution is therefore applied to K regions instead of P pixels, before the sum;
     rho's norm and ReLU come after the sum.
 
-    The defaults match the paper.
-
-    Args:
-        in_channels: number C of input channels.
-        key_channels: number D of channels of delta (and of phi and psi).
-        out_channels: number O of channels of rho and g.
-        options: options of :class:`.ContextScheme`.
+    ``key_channels`` D is the number of channels of delta (and of phi and psi), ``out_channels`` O
+    the number of rho and g. The defaults match the paper.
     """
 
     uses_regions = True
@@ -186,8 +181,6 @@ class OCR(RegionContext):
     The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
-        in_channels, key_channels, out_channels: numbers C, D and O of channels.
-        options: options of :class:`.ContextScheme`.
         transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
             says 1, the published code has 2.
         scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
@@ -248,11 +241,6 @@ class DoubleAttentionOCR(RegionContext):
 
     w_ik = softmax_k(a_k^T x_i + b_k) does not depend on the region representations. The paper
     compares this relation with its own.
-
-    Args:
-        num_classes: number K of object regions.
-        in_channels, key_channels, out_channels: numbers C, D and O of channels.
-        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class PPM(ContextScheme):
     Args:
         in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
         sizes: side s of each pooled map.
-        dropout, options: options of :class:`.ContextScheme`.
     """
 
     takes_features = True
@@ -69,7 +68,9 @@ class PPM(ContextScheme):
             torch.einsum("oikl,nip->nopkl", w, cells.flatten(2)).flatten(2)
             for w, cells in zip(weights, self.pyramid(x))
         ]
-        patterns = [upsampled_patterns(s, x) for s in self.sizes]
+        # The weights of the cells at the 3x3 neighbours of each pixel; 0 outside the map.
+        cells = (upsampled_cells(s, x)[None] for s in self.sizes)
+        patterns = [F.unfold(weights, kernel_size=3, padding=1)[0] for weights in cells]
         z = F.conv2d(x, weight_x, bias, padding=1)
         pixelwise(
             torch.cat(responses, dim=2),
@@ -77,16 +78,6 @@ class PPM(ContextScheme):
             add_to=z.view(*z.shape[:2], -1),  # raises an error instead of copying z
         )
         return self.dropout(self.g.finish(z))
-
-
-def upsampled_patterns(size: int, like: Tensor) -> Tensor:
-    """
-    Return the bilinear weights of the cells of an s x s map at the 3x3 neighbours of each pixel.
-
-    The result is [s * s * 9, P], ordered by cell, then neighbour. The P pixels are all pixels of
-    ``like`` [N, I, h, w]; neighbours outside this map have weight zero.
-    """
-    return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
 
 
 class PPMOCR(OCR):
@@ -99,8 +90,6 @@ class PPMOCR(OCR):
 
     Args:
         in_channels: number C of input channels; each pooled branch has B = C // 4 channels.
-        key_channels, out_channels: numbers D (keys) and O of channels.
-        options: further options of :class:`.OCR`.
         sizes: side s of each pooled map.
     """
 
@@ -150,10 +139,6 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """
-    Return the bilinear weights [s * s, h, w] of the cells of an s x s map at each pixel.
-
-    h x w is the size of ``like`` [N, I, h, w].
-    """
+    """Return the bilinear weights [s * s, h, w] of s x s cells at each pixel of ``like``."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -37,13 +37,11 @@ class SegmentationTransformer(ContextScheme):
     learn from the final loss.
 
     Args:
-        num_classes, in_channels, out_channels: numbers K, C and O.
         key_channels: number D of channels of queries, keys, values (C in decoder cross-attention).
         encoder_self_attention: whether the pixels attend to each other; in float32 without a fused
             kernel, the memory for this grows with P^2.
         decoder_self_attention: place of the categories' self-attention: "none", "before" the
             cross-attention (mixes the queries) or "after" it (mixes the region representations).
-        options: options of :class:`.ContextScheme`.
     """
 
     def __init__(
@@ -107,11 +105,6 @@ class JointTransformer(ContextScheme):
     The paper does not define the block. Here it is the Vision Transformer's block
     (:class:`TransformerBlock`), with a layer norm after the last block. It has GELU instead of
     ReLU, so there is no ``negative_slope``.
-
-    Args:
-        num_classes: number K of category queries.
-        channels: number C of channels of input and output.
-        key_channels: number of channels of queries, keys and values.
     """
 
     def __init__(

@@ -24,15 +24,8 @@ class SelfAttention(ContextScheme):
     y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), as in the
     paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear; W starts
     at zero. v and W need no bias, because the softmax sums to 1 and g's norm has a bias. g's
-    convolution directly follows W, so their product is applied, and y is never computed.
-
-    The defaults match the paper.
-
-    Args:
-        in_channels: number C of input channels.
-        key_channels: number D of channels of phi, psi and v.
-        out_channels: number O of channels of W and g.
-        options: options of :class:`.ContextScheme`.
+    convolution directly follows W, so their product is applied, and y is never computed. The
+    defaults match the paper.
     """
 
     def __init__(

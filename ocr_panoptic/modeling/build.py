@@ -51,10 +51,7 @@ class PanopticSegmentor(PanopticFPN):
     Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision,
     it still pools boxes and pastes masks at float32 coordinates.
 
-    Args:
-        merge_rules: thresholds of the panoptic merge.
-        augmentation: config that sets TEST.AUG; None for no test-time augmentation.
-        kwargs: arguments of ``PanopticFPN``.
+    ``augmentation`` is a config that sets TEST.AUG, or None for no test-time augmentation.
     """
 
     @configurable

@@ -1,5 +1,6 @@
 """The semantic segmentation head of the OCR paper (section "Architecture")."""
 
+from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode, configurable
@@ -30,19 +31,16 @@ class ContextSemSegHead(RefinedHead):
             stages of HRNet).
         coarse_in_features: names of the features for the coarse prediction (stage 3 of a ResNet).
             If the list is empty, the coarse prediction is made from the pixel representations.
-        context: context scheme.
         ocr_channels: number of channels of the pixel representations.
         ocr_norm, negative_slope: norm and ReLU slope of every :class:`.ConvNormReLU` in the head.
         coarse_kernel: kernel size of the convolution before the coarse classifier. Published code
             has 3 for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0
             leaves out the convolution, as in the paper.
-        coarse_channels: output channels of this convolution.
         coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
             regions. False is the paper's ablation: a second branch predicts the regions without a
             loss, and the coarse loss is only an auxiliary loss.
         attention_channels: channels of the scale attention; 0 for no attention.
-        refinement: further arguments of :class:`.RefinedHead`.
     """
 
     @configurable
@@ -71,17 +69,15 @@ class ContextSemSegHead(RefinedHead):
             )
         in_features = finest_first(in_features, input_shape)
         in_channels = count_channels(input_shape, in_features)
+        kinds: dict[str, Any] = {"norm": ocr_norm, "negative_slope": negative_slope}
 
         def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
             pixel_channels = in_channels if context.takes_features else ocr_channels
             channels = count_channels(input_shape, coarse_in_features) or pixel_channels
             branch = nn.Sequential()
             if coarse_kernel:
-                kinds: dict[str, Any] = {"norm": ocr_norm, "negative_slope": negative_slope}
-                branch.append(
-                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, **kinds)
-                )
-                branch.append(nn.Dropout2d(coarse_dropout))
+                conv = partial(ConvNormReLU, kernel_size=coarse_kernel, **kinds)
+                branch.extend([conv(channels, coarse_channels), nn.Dropout2d(coarse_dropout)])
                 channels = coarse_channels
             return branch, Conv2d(channels, num_classes, kernel_size=1)
 
@@ -102,12 +98,7 @@ class ContextSemSegHead(RefinedHead):
         self.in_features = in_features
         self.coarse_in_features = finest_first(coarse_in_features, input_shape)
         if attention_channels:
-            self.scale_attention = ScaleAttention(
-                context.out_channels,
-                attention_channels,
-                norm=ocr_norm,
-                negative_slope=negative_slope,
-            )
+            self.scale_attention = ScaleAttention(context.out_channels, attention_channels, **kinds)
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:

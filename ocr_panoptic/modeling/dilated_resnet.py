@@ -18,11 +18,6 @@ class CeilModeStem(DeepLabStem):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """
-        Return features [N, C, h, w] of images [N, I, H, W].
-
-        h is ceil((ceil(H / 2) + 1) / 2), and w follows from W in the same way.
-        """
         for conv in (self.conv1, self.conv2, self.conv3):
             x = F.relu_(conv(x))
         return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)

@@ -22,7 +22,6 @@ from .losses import SemSegCriterion
 # Scales in training, in the published order; TEST.SCALES may differ.
 TRAINING_SCALES = (0.5, 1.0)
 
-
 # Images [N, 3, H, W] -> coarse logits, refined logits and attention, each with its own size.
 Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
@@ -77,13 +76,9 @@ class HierarchicalScales:
         """
         Return the criterion's losses and, if ``scale_loss_weight`` is set, ``loss_sem_seg_scales``.
 
-        Args:
-            network: network in training mode.
-            images: normalised and padded images, [N, 3, H, W].
-            targets: int64 labels [N, H, W].
-            criterion: losses of the blended coarse and refined logits. Its coarse loss is also
-                applied to each scale's own refined logits.
-            divisor: number that has to divide the sides of the padded images, at each scale.
+        The criterion's coarse loss is also applied to each scale's own refined logits. Images
+        [N, 3, H, W] have to be normalised and padded; labels [N, H, W] are int64. At each scale,
+        the image is padded to multiples of ``divisor``.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -113,18 +108,12 @@ class HierarchicalScales:
         return blended
 
     def _views(
-        self,
-        network: Network,
-        image: Tensor,
-        scales: Sequence[float],
-        divisor: int,
-        first: int = 0,
+        self, network: Network, image: Tensor, scales: Sequence[float], divisor: int, first: int = 0
     ) -> Iterator[list[Tensor]]:
         """
-        Yield, for each scale, the network's maps, resized to the size of the scaled image.
+        Yield, for each scale, the network's maps from the ``first`` on, at the scaled image's size.
 
-        All maps are float32 or better. To save memory, the first ``first`` maps that the network
-        returns are left out.
+        All maps are float32 or better.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -168,7 +168,21 @@ class SemanticInference:
         )
 
     def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
-        return averaged_over_flip(logits_fn, self.flip_pairs) if self.flip else logits_fn
+        """Return the network, averaged over the image and its mirror image if ``flip`` is set."""
+        if not self.flip:
+            return logits_fn
+
+        def averaged(image: Tensor) -> Tensor:
+            logits = logits_fn(image)
+            mirrored = logits_fn(image.flip(-1)).flip(-1)
+            if self.flip_pairs:
+                order = list(range(mirrored.shape[1]))
+                for a, b in self.flip_pairs:
+                    order[a], order[b] = b, a
+                mirrored = mirrored[:, order]
+            return (logits + mirrored) / 2
+
+        return averaged
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -177,26 +191,6 @@ def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
         return image
     bottom, right = (-side % divisor for side in image.shape[-2:])
     return F.pad(image, (0, right, 0, bottom))
-
-
-def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]]) -> LogitsFn:
-    """
-    Return a network that averages the logits of an image and of its mirror image.
-
-    In the mirror image, the logits of each pair of classes in ``flip_pairs`` are swapped.
-    """
-
-    def averaged(image: Tensor) -> Tensor:
-        logits = logits_fn(image)
-        mirrored = logits_fn(image.flip(-1)).flip(-1)
-        if flip_pairs:
-            order = list(range(mirrored.shape[1]))
-            for a, b in flip_pairs:
-                order[a], order[b] = b, a
-            mirrored = mirrored[:, order]
-        return (logits + mirrored) / 2
-
-    return averaged
 
 
 @torch.no_grad()
@@ -225,20 +219,14 @@ def sliding_window_rows(
     """
     Average the logits of overlapping windows at full resolution, and yield them in bands of rows.
 
-    Only the sums of a single row of windows are kept, whatever the image's height. The last windows
-    end at the image's border. Windows larger than the image are cut to it.
+    The bands are float32 [N,K,rows,W], from top to bottom. Only the sums of a single row of windows
+    are kept, whatever the height of the image [N,3,H,W]. The last windows end at its border, and
+    larger windows are cut to it.
 
     Args:
         logits_fn: network, which sees one window at a time, padded to multiples of ``divisor``.
-        image: image [N,3,H,W].
-        window_size: (height, width) of a window.
-        window_stride: steps (down, right), at most ``window_size``.
         device: device of the sums; None for the logits' device.
-        align_corners: how to upsample the logits, see :func:`.resize`.
         prepare: function that normalises a window before it is padded.
-
-    Yields:
-        bands of rows from top to bottom, float32 [N,K,rows,W] on ``device``
     """
     height, width = image.shape[-2:]
     tops = window_starts(height, window_size[0], window_stride[0])
@@ -297,11 +285,7 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """
-    Return how many classes to resize at once.
-
-    On a CPU, this is 1; on a GPU, as many classes as fit into :func:`.band_bytes`.
-    """
+    """Return how many classes to resize at once: 1 on a CPU, :func:`.band_bytes` on a GPU."""
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
@@ -363,11 +347,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def check_decided(confidence: Tensor) -> None:
-    """
-    Raise FloatingPointError if the ``confidence`` of any pixel is NaN.
-
-    Such a pixel has scores that are NaN or infinite.
-    """
+    """Raise FloatingPointError if any pixel's scores, and so its confidence, are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
             f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "

@@ -39,7 +39,7 @@ class InferenceModel(nn.Module):
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
         confident: whether to compute the labels and the confidence of each image together. This
             saves time for callers that need both but read the labels first.
-        made_of: hash of the trained model's weights, see :func:`.weights_sha256`.
+        made_of: hash of the trained model's weights.
     """
 
     def __init__(

@@ -1,7 +1,10 @@
 """
 Losses for semantic segmentation.
 
-Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
+are [N, K, h, w], resized by the convention ``align_corners`` (see :func:`.resize`). ``targets`` are
+int64 [N, H, W] in 0..K - 1, or ``ignore_value`` at pixels that do not count. ``class_weights`` [K]
+weigh the classes; None for equal weights.
 """
 
 import math
@@ -29,13 +32,6 @@ def cross_entropy(
     Return the pixel-wise cross-entropy, averaged over the pixels that are not ignored.
 
     If all pixels are ignored, the loss and its gradients are 0 (PyTorch's mean is NaN).
-
-    Args:
-        logits: logits [N, K, h, w], which are resized to the size of the labels
-        targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels that do not count
-        class_weights: weights [K] of the classes in the average; None for equal weights
-        align_corners: see :func:`.resize`
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     weights = _pixel_weights(targets, ignore_value, class_weights)
@@ -59,15 +55,6 @@ def hard_cross_entropy(
     hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
     published code, class weights multiply the losses of these pixels, and the sum is divided by
     the number of these pixels.
-
-    Args:
-        logits: logits [N, K, h, w], which are resized to the size of the labels
-        targets: int64 labels [N, H, W]
-        ignore_value: label of the pixels that do not count
-        class_weights: factors of the classes [K]; None means 1 for all
-        align_corners: see :func:`.resize`
-        threshold: probability below which a pixel is hard
-        min_kept: least number of pixels to use
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
@@ -180,11 +167,7 @@ class SemSegCriterion(nn.Module):
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
-    """
-    Parse the losses in a config value into pairs (weight, name).
-
-    The value of the key is a text such as "0.8 cross_entropy + 0.2 lovasz".
-    """
+    """Parse a config value such as "0.8 cross_entropy + 0.2 lovasz" to pairs (weight, name)."""
     terms = []
     for summand in losses.split("+"):
         *weight, name = summand.split() or [""]

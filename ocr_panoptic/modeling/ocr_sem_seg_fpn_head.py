@@ -35,8 +35,6 @@ class OCRSemSegFPNHead(RefinedHead):
             regions. If False, a second classifier predicts the regions without a loss.
         downsample: side of the square cells over which the OCR head's input is averaged. The head's
             logits are then resized to the size of the coarse logits.
-        context: context scheme.
-        refinement: further arguments of :class:`.RefinedHead`.
     """
 
     @configurable

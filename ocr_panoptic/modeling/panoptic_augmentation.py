@@ -12,28 +12,17 @@ from detectron2.structures import Instances
 from fvcore.transforms import HFlipTransform
 from torch import Tensor
 
-from ocr_panoptic.formats.pictures import TooThin, thin_fault
-
 from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """
-    The network's results for one view of an image.
+    """The network's results for one view of an image [H, W]."""
 
-    Attributes:
-        logits: logits of the semantic head, float32 [1, K, h, w].
-        image_size: (H, W) of the image.
-        covered: size of the padded image, which the logits cover.
-        features: features of the backbone by name, [1, C, h, w].
-        found: detected instances in the image's coordinates.
-    """
-
-    logits: Tensor
+    logits: Tensor  # of the semantic head, float32 [1, K, h, w]
     image_size: Size
-    covered: Size
-    features: dict[str, Tensor]
-    found: Instances
+    covered: Size  # size of the padded image, which the logits cover
+    features: dict[str, Tensor]  # of the backbone, [1, C, h, w]
+    found: Instances  # in the image's coordinates
 
     def classes(self, size: Size) -> Iterator[Tensor]:
         """Yield the scores of the image, resized to ``size``, in groups of classes."""
@@ -52,29 +41,17 @@ def see_augmented(
     averaged at the size of the result. Each view passes through the network once, by itself. Its
     features are kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
 
-    Args:
-        cfg: config of the network.
-        network: network in evaluation mode.
-        see: function that runs the network on the input of a view.
-        inputs: mapping with "image" [C, H, W] and optionally "height" and "width" of the result,
-            which default to the size of the image.
-
-    Raises:
-        TooThin: a side of the image would be scaled to 0 pixels.
+    ``see`` runs the network on the input of a view. ``inputs`` has "image" [C, H, W] and optionally
+    "height" and "width" of the result, which default to the size of the image.
     """
     aug = cfg.TEST.AUG
     image = inputs["image"]
     height, width = image.shape[1:]
-    fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
-    if fault and any(aug.MIN_SIZES):
-        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
-        raise TooThin(f"{name}as the model sees it, {fault}")
     if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
         image = image.float()
     size = inputs.get("height", height), inputs.get("width", width)
     inputs = {"image": image, "height": size[0], "width": size[1]}
-    is_column = width == 1  # Detectron2 fails on its mirror image
-    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
+    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP)
     tta = GeneralizedRCNNWithTTA(cfg, network, mapper)
     views, transforms = tta._get_augmented_inputs(inputs)
     with tta._turn_off_roi_heads(["mask_on"]):

@@ -15,18 +15,11 @@ from ocr_panoptic.errors import UserError
 
 @dataclass(frozen=True)
 class MergeRules:
-    """
-    The thresholds of a panoptic merge.
+    """The thresholds of a panoptic merge."""
 
-    Attributes:
-        overlap: largest share of an instance that instances of higher score may have taken.
-        scores: lowest score of an instance, for each thing class.
-        stuff_areas: smallest area of a stuff segment in pixels, for each semantic class. The value
-            for class 0, which stands for all things, is not used.
-    """
-
-    overlap: float
-    scores: tuple[float, ...]
+    overlap: float  # largest share of an instance that instances of higher score may have taken
+    scores: tuple[float, ...]  # lowest score of an instance, for each thing class
+    # Smallest area of a stuff segment in pixels, for each semantic class; not used for class 0.
     stuff_areas: tuple[float, ...]
 
 

@@ -43,11 +43,7 @@ class Span(NamedTuple):
 
 
 def spans(side: int, window: int, step: int) -> list[Span]:
-    """
-    Return the spans of the tiles along a side of the image; the last tile ends at the border.
-
-    Each tile is ``window`` pixels long and starts ``step`` pixels after the previous tile.
-    """
+    """Return the spans of the tiles along a side of the image; the last tile ends at the border."""
     rest = max(side - window, 0)
     count = -(-rest // step)
     starts = [*range(0, count * step, step), min(count * step, -(-rest // ALIGNED) * ALIGNED)]
@@ -60,28 +56,21 @@ class TiledOutput(NamedTuple):
     """
     The panoptic result for a large image.
 
-    Attributes:
-        labels: semantic class of each pixel, int64 [H,W].
-        confidence: probability of each pixel's label, float32 [H,W].
-        ids: panoptic id of each pixel, int32 [H,W], 0 for void.
-        segments: dicts with "id", "isthing", the model's "category_id" and, for things, "score".
-        instances: detections in COCO's format, without "image_id" and with the model's classes;
-            each comes from the tile that contributes the centre of its box.
-        cut: number of things that no tile shows as a whole.
+    Segments have "id", "isthing", the model's "category_id" and, for things, "score". Instances
+    are detections in COCO's format, without "image_id" and with the model's classes; each comes
+    from the tile that contributes the centre of its box.
     """
 
-    labels: np.ndarray
-    confidence: np.ndarray
-    ids: np.ndarray
+    labels: np.ndarray  # semantic class of each pixel, int64 [H,W]
+    confidence: np.ndarray  # probability of each pixel's label, float32 [H,W]
+    ids: np.ndarray  # panoptic id of each pixel, int32 [H,W], 0 for void
     segments: list[dict[str, Any]]
     instances: list[dict[str, Any]]
-    cut: int
+    cut: int  # number of things that no tile shows as a whole
 
 
 @dataclass(slots=True)
 class _Sighting:
-    """A thing as one tile shows it."""
-
     group: int  # index of an earlier sighting of the thing; a first sighting has its own index
     tiles: set[int]  # numbers of the tiles that show the thing; only valid in its first sighting
     category: int
@@ -104,13 +93,10 @@ def see_in_tiles(
     stuff_areas: Sequence[float],
 ) -> TiledOutput:
     """
-    Run a model on overlapping tiles of an image, and join their segments.
+    Run a model on overlapping tiles of an image [H,W,C], and join their segments.
 
-    Args:
-        see: function that runs the model on a tile.
-        image: image [H,W,C].
-        window, step: height and width of the tiles, and the steps (down, right) between them.
-        stuff_areas: smallest area of a stuff segment in pixels, for each semantic class.
+    Tiles have the height and width ``window``, and are ``step`` apart (down, right). A stuff
+    segment has at least the pixels that ``stuff_areas`` gives for its class.
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -157,13 +143,8 @@ class _Joiner:
         Add the things of a tile, and return an id for each of its pixels, int32 [h,w].
 
         The id of a thing's pixels is K + i if this is the i-th thing (from 0) of all tiles so far.
-        The id of any other pixel is its semantic label.
-
-        Args:
-            found: panoptic ids of the tile, [h,w].
-            segments: panoptic segments of the tile.
-            labels: semantic labels of the tile, [h,w].
-            is_inside: whether the tile's top, bottom, left and right borders lie inside the image.
+        The id of any other pixel is its semantic label. ``is_inside`` says whether the tile's top,
+        bottom, left and right borders lie inside the image.
         """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
@@ -220,12 +201,8 @@ class _Joiner:
         """
         Return the segment id of each tile id, the segments, and the number of cut things.
 
-        A tile id is an id that :meth:`add` returns. The segment ids are int32 [K+P], 0 for void.
-        A cut thing is a thing that no tile shows as a whole.
-
-        Args:
-            areas: number of pixels in the image with each tile id.
-            stuff_areas: smallest area of a stuff segment in pixels, for each semantic class.
+        A tile id is an id that :meth:`add` returns, and ``areas`` counts its pixels in the image.
+        The segment ids are int32 [K+P], 0 for void. No tile shows a cut thing as a whole.
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)

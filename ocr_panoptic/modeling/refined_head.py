@@ -5,7 +5,7 @@ Shape shorthand: N images, K classes (and object regions), H W padded input size
 at ``common_stride``.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import torch
 from detectron2.config import CfgNode
@@ -20,9 +20,6 @@ from ocr_panoptic.layers.resize import one_hot_labels, resize
 from .context import build_context
 from .losses import SemSegCriterion
 
-if TYPE_CHECKING:
-    from ocr_panoptic.layers.scale_attention import ScaleAttention
-
 
 class RefinedHead(nn.Module):
     """
@@ -34,14 +31,10 @@ class RefinedHead(nn.Module):
     implements :meth:`representations`.
 
     Args:
-        in_channels: number of channels of the features that become pixel representations.
-        common_stride: stride of the final logits.
         coarse: modules between the features and the coarse classifier; None for no modules.
         regions: module that predicts the soft object regions from the features of the coarse
             prediction, without a loss (the paper's ablation). If None, the coarse prediction, which
             has a loss, serves as the regions.
-        ocr_channels, ocr_norm, negative_slope: channels of the pixel representations, and norm and
-            slope of the :class:`.ConvNormReLU` that computes them.
         residual: whether the refined prediction is a correction that is added to the coarse
             prediction. Its classifier then starts at 0.
         coarse_start: initial weights of the coarse classifier, for C input channels. "pytorch":
@@ -49,7 +42,6 @@ class RefinedHead(nn.Module):
             times the standard deviation. "detectron2": N(0, 2 / K), as in ``SemSegFPNHead``, with
             logits so large that the spatial softmax of a region begins as a few random pixels.
         recompute: whether to compute the head again in the backward pass, see :func:`.run_part`.
-        align_corners: option of all resizing, see :func:`.resize`.
 
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
@@ -86,28 +78,25 @@ class RefinedHead(nn.Module):
                 "OCR or one of its variants."
             )
         if coarse_start != "pytorch":
-            fan: dict[str, Literal["fan_in", "fan_out"]] = {"he": "fan_in", "detectron2": "fan_out"}
-            mode = fan[coarse_start]
-            nn.init.kaiming_normal_(coarse_predictor.weight, mode=mode, nonlinearity="relu")
+            nn.init.kaiming_normal_(
+                coarse_predictor.weight,
+                mode="fan_in" if coarse_start == "he" else "fan_out",
+                nonlinearity="relu",
+            )
             nn.init.zeros_(coarse_predictor.bias)
         self.coarse = coarse or nn.Identity()
         self.regions = regions
         self.context = context
         self.bottleneck = nn.Identity()
         if not context.takes_features:
-            self.bottleneck = ConvNormReLU(
-                in_channels,
-                ocr_channels,
-                kernel_size=3,
-                norm=ocr_norm,
-                negative_slope=negative_slope,
-            )
+            kinds: dict[str, Any] = {"norm": ocr_norm, "negative_slope": negative_slope}
+            self.bottleneck = ConvNormReLU(in_channels, ocr_channels, kernel_size=3, **kinds)
         classes = coarse_predictor.out_channels
         self.refined_predictor = Conv2d(context.out_channels, classes, kernel_size=1)
         if residual:
             nn.init.zeros_(self.refined_predictor.weight)
             nn.init.zeros_(self.refined_predictor.bias)
-        self.scale_attention: ScaleAttention | None = None
+        self.scale_attention: nn.Module | None = None
         self.criterion = criterion
         self.common_stride = common_stride
         self.residual = residual

@@ -24,12 +24,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     scores of all classes. The class also supports hierarchical multi-scale attention, and context
     schemes that need the ground truth.
 
-    Args:
-        inference: inference with scales, flips and windows.
-        hierarchy: hierarchical multi-scale attention; None for a network without it.
-        pad_to_multiple: number that has to divide the sides of the padded images. 0 stands for the
-            head's stride, so that each logit lies in the middle of its pixels.
-        kwargs: arguments of ``SemanticSegmentor``.
+    ``pad_to_multiple`` has to divide the sides of the padded images. 0 stands for the head's
+    stride, so that each logit lies in the middle of its pixels.
     """
 
     @configurable
@@ -108,7 +104,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
-        """Return an image [3, H, W] on the model's device, normalised by its pixel mean and std."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -43,11 +43,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 class Training(NamedTuple):
-    """
-    How timm trains a parameter: a factor of the learning rate, and whether weight decay applies.
-
-    Biases, norms, layer scales, position embeddings and tokens have no weight decay.
-    """
+    """How timm trains a parameter: the factor of its learning rate, whether it has weight decay."""
 
     lr_factor: float
     decays: bool
@@ -76,7 +72,6 @@ class TimmBackbone(Backbone):
         frozen: whether to leave the network untrained, with running statistics in batch norms.
         drop_path: probability in training that an image skips the last residual block (stochastic
             depth); it rises linearly from 0 at the first block.
-        in_channels: number of channels of the images.
 
     Attributes:
         known: shapes of all features of the network by name.
@@ -179,13 +174,10 @@ class TimmBackbone(Backbone):
         """
         Return the :class:`Training` of each parameter, by the parameter's name.
 
-        timm's ``param_groups_layer_decay`` defines the values, except for register tokens, which
-        it forgets. They get the same values as the class token.
-
-        Args:
-            layer_decay: ratio of a layer's learning rate to the next layer's. A parameter's
-                lr_factor is layer_decay ** (number of later layers, including the classifier).
-                timm's ``group_matcher`` defines the layers, which are mostly blocks.
+        A parameter's lr_factor is layer_decay ** (number of later layers, including the
+        classifier). timm's ``group_matcher`` defines the layers, which are mostly blocks, and
+        ``param_groups_layer_decay`` the values. It forgets register tokens, which get the same
+        values as the class token.
         """
         with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
@@ -239,11 +231,7 @@ def _family(name: str) -> str:
 
 
 def _create_network(name: str, **options: object) -> nn.Module:
-    """
-    Create a timm network with random weights on the default device.
-
-    If the device is "meta", the weights have shapes but not values.
-    """
+    """Create a timm network on the default device, which may be "meta"."""
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
@@ -307,11 +295,7 @@ def _create_features(
 
 
 def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
-    """
-    Return a network that computes the first ``count`` features as a list, without later parts.
-
-    If ``final_norm`` is set, a plain ViT applies its last norm to each feature.
-    """
+    """Return a network that computes the first ``count`` features as a list, and nothing else."""
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
     if isinstance(network, FeatureListNet):

@@ -32,8 +32,6 @@ class BilinearFusion(nn.Module):
     nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
 
     Args:
-        module: timm's module, whose parts are used.
-        align_corners: see :func:`.resize`.
         enlarge_twice: whether to enlarge in two steps: by the ratio of the strides, then to the
             size of the finer map, as in mmsegmentation. The authors' and NVIDIA's code uses one
             step. The results differ if the finer map's size is not a multiple of the ratio.
@@ -77,9 +75,6 @@ class WindowBlock(nn.Module):
 
     torchvision does so, too. timm shifts first: its attention mask then fails to separate pixels
     that wrap around from the pixels at the opposite border.
-
-    Args:
-        block: timm's block, whose parts and settings are used.
     """
 
     window_size: tuple[int, int]
@@ -90,21 +85,16 @@ class WindowBlock(nn.Module):
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """Apply timm's window attention to x [N, h, w, C], and return the result [N, h, w, C]."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return self.attend(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
-    """timm's Swin block, which here pads its input before it shifts the windows."""
-
     attend = SwinTransformerBlock._attn
 
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
-    """timm's Swin V2 block, which here pads its input before it shifts the windows."""
-
     attend = SwinTransformerV2Block._attn
 
 
@@ -143,11 +133,8 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
     Return the network with its batch norms converted to another kind; keep other norms.
 
-    Activations that timm's batch norms may contain (``BatchNormAct2d``) are kept.
-
-    Args:
-        network: network, which may be changed in place.
-        norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" for processes on CPUs.
+    Activations that timm's batch norms may contain (``BatchNormAct2d``) are kept. The network may
+    be changed in place.
     """
     conversions = {
         "BN": lambda network: network,
@@ -186,11 +173,8 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
     Fold batch norms, in place, into the convolutions before them.
 
-    Norms are folded only in modules that are known to run their layers in order.
-
-    Args:
-        network: timm network created with ``features_only``; its old tensors are not changed.
-        outputs: names of the modules whose outputs are features; no norm is folded into these.
+    Norms are folded only in modules that are known to run their layers in order, and not into the
+    modules named in ``outputs``, whose outputs are features.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

@@ -20,13 +20,9 @@ class OffsetEvaluator(DatasetEvaluator):
     "direction_ACC" is the share of correct directions among pixels that are near a boundary in the
     ground truth. Pixels without ground truth do not count.
 
-    Args:
-        dataset_name: name of the data set, for the log.
-
-    Attributes:
-        counts: five numbers of pixels in this process, int64 [5]: near a boundary in both ground
-            truth and prediction, only in the prediction, and only in the ground truth; with a
-            correctly predicted direction; with a direction in the ground truth.
+    ``counts``, int64 [5], are numbers of pixels in this process: near a boundary in both ground
+    truth and prediction, only in the prediction, and only in the ground truth; with a correctly
+    predicted direction; with a direction in the ground truth.
     """
 
     def __init__(self, dataset_name: str):
@@ -37,13 +33,7 @@ class OffsetEvaluator(DatasetEvaluator):
         self.counts = np.zeros(5, dtype=np.int64)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """
-        Add the pixels of a batch to the counts.
-
-        Args:
-            inputs: mappings with "file_name" and "sem_seg", the true offset labels [H, W].
-            outputs: mappings with "near_boundary" and "direction", [H, W].
-        """
+        """Add the pixels of a batch, whose true offset labels [H, W] are "sem_seg"."""
         for input_, output in zip(inputs, outputs, strict=True):
             if "sem_seg" not in input_:
                 raise UserError(

@@ -28,12 +28,10 @@ class SegFixHead(nn.Module):
     to the size of the finest feature and concatenated.
 
     Args:
-        input_shape: shapes of the backbone's features.
         in_features: names of the features that both branches see.
         channels: number of channels between the two convolutions of a branch.
         norm, negative_slope: norm and ReLU slope of the :class:`.ConvNormReLU` layers.
         loss_weight: weight of both losses.
-        align_corners: see :func:`.resize`.
     """
 
     @configurable
@@ -55,15 +53,15 @@ class SegFixHead(nn.Module):
         self.loss_weight = loss_weight
         self.align_corners = align_corners
 
-        kinds: dict[str, Any] = {"kernel_size": 1, "norm": norm, "negative_slope": negative_slope}
-
-        def branch(classes: int) -> nn.Sequential:
-            return nn.Sequential(
-                ConvNormReLU(count_channels(input_shape, in_features), channels, **kinds),
+        kinds: dict[str, Any] = {"norm": norm, "negative_slope": negative_slope}
+        in_channels = count_channels(input_shape, in_features)
+        self.boundary, self.direction = (
+            nn.Sequential(
+                ConvNormReLU(in_channels, channels, **kinds),
                 Conv2d(channels, classes, kernel_size=1, bias=False),
             )
-
-        self.boundary, self.direction = branch(2), branch(len(DIRECTIONS))
+            for classes in (2, len(DIRECTIONS))
+        )
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -81,15 +79,9 @@ class SegFixHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
-        Return losses in training, else logits.
+        Return (None, losses) in training, else (results of :meth:`layers`, {}).
 
-        Args:
-            features: the backbone's features by name.
-            targets: offset labels, int64 [N, H, W], in training.
-
-        Returns:
-            (None, losses) in training; else ((boundary logits [N, 2, h, w], direction logits
-            [N, 8, h, w]), {})
+        ``targets`` are offset labels, int64 [N, H, W].
         """
         logits = self.layers(features)
         if not self.training:
@@ -110,12 +102,9 @@ class SegFixHead(nn.Module):
         """
         Return ``loss_boundary`` and ``loss_direction``, multiplied by ``loss_weight``.
 
-        Both are computed by :func:`.rarity_weighted_cross_entropy`. The direction loss counts only
-        pixels that the network itself predicts near a boundary.
-
-        Args:
-            boundary, direction: logits [N, 2, h, w] and [N, 8, h, w].
-            targets: offset labels, int64 [N, H, W].
+        Both are computed by :func:`.rarity_weighted_cross_entropy` from the logits of
+        :meth:`layers` and offset labels, int64 [N, H, W]. The direction loss counts only pixels
+        that the network itself predicts near a boundary.
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)

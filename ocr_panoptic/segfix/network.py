@@ -25,13 +25,8 @@ class SegFix(SemanticSegmentor):
 
     See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
     segmentation. Boundary probabilities and direction logits are averaged over all views; the
-    published code averages windows in the same way.
-
-    Args:
-        inference: inference with scales, flips and windows.
-        pad_to_multiple: number that has to divide the sides of the padded images; 0 for the head's
-            stride.
-        kwargs: arguments of ``SemanticSegmentor``.
+    published code averages windows in the same way. ``pad_to_multiple`` has to divide the sides of
+    the padded images; 0 stands for the head's stride.
     """
 
     @configurable

@@ -15,10 +15,7 @@ class RefinedModel(nn.Module):
     """
     A model whose predictions SegFix refines.
 
-    Args:
-        model: :class:`.InferenceModel` that predicts classes.
-        segfix: :class:`.InferenceModel` of a SegFix network.
-        scale: factor by which the offsets are multiplied.
+    ``model`` and ``segfix`` are an :class:`.InferenceModel`; ``scale`` multiplies the offsets.
     """
 
     def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
@@ -30,9 +27,8 @@ class RefinedModel(nn.Module):
         """
         Return the model's outputs, refined by :func:`refine_output`.
 
-        Args:
-            batched_inputs: inputs of the model, which also have "segfix": the input of SegFix for
-                the same image, with "height" and "width" of the model's result.
+        The model's inputs also have "segfix": the input of SegFix for the same image, with "height"
+        and "width" of the model's result.
         """
         outputs = self.model(batched_inputs)
         return [

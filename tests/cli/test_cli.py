@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 
@@ -72,43 +71,76 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
 
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
+PLAIN = "quick_schedules/panoptic_fpn_R_18_scenes"
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (OCR_3X.replace("R_50", "R50"), f"does not exist. Did you mean {OCR_3X}?"),
+        (f"configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
+        (f"{PLAIN} SOLVER.MAX_ITERS 3", "key SOLVER.MAX_ITERS. Did you mean SOLVER.MAX_ITER?"),
+        (f"{PLAIN} DATASETS.TRAIN ('tiny_trian',)", "Data set 'tiny_trian' is not registered"),
+    ],
+)
+def test_a_mistyped_config_or_key_gets_a_suggestion(capsys, words, message):
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config-file", *words.split()])
+    printed = capsys.readouterr().err
+    assert end.value.code == 1 and message in printed and "Traceback" not in printed
+
+
 MISTAKES = [  # words of a command, part of the message
     ("train --config-file nope", "The config nope does not exist"),
-    (f"train --config-file {OCR_3X.replace('R_50', 'R50')}", f"Did you mean {OCR_3X}?"),
-    (f"train --config-file configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
     ("train --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
+    ("train --config-file {own} SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
+    ("train --config-file {own} SOLVER.MAX_ITER many", "is of the type int"),
+    ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
+    ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
-    ("train --config-file {own} --num-gpus 2 SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
-    ("train --config-file {own} --num-gpus 2 SOLVER.MAX_ITER -5", "it is a number of at least 0"),
-    ("train --config-file {own} --data a.yaml ''", "a.yaml: data file not found"),
-    ("train --config-file /dev/null", "The config /dev/null is not a file"),
     ("check --config-file {own} --num-gpus 0", "--num-gpus: is 0; expected a number"),
-    ("check ''", "The name of a data file is empty"),
+    ("predict --weights {empty} --input . --output o", "argument --weights: is empty"),
+    ("evaluate --config-file {empty} --weights a.pth", "argument --config-file: is empty"),
+    ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),
+    ("check {empty}", "The name of a data file is empty"),
     ("check nope.yaml", "nope.yaml: data file not found"),
-    ("evaluate --config-file '' --weights a.pth", "argument --config-file: is empty"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
-    ("predict --weights '' --input . --output o", "argument --weights: is empty"),
-    (f"predict --config-file nope.pth --input {PHOTO} --output o", "weights nope.pth do not exist"),
+    ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
+    ("predict --input . --output o", "Name a trained model"),
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
+    ("train --config-file /dev/null", "The config /dev/null is not a file"),
     ("export --config-file nope --output a.onnx", "The config nope does not exist"),
     ("report", "Name a trained model"),
-    ("regions --weights {own} TEST.FLIPP 1", "does not hold the settings"),
+    ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("compare --config-file nope --output o", "The config nope does not exist"),
     ("convert --from hrnet nope.pth o.pth --config-file {own}", "nope.pth: file not found"),
     ("refine --predictions nope --output o --offsets .", "--predictions nope: folder not found"),
     ("view --dataset a_train --data nope.yaml --output o.html", "nope.yaml: data file not found"),
 ]
+SEVERAL = """
+import shlex, sys
+from ocr_panoptic.cli import main
+for line in sys.stdin.read().splitlines():
+    try:
+        main(shlex.split(line))
+    except SystemExit as end:
+        assert end.code in (1, 2)
+    print("torch" in sys.modules, file=sys.stderr)
+"""
 
 
-@pytest.mark.parametrize("words, message", MISTAKES, ids=lambda text: text[:40])
-def test_a_mistake_ends_in_a_line(capsys, tmp_path, monkeypatch, words, message):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as end:
-        main(shlex.split(words.format(own=f"{FOLDER}/{OWN}.yaml")))
-    printed = capsys.readouterr().err
-    assert end.value.code in (1, 2) and message in printed and "Traceback" not in printed
+def test_mistakes_show_before_pytorch_is_imported(tmp_path):
+    lines = "\n".join(words.format(own=f"{FOLDER}/{OWN}.yaml", empty="''") for words, _ in MISTAKES)
+    command = {"args": [sys.executable, "-c", SEVERAL], "input": lines, "cwd": tmp_path}
+    done = subprocess.run(
+        **command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    said = done.stderr.split("False\n")
+    for (words, message), text in zip(MISTAKES, said, strict=False):
+        assert message in text and "Traceback" not in text, (words, text)
+    assert len(said) == len(MISTAKES) + 1 and not done.returncode and not said[-1]
     assert not list(tmp_path.iterdir())
 
 

@@ -90,6 +90,7 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
     (P, "SOLVER.BASE_LR_END 0.001", "with SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"),
     (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; it"),
+    (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
     (P, "MODEL.EMA.DECAY 0.5", "it is read only with MODEL.EMA.ENABLED True"),
     (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
     (P, "INPUT.CHANNELS 4", "3 values, but INPUT.CHANNELS is 4; each channel needs"),

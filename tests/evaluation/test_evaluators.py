@@ -135,6 +135,8 @@ REFUSALS = [
     ("panoptic", b"\x89PNG", r"000010\.png"),
     ("panoptic", None, r"000010\.png"),
     ("panoptic", lambda p: (p[0] + 200, p[1]), r"000010\.jpg \(image_id 10.*does not name"),
+    ("panoptic", lambda p: (p[0] - 2, p[1]), "does not name: -2"),
+    ("panoptic", lambda p: (p[0] << 24, p[1]), "does not name: 16777216"),
     ("panoptic", lambda p: (p[0][1:], p[1]), r"size \[149, 160\] .* \[150, 160\]"),
     ("instances", b"\x89PNG", r"000010\.png"),
     ("semantic", WRONG, r"000010\.png: .* 200 \(6 pixels\)"),
@@ -211,34 +213,27 @@ def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
     assert 100 * quality["All"]["pq"] == results["panoptic_seg"]["PQ"]
 
 
-class TestPanopticEvaluator:
-    def test_metrics_of_a_class(self, data):
-        metrics = run(PanopticEvaluator(NAME), *data)["panoptic_seg"]
-        for category in CATEGORIES:
-            tp, fp, fn, pq, sq, isthing = (
-                metrics[f"{metric}-{category['name']}"]
-                for metric in ("TP", "FP", "FN", "PQ", "SQ", "isthing")
-            )
-            assert isthing == category["isthing"]
-            assert pq == pytest.approx(sq * tp / (tp + fp / 2 + fn / 2))
-
-    def test_predictions_that_panopticapi_reads(self, data, tmp_path):
-        inputs, outputs = data
-        ids, segments_info = outputs[0]["panoptic_seg"]
-        segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # without a pixel
-        outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
-        dump = PanopticDump(NAME, tmp_path / "out")
-        dump.process(inputs[:3], outputs[:3])  # an interrupted run leaves no trace
-        run(dump, inputs, outputs)
-        metrics = run(PanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
-        metadata = MetadataCatalog.get(NAME)
-        file, pngs = (tmp_path / f"out/panoptic_predictions{end}" for end in (".json", ""))
-        truth = metadata.panoptic_json, str(file), metadata.panoptic_root, str(pngs)
-        quality = pq_compute(*truth)["All"]
-        for metric in ("PQ", "SQ", "RQ"):
-            assert metrics[metric] == pytest.approx(100 * quality[metric.lower()], rel=1e-12)
-        saved = json.loads(file.read_text())
-        assert [a["image_id"] for a in saved["annotations"]] == [i["image_id"] for i in inputs]
+def test_predictions_that_panopticapi_reads(data, tmp_path):
+    inputs, outputs = data
+    outputs[0]["panoptic_seg"][1].append({"id": 77, "category_id": 0, "isthing": True})  # no pixel
+    outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
+    dump = PanopticDump(NAME, tmp_path / "out")
+    dump.process(inputs[:3], outputs[:3])  # an interrupted run leaves no trace
+    run(dump, inputs, outputs)
+    metrics = run(PanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
+    metadata, file = MetadataCatalog.get(NAME), tmp_path / "out/panoptic_predictions.json"
+    found = pq_compute(metadata.panoptic_json, str(file), gt_folder=metadata.panoptic_root)
+    for metric in ("PQ", "SQ", "RQ"):
+        assert metrics[metric] == pytest.approx(100 * found["All"][metric.lower()], rel=1e-12)
+    saved = json.loads(file.read_text())
+    assert [a["image_id"] for a in saved["annotations"]] == [i["image_id"] for i in inputs]
+    for category in CATEGORIES:
+        tp, fp, fn, pq, sq, isthing = (
+            metrics[f"{metric}-{category['name']}"]
+            for metric in ("TP", "FP", "FN", "PQ", "SQ", "isthing")
+        )
+        assert isthing == category["isthing"]
+        assert pq == pytest.approx(sq * tp / (tp + fp / 2 + fn / 2))
 
 
 class TestSemSegEvaluator:

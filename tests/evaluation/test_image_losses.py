@@ -7,7 +7,6 @@ from ocr_panoptic.evaluation.boundaries import near_other_labels
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.image_scores import panoptic_losses, semantic_losses
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
-from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from support.panoptic_samples import make_categories, overlaps_of, random_samples
 
 IGNORED = 255
@@ -38,18 +37,6 @@ def test_panoptic_kinds_add_up():
         assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
         found.append(list(losses.values()))
     assert (np.array(found) > 0).any(axis=0).all()  # every kind occurs
-
-
-def test_confusions_are_unmatched_pairs():
-    """A predicted segment on void is not a false positive, and so not a confusion."""
-    ids = np.array([[1, 1, 1, 0, 0, 0, 0, 0]])
-    for width, expected in ((3, [(1, 2)]), (8, [])):
-        predicted = np.zeros_like(ids)
-        predicted[:, :width] = 5
-        true, found = [{"id": 1, "category_id": 1}], [{"id": 5, "category_id": 2}]
-        matches = SegmentOverlaps(ids, true, predicted, found).matches()
-        assert matches.confusions == expected
-        assert matches.false_negatives == [1]
 
 
 def test_semantic_kinds_by_hand():

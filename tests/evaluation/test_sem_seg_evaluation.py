@@ -9,7 +9,7 @@ from PIL import Image
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.evaluation.build import build_evaluator
-from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure, write_confusion
+from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
@@ -121,12 +121,6 @@ def test_categories_by_hand():
     assert found == pytest.approx(expected, nan_ok=True)
 
 
-def test_confusion_files(tmp_path):
-    write_confusion(np.array([[2**40, 1], [0, 3]]), ["a, b", "c"], tmp_path / "x")
-    text = (tmp_path / "x/confusion_matrix.csv").read_text()
-    assert text.splitlines() == ['truth \\ prediction,"a, b",c', f'"a, b",{2**40},1', "c,0,3"]
-
-
 def test_the_picture_shows_shares_of_the_true_class():
     figure = confusion_figure(np.array([[3, 1, 0], [0, 0, 0], [0, 0, 7]]), "abc")
     axes = figure.axes[0]
@@ -148,9 +142,6 @@ def test_the_picture_shows_shares_of_the_true_class():
 def test_labels_in_the_files(classes, label_map, expected):
     assert raw_labels(classes, label_map).tolist() == expected
     assert raw_labels("x" * 300, None).dtype == np.uint16
-
-
-def test_a_class_with_only_a_colour():
     with pytest.raises(ValueError, match="no number for sky"):
         raw_labels(["road", "sky"], {7: 0, COLOURED | 9: 1})
 

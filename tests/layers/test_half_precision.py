@@ -11,10 +11,8 @@ from ocr_panoptic.layers.criss_cross import attend_criss_cross
 @pytest.mark.parametrize(
     "dtype, tolerance", [(torch.float16, 2e-3), (torch.bfloat16, 2e-2)], ids=["float16", "bfloat16"]
 )
-@pytest.mark.parametrize(
-    "name, mode", [("OCR", "autocast"), ("OCR", "cast"), ("Segmentation-Transformer", "autocast")]
-)
-def test_schemes_agree_with_float32(name, mode, dtype, tolerance):
+@pytest.mark.parametrize("name", ["OCR", "Segmentation-Transformer"])
+def test_schemes_agree_with_float32(name, dtype, tolerance):
     torch.manual_seed(0)
     of_pixels = dict(in_channels=64, key_channels=32, out_channels=64, norm="BN", dropout=0.0)
     layer = OCR(**of_pixels) if name == "OCR" else SegmentationTransformer(19, **of_pixels)
@@ -22,16 +20,12 @@ def test_schemes_agree_with_float32(name, mode, dtype, tolerance):
     m = torch.randn(1, 19, 32, 64)
     regions = gather_regions if name == "OCR" else lambda x, m: layer.decode(x)
     with torch.no_grad():
-        expected, exact = layer.eval()(x, m), regions(x.double(), m.double())
-        f = regions(x.to(dtype), m.to(dtype))
-        if mode == "autocast":
-            with torch.autocast("cpu", dtype=dtype):
-                actual = layer(x, m)
-        else:
-            actual = layer.to(dtype)(x.to(dtype), m.to(dtype))
-    assert actual.dtype == dtype and f.dtype == dtype
-    assert (actual.float() - expected).abs().max() < tolerance * expected.abs().max()
-    assert (f.double() - exact).abs().max() < tolerance * exact.abs().max()
+        expected = layer.eval()(x, m), regions(x.double(), m.double())
+        with torch.autocast("cpu", dtype=dtype):
+            found = layer(x, m), regions(x.to(dtype), m.to(dtype))
+    for actual, exact in zip(found, expected):
+        assert actual.dtype == dtype
+        assert (actual.double() - exact).abs().max() < tolerance * exact.abs().max()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -47,12 +41,7 @@ def test_the_gather_of_many_pixels(device, mode):
 
 
 def test_criss_cross_attention_stays_in_the_range_of_float16():
-    """
-    The product of queries and keys exceeds the largest float16.
-
-    They have 64 channels of +-40, whose product is 102400. Equal queries attend to equal pixels, so
-    the values pass through.
-    """
+    """64 channels of +-40 have the product 102400, and equal queries attend to equal pixels."""
     signs = torch.ones(1, 64, 3, 4, dtype=torch.float16)
     signs[:, :, :, 2:] = -1
     values = signs[:, :2].clone()

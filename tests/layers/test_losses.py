@@ -89,11 +89,7 @@ def expected_dice(logits, targets, weights):
 
 
 def expected_lovasz(logits, targets, weights):
-    """
-    Return the integral of the Jaccard loss over thresholds t from 0 to 1.
-
-    This is the Lovász extension: for each t, the Jaccard loss of the pixels with an error above t.
-    """
+    """Integrate the Jaccard loss of the pixels with an error above t over t from 0 to 1."""
     logits, labels = pixels(logits, targets)
     p = softmax(logits)
 
@@ -171,11 +167,7 @@ class TestEveryLoss:
         assert gradient[0, :, :2].eq(0).all() and gradient[0, :, 2:].ne(0).any()
 
     def test_nothing_to_learn(self, loss):
-        """
-        If all pixels are ignored, gradients are 0.
-
-        A certain and correct prediction has the least loss.
-        """
+        """The loss is least if all pixels are ignored, or predicted correctly with certainty."""
         logits, targets = make_input()
         empty = loss(logits, torch.full_like(targets, 255), 255)
         assert empty.isfinite() and torch.autograd.grad(empty, logits)[0].eq(0).all()

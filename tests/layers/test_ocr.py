@@ -30,18 +30,6 @@ class TestOCR(SchemeBattery):
         f = equations.gather(x, m)
         return equations.augment(layer, x, equations.relation(layer, x, f, scale_relation), f)
 
-    @pytest.mark.parametrize("training, slope", [(False, 0.0), (True, 0.0), (True, 0.3)])
-    def test_gradients_equal_central_differences(self, training, slope):
-        """They are taken along random directions of x, m and every parameter."""
-        layer = self.make(negative_slope=slope).train(training)
-        names, parameters = zip(*layer.named_parameters())
-        tensors = (*(t.requires_grad_() for t in self.inputs()), *parameters)
-
-        def output(x, m, *values):
-            return torch.func.functional_call(layer, dict(zip(names, values)), (x, m))
-
-        assert torch.autograd.gradcheck(output, tensors, fast_mode=True)
-
     @pytest.mark.parametrize(
         "shape, training", [(PIXEL, False), ({"k": 1}, False), ({"k": 1}, True)], ids=str
     )

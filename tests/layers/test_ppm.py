@@ -20,11 +20,7 @@ def pooling(size: int, length: int) -> Tensor:
 
 
 def upsampling(length: int, size: int) -> Tensor:
-    """
-    Return weights [length, size] for linear interpolation between the centres of the cells.
-
-    Outside the centres, the outer cells continue.
-    """
+    """Return weights [length, size] for linear interpolation between the centres of the cells."""
     matrix = torch.zeros(length, size, dtype=torch.float64)
     for i in range(length):
         position = min(max((i + 0.5) * size / length - 0.5, 0), size - 1)
@@ -63,7 +59,6 @@ class TestPPMOCR(SchemeBattery):
     arguments = dict(in_channels=27, key_channels=10, out_channels=19, norm="BN")
     variants = ({}, {"transform_convs": 1, "scale_relation": False})
     sizes = ({"h": 7, "w": 6}, {"h": 2, "w": 4})  # the second has fewer pixels than cells
-    pools = True
     # OCR's phi, psi, delta and rho; four 1x1 convolutions 512 -> 128; g of x, y and these; norms.
     published = (
         {},

@@ -8,16 +8,7 @@ from support import equations
 from support.battery import SchemeBattery
 
 
-class CategoriesBattery(SchemeBattery):
-    def test_categories_have_no_order(self, options):
-        layer, (x, m) = self.make(**options).eval(), self.inputs()
-        z = layer(x, m)
-        with torch.no_grad():
-            layer.category_queries.copy_(layer.category_queries.flip(0))
-        torch.testing.assert_close(layer(x, m), z)
-
-
-class TestSegmentationTransformer(CategoriesBattery):
+class TestSegmentationTransformer(SchemeBattery):
     scheme = SegmentationTransformer
     arguments = dict(num_classes=5, in_channels=8, key_channels=12, out_channels=18, norm="BN")
     variants = (
@@ -56,14 +47,11 @@ class TestSegmentationTransformer(CategoriesBattery):
         return equations.conv_norm_relu(layer.fuse, torch.cat([x, y], dim=1))
 
 
-def make_pair(**ocr_options) -> tuple[OCR, SegmentationTransformer, torch.nn.Conv2d]:
-    """
-    Return OCR, the segmentation transformer with its weights, and a linear classifier.
-
-    The weights of the classifier are the category queries.
-    """
+@pytest.mark.parametrize("training", [False, True])
+def test_equals_ocr_with_the_classifier_as_category_queries(training):
+    """Outputs are equal, and gradients of the pixels, the classifier and the transforms."""
     torch.manual_seed(1)
-    options = {"transform_convs": 1, "scale_relation": True, **ocr_options}
+    options = {"transform_convs": 1, "scale_relation": True}
     ocr = equations.randomise(OCR(8, 12, 18, norm="BN", dropout=0.0, **options))
     classifier = torch.nn.Conv2d(8, 5, kernel_size=1).double()
     transformer = TestSegmentationTransformer().make()
@@ -77,13 +65,6 @@ def make_pair(**ocr_options) -> tuple[OCR, SegmentationTransformer, torch.nn.Con
         (transformer.fuse, ocr.g),
     ):
         theirs.load_state_dict(ours.state_dict())
-    return ocr, transformer, classifier
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_equals_ocr_with_the_classifier_as_category_queries(training):
-    """Outputs are equal, and gradients of the pixels, the classifier and the transforms."""
-    ocr, transformer, classifier = make_pair()
     ocr.train(training), transformer.train(training)
     x, _ = equations.inputs()
     results = []
@@ -102,19 +83,7 @@ def test_equals_ocr_with_the_classifier_as_category_queries(training):
     assert classifier.bias.grad.abs().max() < 1e-12
 
 
-def test_conditions_of_the_equivalence():
-    """Leaving out any condition of the docstring changes the result."""
-    x, _ = equations.inputs()
-    ocr, transformer, classifier = make_pair()
-    ocr.eval(), transformer.eval()
-    expected = transformer(x, None)
-    unscaled, *_ = make_pair(scale_relation=False)
-    assert not torch.allclose(unscaled.eval()(x, classifier(x)), expected)
-    assert not torch.allclose(ocr(x, 8**0.5 * classifier(x)), expected)
-    torch.testing.assert_close(ocr(x, classifier(x) + 7), expected)
-
-
-class TestJointTransformer(CategoriesBattery):
+class TestJointTransformer(SchemeBattery):
     scheme = JointTransformer
     arguments = dict(num_classes=5, channels=8, key_channels=6, num_blocks=2)
     variants = ({"num_blocks": 1}, {"num_blocks": 3})

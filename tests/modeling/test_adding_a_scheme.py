@@ -40,7 +40,7 @@ def example(monkeypatch) -> type[ContextScheme]:
 
 
 @pytest.mark.slow
-def test_the_example_runs_in_both_heads(example, small_cfg, batch):
+def test_the_example_runs(example):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", "Global"))
     context = model.sem_seg_head.context
     assert type(context) is example
@@ -51,19 +51,11 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
         x = torch.randn(2, 32, 3, 5)
         mean = x.mean(dim=(2, 3))[:, :, None, None].repeat(1, 1, 3, 5)
         torch.testing.assert_close(context(x, None), context.g(torch.cat([x, mean], dim=1)))
-    panoptic = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "Global"))
-    assert type(panoptic.sem_seg_head.context) is example
-    with torch.no_grad():
-        assert panoptic.eval()(batch(1))[0]["sem_seg"].shape == (4, 64, 96)
 
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_the_table_describes_the_scheme(name):
-    """
-    The row has the right class and inputs; z depends on m only if the scheme says so.
-
-    The class is known without building a model. Every ReLU and norm follows the config.
-    """
+    """Its class and inputs are right, and every ReLU and norm follows the config."""
     assert set(ROWS) == set(CONTEXT_SCHEMES), "a scheme has a row in docs/context_schemes.md"
     opts = ("MODEL.OCR.NEGATIVE_SLOPE", 0.5, "MODEL.OCR.NORM", "FrozenBN")
     cfg = make_cfg("MODEL.CONTEXT.NAME", name, *opts)

@@ -87,28 +87,24 @@ def test_several_threads_pool_boxes_like_one(small_cfg):
     )
 
 
-@pytest.mark.parametrize(
-    "head, names", [("ocr", ["p2", "p9"]), ("ocr", []), ("plain", ["p2", "p9"])]
-)
-def test_missing_features(small_cfg, head, names):
-    cfg = small_cfg(head, "MODEL.SEM_SEG_HEAD.IN_FEATURES", str(names))
-    message = re.escape(f"IN_FEATURES is {names}, and the backbone has p2, p3, p4, p5, p6")
-    with pytest.raises(ValueError, match=message):
-        build_model(cfg)
-
-
-@pytest.mark.parametrize("section, name", [("FPN", "res9"), ("RPN", "p9"), ("ROI_HEADS", "p9")])
-def test_missing_features_of_detectron2s_parts(small_cfg, section, name):
-    cfg = small_cfg("ocr", f"MODEL.{section}.IN_FEATURES", str([name]))
-    with pytest.raises(ValueError, match=rf"{section}.IN_FEATURES is \['{name}'\].*no '{name}'"):
-        build_model(cfg)
+HEAD, PYRAMID, STAGES = "SEM_SEG_HEAD.IN_FEATURES", "has p2, p3, p4, p5, p6", "has act1, layer1"
 
 
 @pytest.mark.parametrize(
-    "key, names",
-    [("IN_FEATURES", ["layer9"]), ("IN_FEATURES", []), ("COARSE_IN_FEATURES", ["layer9"])],
+    "head, key, names, fact",
+    [
+        *(("ocr", HEAD, ["p2", "p9"], PYRAMID), ("ocr", HEAD, [], PYRAMID)),
+        *(
+            ("plain", HEAD, ["p2", "p9"], PYRAMID),
+            ("ocr", "FPN.IN_FEATURES", ["res9"], "no 'res9'"),
+        ),
+        *(("ocr", f"{part}.IN_FEATURES", ["p9"], "no 'p9'") for part in ("RPN", "ROI_HEADS")),
+        *(("semantic", HEAD, ["layer9"], STAGES), ("semantic", HEAD, [], STAGES)),
+        ("semantic", "SEM_SEG_HEAD.COARSE_IN_FEATURES", ["layer9"], STAGES),
+    ],
 )
-def test_missing_features_of_a_semantic_model(key, names):
-    message = rf"SEM_SEG_HEAD.{key} is {re.escape(str(names))}, and the backbone has act1, layer1"
-    with pytest.raises(ValueError, match=message):
-        build_model(make_cfg(f"MODEL.SEM_SEG_HEAD.{key}", names))
+def test_missing_features(small_cfg, head, key, names, fact):
+    opts = f"MODEL.{key}", str(names)
+    cfg = make_cfg(*opts) if head == "semantic" else small_cfg(head, *opts)
+    with pytest.raises(ValueError, match=rf"{key} is {re.escape(str(names))}.*{fact}"):
+        build_model(cfg)

@@ -4,12 +4,9 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
-from detectron2.layers import Conv2d, get_norm
 from torch import nn
 
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
-from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import InferenceModel, build_model, deploy
 from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_like, trained_panoptic
 
@@ -17,20 +14,6 @@ from support.segmentors import make_batch, make_cfg, make_resnet_cfg, trained_li
 def images(*sizes: tuple[int, int]) -> list[dict]:
     generator = torch.Generator().manual_seed(0)
     return [{"image": 255 * torch.rand(3, *size, generator=generator)} for size in sizes]
-
-
-@pytest.mark.parametrize("norm", ["BN", "FrozenBN", "GN", ""])
-def test_a_norm_folds_if_it_is_affine(norm):
-    conv = Conv2d(4, 32, 3, bias=True, norm=get_norm(norm, 32), activation=F.relu)
-    trained_like(conv).double()
-    x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
-    expected = conv(x)
-    if norm == "BN":  # in training mode, it does not fold
-        fold_norms(conv.train())
-        assert conv.norm is not None
-    fold_norms(conv.eval())
-    assert (conv.norm is None) == (norm != "GN")
-    torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
 R18 = ("MODEL.TIMM.NAME", "resnet18")  # whose norms are all folded
@@ -188,11 +171,7 @@ def test_a_key_disables_it_and_models_are_optimized_once():
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN", "SAME padding"])
 def test_half_precision_has_the_bits_of_autocast(panoptic, kind):
-    """
-    Autocast casts the weights for each image, the deployed model casts them once.
-
-    Both are near float32.
-    """
+    """Autocast casts the weights for each image, the deployed model casts them once."""
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     elif kind == "SAME padding":

@@ -17,7 +17,7 @@ from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import nn
 
-from ocr_panoptic.layers import OCR, NoContext, gather_regions, one_hot_labels, resize
+from ocr_panoptic.layers import NoContext, one_hot_labels, resize
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from support.heads import (
@@ -29,7 +29,7 @@ from support.heads import (
     make_plain_head,
     make_targets,
 )
-from support.segmentors import make_batch, make_cfg, take_criterion
+from support.segmentors import make_cfg
 
 BILINEAR = {"mode": "bilinear", "align_corners": False}
 
@@ -124,11 +124,7 @@ class TestEveryHead:
         torch.testing.assert_close(logits, expected)
 
     def test_reach_of_the_losses_without_region_supervision(self, make, features):
-        """
-        The refined loss reaches the second branch, the coarse loss reaches the first branch.
-
-        Both branches have the same form.
-        """
+        """The refined loss reaches the second branch, the coarse loss the first."""
         head = make(region_supervision=False).train()
         _, losses = head(features, make_targets())
         first = (head.coarse, head.coarse_predictor)
@@ -159,21 +155,6 @@ class TestEveryHead:
         assert all(loss.item() == 0 for loss in losses.values())
         assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
 
-    def test_class_weights_apply_to_both_losses_and_hard_examples_to_the_refined_loss(
-        self, make, features
-    ):
-        plain, weights, ohem = (
-            make(**arguments).train()(features, make_targets())[1]
-            for arguments in (
-                {},
-                {"class_weights": (1, 1, 1, 1, 3)},
-                {"loss_type": "ohem", "ohem_threshold": 0.1, "ohem_min_kept": 50},
-            )
-        )
-        assert all(weights[name] != loss for name, loss in plain.items())
-        assert ohem["loss_sem_seg"] > plain["loss_sem_seg"]
-        assert ohem["loss_sem_seg_coarse"] == plain["loss_sem_seg_coarse"]
-
     def test_gradients_reach_every_parameter_and_the_features(self, make, features):
         head = make().train()
         features = {k: v.requires_grad_() for k, v in features.items()}
@@ -183,13 +164,8 @@ class TestEveryHead:
         assert all(f.grad.abs().sum() > 0 for f in features.values())
 
     def test_residual_logits_are_coarse_logits_plus_a_correction(self, make, features):
-        """
-        They start as the coarse logits, so both losses have one gradient there.
-
-        Without the residual form, the refined loss reaches the coarse classifier only through the
-        regions.
-        """
         head = make(residual=True).eval().double()
+        assert not head.refined_predictor.weight.any() and not head.refined_predictor.bias.any()
         with torch.no_grad():
             nn.init.normal_(head.refined_predictor.weight)
             coarse, refined = head.layers({name: x.double() for name, x in features.items()})
@@ -197,25 +173,9 @@ class TestEveryHead:
             alone = head.layers({name: x.double() for name, x in features.items()})[1]
         assert alone.std() > 0.1
         torch.testing.assert_close(refined, coarse + alone, rtol=0, atol=1e-12)
-        norms = {}
-        for residual in (True, False):
-            head = make(residual=residual, loss_weight=1.0, coarse_loss_weight=1.0).train()
-            _, losses = head(features, make_targets())
-            weight = head.coarse_predictor.weight
-            gradients = [
-                torch.autograd.grad(loss, weight, retain_graph=True)[0] for loss in losses.values()
-            ]
-            if residual:
-                torch.testing.assert_close(*gradients)
-            norms[residual] = (gradients[0].norm() / gradients[1].norm()).item()
-        assert 0 < norms[False] < 0.3 * norms[True]
 
     def test_starts_of_the_coarse_classifier(self, make):
-        """
-        Weights are N(0, 2 / C) and N(0, 2 / K) with a bias of 0, or PyTorch's.
-
-        c2_msra_fill gives N(0, 2 / K); PyTorch's weights lie within 1 / sqrt(C).
-        """
+        """PyTorch's weights lie within 1 / sqrt(C); others are N(0, 2 / C) and N(0, 2 / K)."""
         starts = ("pytorch", "he", "detectron2")
         small, *others = (make(coarse_start=start).coarse_predictor for start in starts)
         channels = small.in_channels
@@ -226,12 +186,7 @@ class TestEveryHead:
 
 
 def assert_start(head: nn.Module, expected: set[str], skip: tuple[str, ...] = ()) -> None:
-    """
-    Check that weights and biases are U(-b, b) with b = 1 / sqrt(fan in), as in the published code.
-
-    c2_msra_fill and normal_ differ in size, in shape (a uniform distribution has std b / sqrt(3)),
-    or in the bias, which they leave at 0.
-    """
+    """Check that weights and biases are U(-b, b) with b = 1 / sqrt(fan in), as published."""
     kinds, names = (nn.Conv2d, nn.Linear), set()
     for name, module in head.named_modules():
         if not isinstance(module, kinds) or name.startswith(skip):
@@ -261,15 +216,7 @@ def test_first_weights_of_the_semantic_head(scheme, supervision):
 
 @pytest.mark.parametrize("supervision", [True, False])
 def test_first_weights_of_the_panoptic_head(supervision):
-    torch.manual_seed(0)
-    head = OCRSemSegFPNHead(
-        make_plain_head(num_classes=54, conv_dims=128),
-        criterion=take_criterion({}, 54),
-        context=OCR(28, 14, 36, norm="BN"),
-        ocr_channels=28,
-        ocr_norm="BN",
-        region_supervision=supervision,
-    )
+    head = make_fpn_head(region_supervision=supervision)
     expected = {"predictor", "bottleneck", "context.delta", "refined_predictor"}
     expected |= set() if supervision else {"regions"}
     assert_start(head, expected, skip=tuple(FPN_SHAPES))  # branches start as in Detectron2
@@ -409,35 +356,3 @@ def test_region_supervision_needs_regions(scheme):
         build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
         make_fpn_head(region_supervision=False, context=NoContext(32))
-
-
-def test_regions_start_as_means_over_the_image():
-    """
-    Each region starts with nearly the image's mean.
-
-    With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
-    representation of a few random pixels.
-    """
-    torch.manual_seed(0)
-    opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 11, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 128)
-    head = build_model(make_cfg(*opts)).sem_seg_head
-    regions = head.coarse_predictor(torch.randn(1, 128, 18, 24).relu_())
-    x = torch.randn(1, 4, 18, 24)
-    mean = x.mean(dim=(2, 3))[:, :, None, None]
-    assert (gather_regions(x, regions) - mean).abs().max() < 0.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
-def test_every_residual_scheme_begins_as_the_coarse_prediction(scheme):
-    model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
-    with torch.no_grad():
-        coarse, refined = model.layers(make_batch(64, 96))
-    assert coarse.std() > 0
-    torch.testing.assert_close(refined, coarse, rtol=0, atol=0)
-
-
-def test_linear_coarse_head_of_the_paper():
-    head, features = make_head(coarse_kernel=0).eval(), make_features()
-    expected = linear(head.coarse_predictor, features["res4"])
-    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)

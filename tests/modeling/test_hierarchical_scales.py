@@ -59,20 +59,6 @@ def test_two_scales(scales, residual, size, padding):
         torch.testing.assert_close(model.logits(image), expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scales", ["[0.5, 1.0, 2.0, 0.25]", "[2.0, 0.25, 0.5, 1.0]"])
-def test_four_scales_in_any_order(scales):
-    model, image = make_model("TEST.SCALES", scales), make_image()
-    with torch.no_grad():
-        (_, p2, _), (_, p1, a1), (_, p05, a05), (_, p025, a025) = (
-            view(model, image, scale) for scale in (2.0, 1.0, 0.5, 0.25)
-        )
-        expected = a1 * p1 + (1 - a1) * to(p2, SIZE)
-        expected = to(a05 * p05, SIZE) + (1 - to(a05, SIZE)) * expected
-        expected = to(a025 * p025, SIZE) + (1 - to(a025, SIZE)) * expected
-        torch.testing.assert_close(model.logits(image), expected)
-
-
 SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
 
 
@@ -132,11 +118,6 @@ def test_losses(size, padding):
         assert loss.item() == pytest.approx(expected[name].item(), rel=1e-5)
     coarse_loss = 0.4 * binary(joint_coarse)
     assert found["loss_sem_seg_coarse"].item() == pytest.approx(coarse_loss.item(), rel=1e-5)
-
-
-def test_no_losses_of_single_scales():
-    model = make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.0).train()
-    assert set(model(make_batch())) == {"loss_sem_seg", "loss_sem_seg_coarse"}
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import torch
 from detectron2.modeling import GeneralizedRCNN, GeneralizedRCNNWithTTA
 from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
 
-from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.modeling import deploy
 from support.segmentors import trained_panoptic
 
@@ -102,29 +101,3 @@ def test_images_without_instances_or_with_other_channels(model, opts, channels):
     output = deploy(network, "bfloat16")([inputs])[0]
     assert len(output["instances"]) == 0 or channels == 4
     assert output["panoptic_seg"][0].shape == SIZE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [(1, 1), (40, 1), (3, 200)])
-@torch.no_grad()
-def test_thin_and_tiny_images(model, size):
-    """A column equals its mirror image, whose strides PyTorch refuses."""
-    image = torch.randint(256, (3, *size), dtype=torch.uint8)
-    _, network = model(*augmented("(0,)", True))
-    output = deploy(network)([{"image": image}])[0]
-    assert output["panoptic_seg"][0].shape == output["labels"].shape == size
-    if size[1] == 1:
-        _, unflipped = model(*augmented("(0,)", False))
-        expected = deploy(unflipped)([{"image": image}])[0]
-        assert torch.equal(output["sem_seg"], expected["sem_seg"])
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_an_image_that_is_scaled_to_nothing(model):
-    _, network = model(*augmented("(64,)", True), "TEST.AUG.MAX_SIZE", 100)
-    image = torch.zeros(3, 201, 1, dtype=torch.uint8)
-    message = "a.png: .* the image of 1x201 .* thin: .*TEST.AUG.MAX_SIZE"
-    with pytest.raises(TooThin, match=message):
-        deploy(network)([{"image": image, "file_name": "a.png"}])[0]["labels"]
-    assert deploy(network)([{"image": image[:, :200]}])[0]["labels"].shape == (200, 1)

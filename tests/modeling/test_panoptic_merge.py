@@ -8,12 +8,7 @@ from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 
 
 def random_case(seed: int) -> tuple[Instances, torch.Tensor, tuple[float, float, float]]:
-    """
-    Return 0 to 8 overlapping boxes, labels and limits.
-
-    There are empty and full masks, scores that are equal or meet the threshold, and limits that
-    areas and overlaps meet exactly.
-    """
+    """Return 0 to 8 overlapping boxes, labels, and limits that values often meet exactly."""
     generator = torch.Generator().manual_seed(seed)
 
     def integer(high: int, *shape: int) -> torch.Tensor:

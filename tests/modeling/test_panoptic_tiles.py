@@ -14,12 +14,7 @@ STUFF_AREAS = [0.0, 30.0, 30.0]  # things, sky, ground
 
 
 def scene(height: int, width: int, discs: list[tuple[int, int, int]]) -> np.ndarray:
-    """
-    Return an image [H,W,3] that shows discs (row, column, radius).
-
-    Its first channel numbers the discs from 1; the second has the labels: sky, and ground in the
-    lower half.
-    """
+    """Return an image [H,W,3] of discs (row, column, radius): their numbers from 1, and labels."""
     image = np.zeros((height, width, 3), np.uint8)
     y, x = np.mgrid[:height, :width]
     image[..., 1] = 1 + (y >= height // 2)
@@ -133,12 +128,7 @@ def test_tiles_that_see_different_classes_are_not_joined():
 
 
 def two_tiles(discs: list, change: Callable[[np.ndarray], None], image=None) -> tuple:
-    """
-    Return ids and things of an image in two tiles, where the right tile sees something else.
-
-    Args:
-        change: function that changes the right tile's numbers of discs in place.
-    """
+    """Return ids and things in two tiles; ``change`` changes the right tile's discs in place."""
 
     def network(tile):
         tile = tile.copy()

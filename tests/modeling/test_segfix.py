@@ -74,15 +74,9 @@ def test_training_reaches_every_part():
     model = build_model(make_segfix_cfg()).train()
     losses = model(make_offsets_batch())
     assert set(losses) == {"loss_boundary", "loss_direction"}
-    torch.manual_seed(0)
-    half = build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.LOSS_WEIGHT", 0.5)).train()
-    assert half(make_offsets_batch())["loss_boundary"] == 0.5 * losses["loss_boundary"]
     sum(losses.values()).backward()
     assert all(p.grad is not None for p in model.parameters())
     assert all(p.grad.any() for p in model.sem_seg_head.parameters())
-    # Parts after the features that are read do not exist.
-    assert set(dict(model.backbone.body.named_children())) >= {"layer1", "layer2"}
-    assert not hasattr(model.backbone.body, "layer3")
 
 
 def scores(model: SegFix, image: Tensor) -> Tensor:

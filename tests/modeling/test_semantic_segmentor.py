@@ -68,11 +68,16 @@ def test_training_without_truth_is_refused(several_scales):
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
         ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; .*odd"),
         ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "NAME is SemSegFPNHead; .* takes ContextSem"),
+        ("MODEL.RESNETS.DEPTH", 18, "18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
+        ("MODEL.RESNETS.STEM_TYPE", "basic", "STEM_CEIL_MODE True needs STEM_TYPE deeplab"),
     ],
 )
 def test_bad_values(key, value, message):
+    dilated = ("MODEL.RESNETS.STEM_CEIL_MODE", True)
+    cfg = make_resnet_cfg(50, *dilated) if "RESNETS" in key else make_cfg()
+    cfg.merge_from_list([key, str(value)])
     with pytest.raises(ValueError, match=message):
-        build_model(make_cfg(key, value))
+        build_model(cfg)
 
 
 def count(cfg: CfgNode) -> int:
@@ -87,12 +92,7 @@ def count(cfg: CfgNode) -> int:
     "backbone, channels, published", [("hrnet_w48", 720, 70372678), ("hrnet_w18", 270, 12080818)]
 )
 def test_parameters_of_hrnet_ocr(backbone, channels, published):
-    """
-    The number of parameters equals the published HRNet-OCR, except for two biases.
-
-    They stand before norms (after the 3x3 convolution and in the coarse head), which cancel them.
-    Like the published network, this HRNet has no classification head.
-    """
+    """Only two biases before norms, which cancel them, are missing."""
     cfg = make_cfg(backbone=backbone)
     cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 1
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = channels
@@ -134,11 +134,10 @@ def test_odd_sizes_are_padded_to_the_stride():
 @pytest.mark.slow
 def test_parameters_of_resnet_101_ocr():
     """
-    The number of parameters is worked out by hand.
+    Torchvision's ResNet-101 without classifier has 42,500,160 parameters.
 
-    torchvision's ResNet-101 without classifier has 42,500,160. The deep stem replaces its 7x7
-    convolution (64 channels) by three 3x3 (64, 64, 128), and widens the input of the first block's
-    two 1x1 convolutions. The head follows from its layers.
+    The deep stem replaces its 7x7 convolution (64 channels) by three 3x3 (64, 64, 128), and widens
+    the input of the first block's two 1x1 convolutions.
     """
     resnet_101 = 42500160 - (3 * 64 * 49 + 2 * 64)
     stem = 9 * (3 * 64 + 64 * 64 + 64 * 128) + 2 * (64 + 64 + 128)

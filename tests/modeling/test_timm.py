@@ -24,22 +24,13 @@ from support.segmentors import make_batch, make_cfg, trained_like
 
 @dataclass
 class Network:
-    """
-    The expected facts about a network.
+    """The expected facts about a network."""
 
-    Attributes:
-        features: name -> (channels, stride).
-        read: features that a head reads; parts after the last are left out.
-        multiple: number whose multiples the sides of images must be; 0 for images of any size.
-        left: number of norms that cannot be folded.
-        options: arguments of the backbone.
-    """
-
-    features: dict[str, tuple[int, int]]
-    read: tuple[str, ...]
-    multiple: int = 0
-    left: int = 0
-    options: dict = field(default_factory=dict)
+    features: dict[str, tuple[int, int]]  # name -> (channels, stride)
+    read: tuple[str, ...]  # features that a head reads; parts after the last are left out
+    multiple: int = 0  # sides of images must be multiples of it; 0 for any size
+    left: int = 0  # number of norms that cannot be folded
+    options: dict = field(default_factory=dict)  # arguments of the backbone
 
 
 def stages(names: str, channels: tuple[int, ...], strides=(4, 8, 16, 32), first: int = 0) -> dict:
@@ -133,11 +124,7 @@ class TestEveryNetwork:
             assert map_.shape == (1, channels, *(-(-side // stride) for side in size))
 
     def test_only_parts_of_the_read_features_learn(self, name):
-        """
-        Every parameter gets a gradient, for which DistributedDataParallel waits.
-
-        The features equal the whole network's, and only read features have new norms.
-        """
+        """Every parameter gets a gradient, for which DistributedDataParallel waits."""
         torch.manual_seed(0)
         whole = backbone_of(name)
         backbone = backbone_of(name, *NETWORKS[name].read, output_norm="LN")
@@ -281,11 +268,6 @@ def test_every_stage_of_an_efficientnet_is_a_feature():
 @pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
 def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, size, half):
-    """
-    The fine branch gets the coarse map enlarged, the coarse branch a stride-2 convolution.
-
-    Odd sides have no exact half.
-    """
     torch.manual_seed(0)
     options = {"align_corners": align_corners, "enlarge_twice": twice}
     backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", **options)

@@ -23,21 +23,6 @@ def timm_cfg(small_cfg):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto", "hrnet_w18_small"])
-def test_a_training_reaches_every_parameter_of_the_backbone(name, timm_cfg, batch):
-    """DistributedDataParallel waits for the gradient of each."""
-    torch.manual_seed(0)
-    model = build_model(timm_cfg(name)).train()
-    with EventStorage():
-        losses = model(batch(2))
-    assert all(loss.isfinite() for loss in losses.values())
-    sum(losses.values()).backward()
-    trained = {k: p for k, p in model.backbone.named_parameters() if p.requires_grad}
-    assert len(trained) > 100
-    assert [name for name, p in trained.items() if p.grad is None] == []
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto"])
 @torch.no_grad()
 def test_the_copy_for_inference_is_equal(name, timm_cfg):
@@ -131,16 +116,10 @@ def test_panoptic_training_reaches_every_parameter_and_inference_pads(vit_cfg, b
     model.eval()
     shapes = []
     model.backbone.net.register_forward_hook(lambda _, inputs, __: shapes.append(inputs[0].shape))
-    fast = deploy(model).network
     image = 255 * torch.rand(3, 61, 83)
     with torch.no_grad():
         output = model([{"image": image, "height": 61, "width": 83}])[0]
-        assert shapes[0] == (1, 3, 64, 96)
-        padded = torch.randn(1, 3, 64, 96)
-        found, expected = fast.backbone(padded), model.backbone(padded)
-    assert output["sem_seg"].shape == (4, 61, 83)
-    for level, map_ in expected.items():
-        torch.testing.assert_close(found[level], map_, rtol=1e-5, atol=1e-5)
+    assert shapes[0] == (1, 3, 64, 96) and output["sem_seg"].shape == (4, 61, 83)
 
 
 def test_in_the_semantic_architecture():

@@ -13,7 +13,7 @@ from PIL import Image
 from pycocotools import mask as rle
 
 from ocr_panoptic.formats.labels import write_label_png
-from ocr_panoptic.workbench.importing.voc import VOC_CLASSES, voc_color
+from ocr_panoptic.workbench.importing.voc import voc_color
 
 
 class Box(NamedTuple):
@@ -25,22 +25,10 @@ class Box(NamedTuple):
     left: int
     right: int
 
-    @property
-    def edges(self) -> list[tuple[float, float]]:
-        """Return the corners (x, y) around the pixels."""
-        x0, x1, y0, y1 = self.left, self.right, self.top, self.bottom
+    def corners(self, end: int) -> list[tuple[float, float]]:
+        """Return the corners (x, y) around the pixels (end 0), or through border pixels (end 1)."""
+        x0, x1, y0, y1 = self.left, self.right - end, self.top, self.bottom - end
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
-
-    @property
-    def centres(self) -> list[tuple[float, float]]:
-        """Return the corners (x, y) through the pixels on the border."""
-        x0, x1, y0, y1 = self.left, self.right - 1, self.top, self.bottom - 1
-        return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
-
-    @property
-    def whole(self) -> np.ndarray:
-        """Return the mask of the segment's rectangle."""
-        return np.ones((self.bottom - self.top, self.right - self.left), bool)
 
     def pixels(self, size: tuple[int, int]) -> np.ndarray:
         found = np.zeros(size, bool)
@@ -72,11 +60,7 @@ def coco(
     classes: tuple[str, ...] = ("dog", "sky"),
     **others: object,
 ) -> dict:
-    """
-    Return the content of a COCO JSON, in which all ids are 1, 2, ...
-
-    An annotation has the first class in the first image, unless it names others.
-    """
+    """Return a COCO JSON with ids 1, 2, ...; annotations are of the first class and image."""
     own = {"image_id": 1, "category_id": 1, "iscrowd": 0}
     content = {
         "images": [{"file_name": name, "height": size[0], "width": size[1]} for name in names],
@@ -127,7 +111,6 @@ def brush(pixels: np.ndarray) -> list[int]:
 
 
 def city_polygons(*objects: object, size: tuple[int, int] = SIZE) -> dict:
-    """Return the content of a Cityscapes JSON."""
     return {"imgHeight": size[0], "imgWidth": size[1], "objects": objects}
 
 
@@ -137,60 +120,44 @@ def region(value: dict, kind: str = "polygonlabels", label: str = "car", **other
     return {"type": kind, **size, "value": {**value, kind: [label]}, **others}
 
 
-def write_coco(root: Path, scenes: Scenes, shape: Callable[[Box], object]) -> Written:
+def coco_polygons(root: Path, scenes: Scenes) -> Written:
     annotations = [
-        {"image_id": n, "category_id": 1 + CLASSES.index(box.label), "segmentation": shape(box)}
+        {"image_id": n, "category_id": 1 + CLASSES.index(box.label), "segmentation": [shape]}
         for n, boxes in enumerate(scenes.values(), 1)
         for box in boxes
+        for shape in [sum(map(list, box.corners(0)), [])]
     ]
     content = coco(*annotations, size=SIZE, names=tuple(scenes), classes=CLASSES)
     return save(root / "annotations.json", content), root / "images"
 
 
-def coco_polygons(root: Path, scenes: Scenes) -> Written:
-    return write_coco(root, scenes, lambda box: [[value for xy in box.edges for value in xy]])
-
-
-def coco_rle(root: Path, scenes: Scenes) -> Written:
-    return write_coco(root, scenes, lambda box: run_lengths(box.pixels(SIZE)))
-
-
 def yolo(root: Path, scenes: Scenes) -> Written:
     for name, boxes in scenes.items():
         lines = [
-            " ".join([str(CLASSES.index(b.label)), *(f"{x / 40} {y / 24}" for x, y in b.edges)])
-            for b in boxes
+            f"{CLASSES.index(box.label)} "
+            + " ".join(f"{x / 40} {y / 24}" for x, y in box.corners(0))
+            for box in boxes
         ]
         save((root / "labels" / name).with_suffix(".txt"), "\n".join(lines))
     return save(root / "data.yaml", f"names: [{', '.join(CLASSES)}]\ntrain: images\n"), None
 
 
-def write_supervisely(root: Path, scenes: Scenes, figure: Callable[[Box], dict]) -> Written:
-    save(root / "meta.json", {"classes": [{"title": name} for name in CLASSES]})
+def supervisely(root: Path, scenes: Scenes) -> Written:
     for name, boxes in scenes.items():
         folder = root / "sets" / Path(name).parent
         image = folder / "img" / Path(name).name
         image.parent.mkdir(parents=True, exist_ok=True)
         if (root / "images" / name).exists():
             (root / "images" / name).rename(image)
-        content = {"size": {"height": SIZE[0], "width": SIZE[1]}, "objects": map(figure, boxes)}
-        save(folder / f"ann/{image.name}.json", {**content, "objects": list(content["objects"])})
-    return root / "sets", None
-
-
-def supervisely_polygons(root: Path, scenes: Scenes) -> Written:
-    def figure(box: Box) -> dict:
         # Rounding gives whole numbers.
-        points = {"exterior": [(x - 0.4, y + 0.4) for x, y in box.centres]}
-        return {"classTitle": box.label, "geometryType": "polygon", "points": points}
-
-    return write_supervisely(root, scenes, figure)
-
-
-def supervisely_bitmaps(root: Path, scenes: Scenes) -> Written:
-    return write_supervisely(
-        *(root, scenes, lambda box: bitmap(box.whole, box.label, origin=[box.left, box.top]))
-    )
+        rings = [[(x - 0.4, y + 0.4) for x, y in box.corners(1)] for box in boxes]
+        figures = [
+            {"classTitle": b.label, "geometryType": "polygon", "points": {"exterior": ring}}
+            for b, ring in zip(boxes, rings, strict=True)
+        ]
+        content = {"size": {"height": SIZE[0], "width": SIZE[1]}, "objects": figures}
+        save(folder / f"ann/{image.name}.json", content)
+    return root / "sets", None
 
 
 def cityscapes(root: Path, scenes: Scenes) -> Written:
@@ -205,13 +172,15 @@ def cityscapes(root: Path, scenes: Scenes) -> Written:
 
 def cityscapes_polygons(root: Path, scenes: Scenes) -> Written:
     for name, boxes in scenes.items():
-        objects = [{"label": box.label, "polygon": box.centres} for box in boxes]
+        objects = [{"label": box.label, "polygon": box.corners(1)} for box in boxes]
         name = f"{Path(name).with_suffix('')}_gtFine_polygons.json"
         save(root / "gtFine" / name, city_polygons(*objects))
     return root / "gtFine", root / "images"
 
 
-def write_voc(root: Path, scenes: Scenes, labels: Sequence[str], colors: bool) -> Written:
+def voc(root: Path, scenes: Scenes) -> Written:
+    """Write colours and a ``labelmap.txt``, as CVAT and Datumaro do."""
+    labels = ("background", *CLASSES)
     palette = np.array([voc_color(index) for index in range(256)], np.uint8)
     for name, boxes in scenes.items():
         maps = np.zeros((2, *SIZE), np.uint8)
@@ -222,24 +191,17 @@ def write_voc(root: Path, scenes: Scenes, labels: Sequence[str], colors: bool) -
         for folder, values in zip(("SegmentationClass", "SegmentationObject"), maps, strict=True):
             path = root / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(palette[values] if colors else values).save(path)
-    if colors:
-        lines = [f"{name}:{','.join(map(str, palette[n]))}::" for n, name in enumerate(labels)]
-        save(root / "labelmap.txt", "\n".join(lines))
+            Image.fromarray(palette[values]).save(path)
+    lines = [f"{name}:{','.join(map(str, palette[n]))}::" for n, name in enumerate(labels)]
+    save(root / "labelmap.txt", "\n".join(lines))
     return root, root / "images"
 
 
-def voc_colors(root: Path, scenes: Scenes) -> Written:
-    return write_voc(root, scenes, ("background", *CLASSES), colors=True)
+def cvat(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> str:
+        points = ";".join(f"{x:.2f},{y:.2f}" for x, y in box.corners(0))
+        return f'<polygon label="{box.label}" points="{points}"/>'
 
-
-def voc_indices(root: Path, scenes: Scenes) -> Written:
-    """Write VOC 2012, which has no sky: sky becomes a sofa."""
-    names = [{"sofa": "sky"}.get(name, name) for name in VOC_CLASSES]
-    return write_voc(root, scenes, names, colors=False)
-
-
-def write_cvat(root: Path, scenes: Scenes, shape: Callable[[Box], str]) -> Written:
     images = [
         f'<image name="{name}" height="24" width="40">{"".join(map(shape, boxes))}</image>'
         for name, boxes in scenes.items()
@@ -248,26 +210,11 @@ def write_cvat(root: Path, scenes: Scenes, shape: Callable[[Box], str]) -> Writt
     return save(root / "annotations.xml", text), None
 
 
-def cvat_polygons(root: Path, scenes: Scenes) -> Written:
-    def shape(box: Box) -> str:
-        points = ";".join(f"{x:.2f},{y:.2f}" for x, y in box.edges)
-        return f'<polygon label="{box.label}" points="{points}"/>'
-
-    return write_cvat(root, scenes, shape)
-
-
-def cvat_masks(root: Path, scenes: Scenes) -> Written:
-    def shape(box: Box) -> str:
-        height, width = box.whole.shape
-        place = f'left="{box.left}" top="{box.top}" width="{width}" height="{height}"'
-        return f'<mask label="{box.label}" rle="0, {height * width}" {place}/>'
-
-    return write_cvat(root, scenes, shape)
-
-
-def write_labelme(root: Path, scenes: Scenes, shape: Callable[[Box], dict]) -> Written:
+def labelme(root: Path, scenes: Scenes) -> Written:
     for name, boxes in scenes.items():
-        shapes = [{"label": box.label, **shape(box)} for box in boxes]
+        shapes = [
+            {"label": box.label, "shape_type": "polygon", "points": box.corners(1)} for box in boxes
+        ]
         size = {"imageHeight": SIZE[0], "imageWidth": SIZE[1]}
         up = "..\\" * len(Path(name).parts)
         content = {"imagePath": f"{up}images\\{Path(name)}", **size, "shapes": shapes}
@@ -275,19 +222,11 @@ def write_labelme(root: Path, scenes: Scenes, shape: Callable[[Box], dict]) -> W
     return root / "labels", root / "images"
 
 
-def labelme_polygons(root: Path, scenes: Scenes) -> Written:
-    return write_labelme(root, scenes, lambda box: {"shape_type": "polygon", "points": box.centres})
-
-
-def labelme_masks(root: Path, scenes: Scenes) -> Written:
+def label_studio(root: Path, scenes: Scenes) -> Written:
     def shape(box: Box) -> dict:
-        mask = base64_png(box.whole.astype(np.uint8))
-        return {"shape_type": "mask", "points": box.centres[::2], "mask": mask}
+        points = [(100 * x / SIZE[1], 100 * y / SIZE[0]) for x, y in box.corners(0)]
+        return region({"points": points, "closed": True}, label=box.label)
 
-    return write_labelme(root, scenes, shape)
-
-
-def write_label_studio(root: Path, scenes: Scenes, shape: Callable[[Box], dict]) -> Written:
     tasks = [
         {
             "id": number,
@@ -299,22 +238,6 @@ def write_label_studio(root: Path, scenes: Scenes, shape: Callable[[Box], dict])
     return save(root / "export.json", tasks), root / "images"
 
 
-def label_studio_polygons(root: Path, scenes: Scenes) -> Written:
-    def shape(box: Box) -> dict:
-        points = [(100 * x / SIZE[1], 100 * y / SIZE[0]) for x, y in box.edges]
-        return region({"points": points, "closed": True}, label=box.label)
-
-    return write_label_studio(root, scenes, shape)
-
-
-def label_studio_brushes(root: Path, scenes: Scenes) -> Written:
-    def shape(box: Box) -> dict:
-        code = {"format": "rle", "rle": brush(box.pixels(SIZE))}
-        return region(code, "brushlabels", box.label)
-
-    return write_label_studio(root, scenes, shape)
-
-
 def via_polygons(root: Path, scenes: Scenes) -> Written:
     content = {}
     for name, boxes in scenes.items():
@@ -322,8 +245,8 @@ def via_polygons(root: Path, scenes: Scenes) -> Written:
             {
                 "region_attributes": {"class": box.label},
                 "shape_attributes": {
-                    **{"name": "polygon", "all_points_x": [x for x, _ in box.edges]},
-                    "all_points_y": [y for _, y in box.edges],
+                    **{"name": "polygon", "all_points_x": [x for x, _ in box.corners(0)]},
+                    "all_points_y": [y for _, y in box.corners(0)],
                 },
             }
             for box in boxes
@@ -347,16 +270,10 @@ def via_rectangles(root: Path, scenes: Scenes) -> Written:
     return save(source, content), images
 
 
-# format -> functions that write it in different ways
+# (format, function that writes it). Exports of tools (test_tools.py) have their other shapes.
 WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
-    *(("coco", write) for write in (coco_polygons, coco_rle)),
-    *(("voc", write) for write in (voc_colors, voc_indices)),
-    ("yolo-seg", yolo),
-    *(("supervisely", write) for write in (supervisely_polygons, supervisely_bitmaps)),
-    ("cityscapes", cityscapes),
-    ("cityscapes-polygons", cityscapes_polygons),
-    *(("cvat", write) for write in (cvat_polygons, cvat_masks)),
-    *(("labelme", write) for write in (labelme_polygons, labelme_masks)),
-    *(("via", write) for write in (via_polygons, via_rectangles)),
-    *(("label-studio", write) for write in (label_studio_polygons, label_studio_brushes)),
+    *(("coco", coco_polygons), ("voc", voc), ("yolo-seg", yolo), ("supervisely", supervisely)),
+    *(("cityscapes", cityscapes), ("cityscapes-polygons", cityscapes_polygons), ("cvat", cvat)),
+    *(("labelme", labelme), ("label-studio", label_studio)),
+    *(("via", via_polygons), ("via", via_rectangles)),
 ]

@@ -22,7 +22,6 @@ class SchemeBattery:
         variants: further arguments for the comparison with the equations.
         sizes: sizes of the inputs for this comparison.
         without_gradient: names of parameters that do not change the result.
-        pools: whether the scheme pools neighbours, without taking features.
         published: arguments of the published module (or the paper's), the number of its parameters,
             worked out by hand, and its dropout.
     """
@@ -32,7 +31,6 @@ class SchemeBattery:
     variants: tuple[dict[str, Any], ...] = ({},)
     sizes: tuple[dict[str, int], ...] = ({},)
     without_gradient: tuple[str, ...] = ()
-    pools = False
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:
@@ -63,19 +61,6 @@ class SchemeBattery:
             without_gradient=self.without_gradient,
         )
 
-    def test_the_order_of_pixels_matters_only_for_larger_kernels(self, options):
-        """
-        Pixels in another order give the same result in that order.
-
-        Exceptions are the 3x3 convolutions of schemes that take features, and pooled neighbours.
-        """
-        layer, (x, m) = self.make(**options).eval(), self.inputs()
-        order = torch.randperm(15, generator=torch.Generator().manual_seed(0))
-        shuffled = layer(*(t.flatten(2)[:, :, order].view_as(t) for t in (x, m)))
-        expected = layer(x, m).flatten(2)[:, :, order].view_as(shuffled)
-        equal = torch.allclose(shuffled, expected, rtol=0, atol=1e-11)
-        assert equal != (self.scheme.takes_features or self.pools)
-
     def test_dropout_drops_channels_only_in_training(self):
         plain, dropping = self.make(), self.make(dropout=0.5)
         x, m = self.inputs()
@@ -88,11 +73,7 @@ class SchemeBattery:
         torch.testing.assert_close(dropping.eval()(x, m), plain.eval()(x, m))
 
     def test_one_image_and_one_region_in_training(self):
-        """
-        A single value per channel has no variance, so a batch norm would raise an error.
-
-        This is the case for a pooled image, and for the keys and values of a single region.
-        """
+        """A single value per channel has no variance, so a batch norm would raise an error."""
         layer = self.make().train()
         z = layer(*(t.requires_grad_() for t in self.inputs(n=1, k=1)))
         z.sum().backward()
@@ -109,12 +90,7 @@ class SchemeBattery:
         ],
     )
     def test_precision(self, monkeypatch, training, device, dtype, of_output, of_gradients):
-        """
-        Autocast is close to float32 on the CPU.
-
-        Outputs and float32 gradients of inputs and parameters are compared, with tolerances
-        relative to their norms.
-        """
+        """Outputs and gradients are close to those in float32 on the CPU."""
         for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
             monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
         size = {"n": 4, "h": 7, "w": 9} if device == "cpu" else {"h": 33, "w": 41}

@@ -27,26 +27,16 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
-    """
-    A published network in a small size.
+    """A published network in a small size."""
 
-    Attributes:
-        config: name in published_files.py.
-        opts: KEY VALUE ... for this size.
-        network: function in published_networks.py.
-        norms: options of the network's weights.
-        prefix: prefix of the names in the file.
-    """
-
-    config: str
-    opts: tuple[str, ...]
-    network: Callable[..., tuple[Tensor, Tensor]]
-    norms: Mapping[str, bool] = {}
-    prefix: str = ""
+    config: str  # name in published_files.py
+    opts: tuple[str, ...]  # KEY VALUE ... for this size
+    network: Callable[..., tuple[Tensor, Tensor]]  # in published_networks.py
+    norms: Mapping[str, bool] = {}  # options of the network's weights
+    prefix: str = ""  # of the names in the file
 
     @property
-    def source(self) -> str:
-        """Return the value of --from."""
+    def source(self) -> str:  # the value of --from
         return self.config.partition("_")[0]
 
 

@@ -17,14 +17,14 @@ from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock
 
 
 def randomise(layer: nn.Module) -> nn.Module:
-    """Give norms, statistics and zero-initialised weights values as after training, in float64."""
+    """Give norms, statistics, biases and zero weights values as after training, in float64."""
+    ranges = {"weight": (0.5, 1.5), "bias": (-0.2, 0.5)}
+    ranges |= {"running_mean": (-0.5, 0.5), "running_var": (0.5, 2.0)}
     for module in layer.modules():
-        if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.uniform_(module.bias, -0.2, 0.5)
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.running_mean, -0.5, 0.5)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
+        for name, limits in ranges.items():
+            tensor = getattr(module, name, None)
+            if isinstance(tensor, Tensor) and tensor.dim() == 1:
+                nn.init.uniform_(tensor, *limits)
     for parameter in layer.parameters():
         if not parameter.any():
             nn.init.uniform_(parameter, -1, 1)

@@ -54,11 +54,11 @@ def make_plain_head(**kwargs) -> SemSegFPNHead:
 
 def make_fpn_head(**kwargs) -> OCRSemSegFPNHead:
     torch.manual_seed(0)
+    kwargs = {"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}
     arguments = dict(
-        criterion=take_criterion({"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}),
+        criterion=take_criterion(kwargs),
         context=OCR(CHANNELS, KEY_CHANNELS, 27, norm="BN", dropout=0.0),
         ocr_channels=CHANNELS,
         ocr_norm="BN",
     )
-    take_criterion(kwargs)
     return OCRSemSegFPNHead(make_plain_head(), **{**arguments, **kwargs})

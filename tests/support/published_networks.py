@@ -87,13 +87,9 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
 
 def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     """
-    Compute stages 3 and 4 at stride 8.
+    Compute stages 3 and 4 at stride 8 after a stem of three (conv, norm, channels).
 
     Their first blocks have dilation 1 and 2, the other blocks 2 and 4.
-
-    Args:
-        depth: 50 or 101.
-        stem: (conv, norm, channels) for each of the three convolutions.
     """
     for i, (conv, norm, channels) in enumerate(stem):
         x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
@@ -127,14 +123,9 @@ def wide_block(w: Weights, x, name):
 
 def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
-    Compute an HRNet-W18.
+    Return the maps of the four branches of an HRNet-W18 or, if ``small``, of a smaller one.
 
-    Args:
-        enlarge: function (coarse map, ratio of strides, size of the fine map) -> map of this size.
-        small: whether to have half the blocks, and fewer modules.
-
-    Returns:
-        the maps of the four branches
+    ``enlarge`` takes a coarse map, the ratio of strides and the size of the result.
     """
     blocks, modules = (2, (1, 3, 2)) if small else (4, (1, 4, 3))
     x = w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)
@@ -321,14 +312,7 @@ def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
 
 
 def nvidia_hmsa(w: Weights, x, classes=19):
-    """
-    Compute one scale of NVIDIA's multi-scale network.
-
-    It is HRNet-OCR, with attention from the augmented representations.
-
-    Returns:
-        coarse logits, refined logits, attention
-    """
+    """Return coarse logits, refined logits and attention of NVIDIA's network at one scale."""
 
     def enlarge(coarse, factor, size):
         return bilinear(coarse, size, False)

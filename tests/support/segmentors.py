@@ -45,18 +45,10 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
     """Return the config with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg(*opts)
-    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
-    cfg.MODEL.RESNETS.DEPTH = depth
-    cfg.MODEL.RESNETS.NORM = "BN"
-    cfg.MODEL.RESNETS.STRIDE_IN_1X1 = False
-    cfg.MODEL.RESNETS.STEM_OUT_CHANNELS = 128
-    cfg.MODEL.RESNETS.OUT_FEATURES = ["res4", "res5"]
-    cfg.MODEL.RESNETS.RES4_DILATION, cfg.MODEL.RESNETS.RES5_DILATION = 2, 4
-    cfg.MODEL.BACKBONE.FREEZE_AT = 0
-    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = (
-        ["res5"],
-        ["res4"],
-    )
+    cfg.MODEL.BACKBONE.update(NAME="build_dilated_resnet_backbone", FREEZE_AT=0)
+    cfg.MODEL.RESNETS.update(DEPTH=depth, NORM="BN", STRIDE_IN_1X1=False, STEM_OUT_CHANNELS=128)
+    cfg.MODEL.RESNETS.update(OUT_FEATURES=["res4", "res5"], RES4_DILATION=2, RES5_DILATION=4)
+    cfg.MODEL.SEM_SEG_HEAD.update(IN_FEATURES=["res5"], COARSE_IN_FEATURES=["res4"])
     return cfg
 
 

@@ -36,7 +36,6 @@ class Category:
     color: Color
 
     def as_json(self) -> dict:
-        """Return the category in COCO's panoptic format."""
         return {**vars(self), "isthing": int(self.isthing), "color": list(self.color)}
 
 
@@ -45,9 +44,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
     A category without "color" gets a colour that depends only on its position in this order.
-
-    Args:
-        source: file name for messages.
+    Messages name ``source``.
     """
     if not isinstance(entries, list) or not entries:
         raise DataFaults([f'{source}: "categories" holds no category.'])
@@ -128,8 +125,6 @@ def panoptic_metadata(categories: list[Category]) -> dict:
 
 @dataclass(frozen=True)
 class PanopticImage:
-    """An image with its annotation."""
-
     id: int | str
     file_name: str  # relative to the folder of images
     png_name: str  # relative to the folder of panoptic PNGs
@@ -209,7 +204,6 @@ def _load(path: Path) -> dict:
 
 
 def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | str, dict]:
-    """Return the entries by their ids, and append a fault for each invalid or repeated id."""
     result: dict[int | str, dict] = {}
     for place, entry in enumerate(entries):
         number = entry.get(key) if isinstance(entry, dict) else None

@@ -26,7 +26,7 @@ from ocr_panoptic.data.image_input import (
 )
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, label_of_segments, read_segment_ids, rgb2id
-from ocr_panoptic.formats.labels import look_up, pixel_counts, read_label_image
+from ocr_panoptic.formats.labels import label_areas, look_up, pixel_counts, read_label_image
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -46,19 +46,11 @@ class PanopticDatasetMapper(DatasetMapper):
         self,
         is_train: bool,
         *,
-        num_sem_seg_classes: int,
+        num_sem_seg_classes: int,  # including "things"
         ignore_value: int = 255,
         channels: int = COLOURS,
         **kwargs,
     ):
-        """
-        Set the options.
-
-        Args:
-            num_sem_seg_classes: number of classes of the semantic head, including "things".
-            ignore_value: label that the loss ignores.
-            kwargs: further arguments of Detectron2's mapper.
-        """
         super().__init__(is_train, **kwargs)
         self.num_sem_seg_classes = num_sem_seg_classes
         self.ignore_value = ignore_value
@@ -154,9 +146,6 @@ class PanopticDatasetMapper(DatasetMapper):
         Return Detectron2's ``Instances`` of the things that are not crowds.
 
         Args:
-            runs: segments of the panoptic PNG.
-            annotations: the record's annotations, one for each thing.
-            transforms: augmentations that were applied to the image.
             places: index of the segment that each augmented pixel shows, [H, W].
         """
         objects = [
@@ -196,16 +185,14 @@ class PanopticDatasetMapper(DatasetMapper):
         return instances
 
     def _check_labels(self, path: str, labels: np.ndarray) -> None:
-        outside = labels[(labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)]
-        if not outside.size:
-            return
-        counted = zip(*np.unique(outside, return_counts=True), strict=True)
-        listed = ", ".join(f"{label} ({pixels} pixels)" for label, pixels in counted)
-        raise UserError(
-            f"{path}: labels outside 0..{self.num_sem_seg_classes - 1} and {self.ignore_value}: "
-            f"{listed}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be "
-            "the number of stuff classes plus one."
-        )
+        known = {*range(self.num_sem_seg_classes), self.ignore_value}
+        if outside := [(k, area) for k, area in label_areas(labels).items() if k not in known]:
+            raise UserError(
+                f"{path}: labels outside 0..{self.num_sem_seg_classes - 1} and "
+                f"{self.ignore_value}: {', '.join(f'{k} ({area} pixels)' for k, area in outside)}. "
+                f"MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be the "
+                "number of stuff classes plus one."
+            )
 
 
 class SegmentMasks(BitMasks):
@@ -241,7 +228,6 @@ class SegmentMasks(BitMasks):
         return BitMasks.cat([BitMasks(mask.tensor) for mask in masks])
 
     def get_bounding_boxes(self) -> Boxes:
-        """Return the tight boxes; the box of an empty mask is all zeros."""
         return BitMasks(self.tensor).get_bounding_boxes()
 
     def __getitem__(self, item: int | slice | Tensor) -> "SegmentMasks":

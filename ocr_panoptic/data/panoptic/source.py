@@ -38,7 +38,6 @@ class PanopticSource:
     and boxes from the PNG. Images without segments are left out.
 
     Attributes:
-        name: name of the data set.
         hides: whether a segment may have no pixel in the PNG, because other segments hide it.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the thing classes and of the stuff classes in a trained model's order; None
@@ -65,7 +64,6 @@ class PanopticSource:
 
     @cached_property
     def content(self) -> PanopticJson:
-        """The parsed panoptic JSON, which is cached until the records are created."""
         return read_split(self.split)
 
     def categories(self) -> list[Category]:
@@ -123,11 +121,9 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        """Return the data set's metadata for Detectron2's catalog."""
         return {**panoptic_metadata(self.categories()), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
-        """Return the metadata that does not depend on the categories."""
         return {
             "image_root": str(self.split.images),
             "panoptic_root": str(self.split.segments),
@@ -144,18 +140,17 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
-    # The data check calls the following methods; every class of sources has them.
+    # The data check calls the following methods; every class of sources has them. The recipe holds
+    # the values that, together with the files, determine the result of a check.
 
     def classes(self) -> dict[int, tuple[str, str]]:
         """Return a dict from category id to class name and kind ("thing" or "stuff")."""
         return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
 
     def recipe(self) -> list:
-        """Return the values that, together with the files, determine the result of a data check."""
         return [self.channels, self.hides, str(self.split.annotations)]
 
     def files(self, image: PanopticImage) -> tuple[str, ...]:
-        """Return the files that a check of the image reads: the image and its panoptic PNG."""
         return (
             os.path.join(self.split.images, image.file_name),
             os.path.join(self.split.segments, image.png_name),

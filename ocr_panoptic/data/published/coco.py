@@ -41,7 +41,6 @@ class CocoSource(PanopticSource):
 
     @cached_property
     def content(self) -> PanopticJson:
-        """The parsed panoptic JSON, without areas and boxes."""
         return coco_segments(read_split(self.split))
 
     def categories(self) -> list[Category]:

@@ -1,5 +1,5 @@
 """
-Cityscapes and ADE20K as panoptic data sets, read from their downloads.
+Cityscapes and ADE20K as panoptic data sets, read from their downloads, and test sets of servers.
 
 Both come without a panoptic JSON, so segments and classes are decoded from the PNGs' values.
 
@@ -21,14 +21,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
+from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_check import remembered
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import first_few, raise_if_any
-from ocr_panoptic.data.panoptic.annotations import Category, PanopticImage, PanopticJson
+from ocr_panoptic.data.panoptic.annotations import (
+    Category,
+    PanopticImage,
+    PanopticJson,
+    file_name_faults,
+    panoptic_metadata,
+)
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json
 from ocr_panoptic.formats.labels import read_label_image, read_labels
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
@@ -211,7 +220,6 @@ class ReleaseSource(PanopticSource):
         return self.release.categories
 
     def _image(self, names: tuple[str, str]) -> PanopticImage | str:
-        """Return an image with its segments, or an error message if its PNG cannot be used."""
         image, png = names
         try:
             runs = SegmentRuns(self.read_segments(self.split.segments / png))
@@ -236,3 +244,60 @@ def release_source(name: str, root: Path) -> ReleaseSource:
     release = PANOPTIC_RELEASES[name]
     split = PanopticSplit(*(root / path for path in vars(release.split).values()))
     return ReleaseSource(name, split, read_segments=release.read_segments)
+
+
+class ServerSplit(NamedTuple):
+    """
+    A panoptic test set whose ground truth only a benchmark server has.
+
+    Its evaluation writes the predictions for the server, and computes no metrics.
+    """
+
+    classes: dict  # metadata of the classes
+    files: tuple[Path, ...]  # image folder, then others; relative to ``$DETECTRON2_DATASETS``
+    load: Callable[..., list[dict]]  # absolute paths of the files -> records
+
+    def metadata(self, images: Path) -> dict:
+        return {
+            **self.classes,
+            "image_root": str(images),
+            "evaluator_type": "coco_panoptic_seg",
+            "ignore_label": VOID_LABEL,
+            "label_divisor": 1000,
+        }
+
+
+def cityscapes_test_images(folder: Path) -> list[dict]:
+    """Return a record for each image in the folder, with the image id that the server expects."""
+    hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
+    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).unlabelled()
+    return [
+        {"file_name": str(image), "image_id": image.name.removesuffix(CITYSCAPES_SUFFIX)}
+        for image in images
+    ]
+
+
+def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
+    """Return a record for each image that ``image_info_test-dev2017.json`` lists."""
+    try:
+        listed = [(i["id"], i["file_name"]) for i in read_json(image_info)["images"]]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{image_info}: lists no images with id and file_name.") from error
+    for _, name in listed:
+        for fault in file_name_faults(name):
+            raise UserError(f"{image_info}: {fault}")
+    return [{"file_name": str(folder / name), "image_id": number} for number, name in listed]
+
+
+SERVER_SPLITS = {
+    "cityscapes_panoptic_test": ServerSplit(
+        panoptic_metadata(cityscapes_categories()),
+        (Path("cityscapes/leftImg8bit/test"),),
+        cityscapes_test_images,
+    ),
+    "coco_2017_test-dev_panoptic_separated": ServerSplit(
+        _get_builtin_metadata("coco_panoptic_separated"),
+        (Path("coco/test2017"), Path("coco/annotations/image_info_test-dev2017.json")),
+        coco_test_images,
+    ),
+}

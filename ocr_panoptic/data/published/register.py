@@ -8,8 +8,7 @@ from ocr_panoptic.data.data_file import datasets_root
 from ocr_panoptic.data.register import KNOWN, register
 
 from .coco import COCO_PANOPTIC, coco_source
-from .panoptic import PANOPTIC_RELEASES, release_source
-from .server_splits import SERVER_SPLITS
+from .panoptic import PANOPTIC_RELEASES, SERVER_SPLITS, release_source
 from .splits import NAMED_SPLITS, load_named
 
 

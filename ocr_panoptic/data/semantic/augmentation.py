@@ -82,7 +82,6 @@ def _cropping(cfg: CfgNode) -> list[T.Augmentation]:
 
 
 def _finish(cfg: CfgNode) -> list[T.Augmentation]:
-    """Return the colour changes, and the padding of images that are smaller than the crop."""
     augmentations = colours(cfg.INPUT)
     if cfg.INPUT.BRIGHTNESS_SHIFT:
         augmentations.append(RandomBrightnessShift(cfg.INPUT.BRIGHTNESS_SHIFT))
@@ -165,7 +164,6 @@ class BrightnessTransform(T.NoOpTransform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the brighter or darker image, uint8 [H, W, C]."""
         shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
         if self.shift >= 0:  # clip first, since uint8 sums wrap around at 256
@@ -204,7 +202,6 @@ class MeanPadTransform(T.PadTransform):
         self.pixel_mean = pixel_mean
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """Return the padded image [H, W, C] as float32 [H + bottom, W + right, C]."""
         height, width, channels = img.shape
         padded = np.empty((height + self.y1, width + self.x1, channels), np.float32)
         padded[:] = self.pixel_mean

@@ -20,7 +20,7 @@ from ocr_panoptic.formats.labels import (
 )
 from ocr_panoptic.formats.pictures import load_labels, read_size
 
-from .source import SemanticSource
+from .records import SemanticSource
 
 FIRST, MOST = 20, 40  # label images to search for unknown labels; labels to list in a message
 

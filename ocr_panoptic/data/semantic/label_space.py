@@ -83,11 +83,7 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
 
     If no class has "labels", the raw labels are 0, 1, ...; if all classes have different colours,
     each class's colour is a raw label, too. If "ignore" is missing, the raw label 255 is ignored,
-    unless a class has the label 255 or white, or all labels are colours.
-
-    Args:
-        content: parsed content of the YAML or JSON file.
-        source: file name for messages.
+    unless a class has the label 255 or white, or all labels are colours. Messages name ``source``.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
         form = '"classes:" with a list of class names, such as [background, object]'

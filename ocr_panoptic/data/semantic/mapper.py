@@ -24,6 +24,14 @@ class SemanticDatasetMapper:
     Unlike Detectron2's mapper, it reads palette indices and 16-bit labels as stored, and applies
     the label map of the record's data set. If there is no label map, labels must be
     0..num_classes-1 or 255.
+
+    Args:
+        label_maps: name of a data set -> its label map (raw label -> training label or 255).
+        keep_labels: whether to return labels at test time, too, for models whose context scheme
+            takes the true labels as input.
+        read_labels: function (record, label map) -> labels, uint8 [H, W].
+        truth_of_file: function that computes "sem_seg" at test time from the labels in their
+            original size, if the record has labels.
     """
 
     @configurable
@@ -40,20 +48,6 @@ class SemanticDatasetMapper:
         read_labels: Callable[[dict, Mapping[int, int]], np.ndarray] = read_true_labels,
         truth_of_file: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
-        """
-        Set the options.
-
-        Args:
-            image_format: "BGR" or "RGB".
-            channels: number of channels C of the images.
-            num_classes: number of classes of the model.
-            label_maps: name of a data set -> its label map (raw label -> training label or 255).
-            keep_labels: whether to return labels at test time, too, for models whose context scheme
-                takes the true labels as input.
-            read_labels: function (record, label map) -> labels, uint8 [H, W].
-            truth_of_file: function that computes "sem_seg" at test time from the labels in their
-                original size, if the record has labels.
-        """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)
         self.image_format = image_format
@@ -112,7 +106,6 @@ class SemanticDatasetMapper:
         return record
 
     def _labels(self, record: dict) -> np.ndarray:
-        """Return the record's training labels, uint8 [H, W], as large as its image."""
         label_map = self.label_maps.get(record.get("dataset_name", ""), self.identity)
         labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)
@@ -120,7 +113,6 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Return the flip pairs of the training data sets; raise UserError if their classes differ."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]

@@ -1,19 +1,21 @@
-"""Pair images with label images by name, and return them as Detectron2 records."""
+"""Create Detectron2 records for semantic data: images and label images with matching names."""
 
 import logging
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ocr_panoptic.data.classes import has_controls
-from ocr_panoptic.data.data_file import STEM, folder_of
-from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
+from ocr_panoptic.data.data_file import STEM, SemanticSplit, folder_of
+from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable, raise_error
-from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, unread_fault
+
+from .label_space import LabelSpace
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +72,6 @@ class LabelledFolder:
         labels = _files(self.labels, lossy, faults, self.images)
         labels |= _files(self.labels, exact, faults, self.images)
         images = _files(self.images, self.image_suffixes, faults, self.labels, labels.values())
-        unread = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels)
-        if unpaired := sorted(unread.keys() & (labels.keys() - images.keys())):
-            fault = unread_fault([unread[key] for key in unpaired])
-            raise DataFaults([f"{self.images}: {fault}"])
         sides = [
             ("image", self.images, self.image_suffixes, images),
             ("label image", self.labels, self.label_suffixes, labels),
@@ -137,21 +135,15 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Find the images, or the label images, in a folder.
+    Find the images, or the label images, in a folder, by a key that an image and its labels share.
 
-    An image and its label image get the same key.
+    The key is the file's path below the folder, without suffix. If ``place`` is a pattern, only the
+    part of the file name that matches ``{stem}`` is in the key. Faults of names are appended.
 
     Args:
-        place: folder or pattern to search.
-        suffixes: endings of the file names.
-        faults: list to which faults of file names are appended.
         other_place: when searching for images, the place of the labels, and vice versa; its folder
             is skipped if it lies inside the searched folder.
         taken: label files to skip if images are searched for in the same folder.
-
-    Returns:
-        key -> file. The key is the file's path below the folder, without suffix. If ``place`` is a
-        pattern, only the part of the file name that matches ``{stem}`` is in the key.
     """
     found: dict[str, Path] = {}
     folder = folder_of(place)
@@ -198,3 +190,38 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
                 for image, label in folder.pairs()
             ]
     return [{**record, "dataset_name": name} for record in records]
+
+
+@dataclass(frozen=True)
+class SemanticSource:
+    """A semantic split; calling it returns its records in Detectron2's format."""
+
+    name: str
+    split: SemanticSplit
+    space: LabelSpace
+    channels: int = 3
+
+    def __call__(self) -> list[dict]:
+        return load_semantic(self.name, [LabelledFolder(self.split.images, self.split.labels)])
+
+    def metadata(self) -> dict:
+        return {**self.space.metadata(), "channels": self.channels}
+
+    def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
+        """Return the source with a model's order of classes, or unchanged if class names differ."""
+        return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
+
+    # The data check calls the following methods; every class of sources has them. The recipe holds
+    # the values that, together with the files, determine the result of a check.
+
+    def classes(self) -> dict[int, tuple[str, str]]:
+        return {label: (name, "class") for label, name in enumerate(self.space.classes)}
+
+    def recipe(self) -> list:
+        return [self.channels, self.space.classes, sorted(self.space.label_map.items())]
+
+    def images(self) -> list[tuple[Path, Path]]:
+        return LabelledFolder(self.split.images, self.split.labels).pairs()
+
+    def files(self, pair: tuple[Path, Path]) -> tuple[Path, ...]:
+        return pair

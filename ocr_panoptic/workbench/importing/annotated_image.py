@@ -34,7 +34,6 @@ class Segment:
     is_box: bool = False
 
     def pixels(self) -> np.ndarray:
-        """Return the mask as bool [height, width]."""
         return rle.decode(self.mask).astype(bool)
 
 

@@ -52,22 +52,12 @@ _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Annotations:
-    """
-    Find the images that have PNGs of instance ids.
-
-    An id of 1000 or more is an object whose label id is id // 1000; a smaller id is the label id of
-    a region.
-    """
+    """Find the images that have PNGs of instance ids: a label id, or 1000 * label id + object."""
     return _annotations(source, images, "_instanceIds.png", _read_png)
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
-    """
-    Find the images that have JSON files of polygons. All class names are allowed.
-
-    A label such as "cargroup" is a region of the class "car". Later polygons cover earlier
-    polygons, as in Cityscapes' own PNGs.
-    """
+    """Find the images that have JSON files of polygons of any classes."""
     return _annotations(source, images, "_polygons.json", _read_polygons)
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,6 @@ logger = logging.getLogger(__name__)
 _LISTS = ("images", "annotations", "categories")
 ROBOFLOW = "_annotations.coco.json"  # lies beside the images
 DARWIN = "Exported from Darwin"
-# Word in "info" -> tool, for tools whose polygons go through the centres of pixels.
-TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
-
-Entry = tuple[dict, Sequence[dict]]  # an image in the JSON, and its annotations
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
@@ -41,16 +37,12 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
 
-def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
+def read_coco(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
     """
     Find the images in a COCO JSON.
 
     An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has no polygon and no RLE, its
     segment is empty.
-
-    Args:
-        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
-            pass through the centres of border pixels.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -63,15 +55,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
             )
     folder = require_images(images, f"{source}: a COCO JSON")
     ((content, names, own),) = read_each([(str(source), source)], _load)
-    tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
-    if tools and polygons is None:
-        logger.warning(
-            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
-            "pixels. They are now drawn along edges, which makes small things smaller. Give "
-            "--polygons centres, or --polygons edges if this is right."
-        )
 
-    def find(entry: Entry) -> AnnotatedImage:
+    def find(entry: tuple[dict, list]) -> AnnotatedImage:  # an image in the JSON, its annotations
         image = image_file(folder, names_of_upload(entry[0]["file_name"]))
         check_size(image, entry[0].get("height"), entry[0].get("width"))
         return image
@@ -83,21 +68,12 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
             for e in content["images"]
         ],
         find,
-        partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
-        lambda entry: [
-            Segment(name, {}, instance=True)
-            for annotation in entry[1]
-            if (name := names.get(_id(annotation["category_id"])))
-        ],
+        partial(_read, names=names, polygons=polygons, is_doubtful=is_doubtful),
     )
 
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
-    """
-    Return the content of a JSON, its class names by category id, and its annotations by image id.
-
-    The ids are text, such as "1".
-    """
+    """Return a JSON's content, its class names by category id, and its annotations by image id."""
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):
         raise UserError(
@@ -123,10 +99,6 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
             'is not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
-    # Roboflow adds a category without annotations that has the name of another category.
-    used = {_id(annotation["category_id"]) for annotation in annotations}
-    for name, times in repeated(name for number, name in names.items() if number in used):
-        logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
     return content, names, own
 
 
@@ -147,7 +119,7 @@ def _are_crowds_doubtful(content: dict) -> bool:
 
 
 def _read(
-    image: AnnotatedImage, entry: Entry, names: Mapping[str, str], polygons: str, is_doubtful: bool
+    image: AnnotatedImage, entry: tuple, names: Mapping[str, str], polygons: str, is_doubtful: bool
 ) -> AnnotatedImage:
     def segment(annotation: dict) -> Segment:
         shape, boxed = annotation.get("segmentation") or [], False
@@ -155,8 +127,6 @@ def _read(
             mask = mask_of_rle(shape, image.height, image.width)
         else:
             parts = shape if not shape or isinstance(shape[0], list) else [shape]
-            if any(len(part) % 2 for part in parts):
-                raise UserError("a polygon must be a list x, y, x, y, ..., found an odd number")
             corners = [np.reshape(part, (-1, 2)) for part in parts]
             mask = mask_of_polygons(corners, image.height, image.width, polygons)
             boxed = len(corners) == 1 and is_box(corners[0])

@@ -15,7 +15,6 @@ import numpy as np
 from defusedxml.ElementTree import ParseError, parse
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import refuse_pipe
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import ellipse, mask_of_polygons, placed, rectangle
@@ -49,16 +48,10 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
 
     elements = _image_elements(path)
     places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
-    return Annotations(places, find, _read_image, _drafts)
-
-
-def _drafts(element: Element) -> list[Segment]:
-    shapes = [shape for shape in element if shape.tag not in ("tag", *_WITHOUT_AREA)]
-    return [Segment(label, {}) for shape in shapes if (label := shape.get("label"))]
+    return Annotations(places, find, _read_image)
 
 
 def _image_elements(path: Path) -> list[Element]:
-    refuse_pipe(path)
     try:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: unknown encoding
@@ -90,9 +83,7 @@ def _read_image(image: AnnotatedImage, element: Element) -> AnnotatedImage:
 
 def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
     """Return a shape's ``z_order``, its group (None if it is in no group) and its segment."""
-    kind, label, size = shape.tag, shape.get("label"), (image.height, image.width)
-    if not label:
-        raise UserError("has no label")
+    kind, label, size = shape.tag, shape.attrib["label"], (image.height, image.width)
 
     def numbers(*keys: str) -> list[float]:
         return [float(shape.attrib[key]) for key in keys]

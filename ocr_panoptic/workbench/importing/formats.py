@@ -23,16 +23,14 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: function: (source, folder of images or None) -> annotations. The source is a file or
-            a folder. The function also takes ``polygons`` if ``has_polygons`` is True, and
-            ``part`` if ``splits`` returns a part.
+        read: function: (source, folder of images or None) -> annotations. The function also takes
+            ``polygons`` (:data:`.masks.POLYGONS`) if ``has_polygons`` is True, and ``part`` if
+            ``splits`` returns a part.
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
-        kinds: things and stuff, if the format has fixed classes; else None.
+        kinds: things and stuff, if the format has fixed classes.
         splits: function: source -> {split: (source to read, ``part`` or None)}; {} if the source
             has no splits.
-        void_class: class name that means void.
-        rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
         has_polygons: whether some tools draw polygons along pixel edges and others through pixel
             centres.
     """
@@ -42,8 +40,6 @@ class Format(NamedTuple):
     kinds: Kinds | None = None
     splits: Callable[[Path], dict[str, tuple[Path, str | None]]] = lambda source: {}
     has_polygons: bool = False
-    void_class: str | None = None
-    rest_class: str | None = None
 
 
 ANNOTATION_FORMATS = {
@@ -55,7 +51,7 @@ ANNOTATION_FORMATS = {
     "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
-    "labelme": Format(read_labelme, void_class="__ignore__", rest_class="_background_"),
+    "labelme": Format(read_labelme),
     "masks": Format(read_masks, smaller_on_top=True),
     "via": Format(read_via, has_polygons=True),
 }

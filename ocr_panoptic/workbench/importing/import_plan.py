@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,13 +13,13 @@ from typing import Any
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds, resolve_kinds
+from .kinds import ClassCount, Kinds, add_classes, check_crowds
 from .masks import masks_of_map
 from .reading import read_each
 
@@ -33,7 +32,6 @@ class AnnotationSource:
     The files that a user names for one split.
 
     Attributes:
-        annotations: file or folder, depending on the format.
         images: folder of images; None if the format defines it.
         labels: folder of semantic label PNGs; annotations are painted over their labels.
         part: name of the split to read from the annotations; None for all splits.
@@ -59,10 +57,7 @@ class ImportPlan:
         polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
             centres of border pixels; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
-        split: share of the images for training, if the images are divided at random; the others
-            are for validation.
-        semantic: whether to make a semantic data set instead of a panoptic data set.
-        skip_missing: whether to leave out missing images.
+        split: share of the images for training, if the images are divided at random.
     """
 
     format: str
@@ -77,7 +72,7 @@ class ImportPlan:
 
 
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
-    """Raise an error if options contradict one another or a folder of label PNGs is missing."""
+    """Raise UserError if options contradict one another."""
     if plan.split is not None and "val" in sources:
         raise UserError(
             "Give --split or --val, not both: each of them chooses the validation part."
@@ -91,9 +86,6 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
             "Label PNGs (after the folder of images, for each of --train and --val) and "
             "--label-classes, the file of their classes, belong together: give both or neither."
         )
-    for source in sources.values():
-        if source.labels is not None and not source.labels.is_dir():
-            raise MissingFileError(f"{source.labels}: folder of label PNGs not found.")
 
 
 def with_own_splits(
@@ -124,10 +116,7 @@ def read_sources(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
 ) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount], dict[str, int]]:
     """
-    Find the images of all sources, check the kinds of the classes, then read the segments.
-
-    DataFaults is raised for faulty images, splits without images, images with equal names, and
-    images in two splits.
+    Find the images of all sources, then read the segments; raise DataFaults if any is faulty.
 
     Returns:
         split -> images, sorted by name; class name -> counts over all splits; split -> number of
@@ -136,7 +125,6 @@ def read_sources(
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
     missing, readers = {}, {}
-    drafted: dict[str, ClassCount] = {}
     for split, source in sources.items():
         options = {"polygons": plan.polygons, "part": source.part}
         options = {key: value for key, value in options.items() if value is not None}
@@ -147,14 +135,8 @@ def read_sources(
             found[split] = annotations.found(skip_missing=plan.skip_missing)
             if len(found[split]) < len(annotations.entries):
                 missing[split] = len(annotations.entries) - len(found[split])
-            for _, (draft, entry) in found[split]:
-                if annotations.drafts:
-                    add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
-    has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
-    if not (has_faults or plan.label_space):  # label PNGs add classes
-        resolve_kinds(dict(sorted(drafted.items())), plan.kinds, None, plan.rest, plan.semantic)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():
@@ -172,10 +154,7 @@ def read_sources(
         faults += [f"{place}: class {name!r}: {f}" for f in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
     if not classes:
-        shapes = Counter(kind for listed in images.values() for i in listed for kind in i.left_out)
-        kinds = [f"{kind} ({number})" for kind, number in sorted(shapes.items())]
-        lost = f"; shapes without area are left out: {', '.join(kinds)}" if kinds else ""
-        raise UserError(f"No image has a segment{lost}. Export polygons or masks.")
+        raise UserError("No image has a segment. Export polygons or masks.")
     classes = dict(sorted(classes.items()))
     if plan.crowds is None and not plan.semantic:
         check_crowds(classes)
@@ -206,36 +185,25 @@ def _read(
     plan: ImportPlan,
     found: tuple[str, tuple[AnnotatedImage, Any]],
 ) -> AnnotatedImage | list[str]:
-    """Return an image with its segments, or error messages if the image cannot be used."""
-    try:
-        (image,) = read_each([found], lambda found: read(*found))
+    def read_one(found: tuple[AnnotatedImage, Any]) -> AnnotatedImage:
+        image = read(*found)
         if source.labels and plan.label_space:
             image = above_labels(image, source.labels, plan.label_space)
+        return image
+
+    try:
+        (image,) = read_each([found], read_one)
     except DataFaults as error:
         return error.faults
-    except (UserError, OSError) as error:
-        return [str(error)]
-    # The format's void class and rest class are renamed unless the user lists them.
-    own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
-    names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
-    for listed in (None, *kinds.classes, *kinds.ignore):
-        names.pop(listed, None)
-    segments = [
-        replace(
-            segment,
-            label=names.get(segment.label, segment.label),
-            is_crowd=segment.is_crowd and plan.crowds != "objects",
-        )
-        for segment in image.segments
-    ]
-    return replace(image, segments=segments)
+    if plan.crowds == "objects":
+        segments = [replace(segment, is_crowd=False) for segment in image.segments]
+        image = replace(image, segments=segments)
+    return image
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:
     """
-    Divide images into ``train`` and ``val``, each with at least one image.
-
-    The parts depend only on the names of the images, not on their order.
+    Divide images by their names into ``train`` and ``val``, each with at least one image.
 
     Args:
         share: share of the images for training.
@@ -255,12 +223,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """
-    Return an image with the regions of its label PNG added below its segments.
-
-    Args:
-        folder: folder of label PNGs, which are named like the images except for the suffix.
-    """
+    """Return an image with the regions of its PNG in a folder of labels below its segments."""
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):

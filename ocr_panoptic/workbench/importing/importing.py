@@ -15,8 +15,7 @@ import logging
 import os
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -75,7 +74,6 @@ def import_annotations(
         name: name of the data set; its splits are registered as ``<name>_<split>``.
         sources: "train" and perhaps "val" -> source. If only "train" is given and its annotations
             have splits, these splits are used.
-        output: folder of the data set.
         workers: number of processes; by default one per core, at most 8.
     """
     check_plan(sources, plan)
@@ -92,7 +90,9 @@ def import_annotations(
     own = ANNOTATION_FORMATS[plan.format].kinds
     kinds = resolve_kinds(found, plan.kinds, own, plan.rest, plan.semantic)
     check_classes(kinds, plan.semantic)
-    with _new_folder(output) as new:
+    output.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
+        new = Path(temporary, "raw")
         counts = {
             split: draw_split(listed, new / split, kinds, plan, workers)
             for split, listed in images.items()
@@ -129,18 +129,6 @@ def import_annotations(
         }
         write_data_file(file, name, maps)
     return file
-
-
-@contextmanager
-def _new_folder(output: Path) -> Iterator[Path]:
-    """Yield the path of a new folder below ``output``; delete it at the end unless it was moved."""
-    output.mkdir(parents=True, exist_ok=True)
-    try:
-        with TemporaryDirectory(prefix=".import-", dir=output) as temporary:
-            yield Path(temporary, "raw")
-    finally:
-        with suppress(OSError):  # not empty
-            output.rmdir()
 
 
 def draw_split(
@@ -181,12 +169,7 @@ def _png_name(image: AnnotatedImage) -> str:
 def _draw(
     image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
 ) -> tuple[list[dict], Counts]:
-    """
-    Write the label or panoptic PNG of an image; return its ``segments_info`` and its counts.
-
-    For a label PNG, ``segments_info`` is empty. The counts tell how many segments are drawn or
-    lost, and how many pixels have no segment.
-    """
+    """Write the PNG of an image; return its ``segments_info`` (empty for labels) and its counts."""
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:
         write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))
@@ -206,12 +189,8 @@ def _draw(
 
 
 def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
-    """Log which classes are things, stuff and void; warn of absent classes and missing stuff."""
     for kind, names in (("Things", kinds.things), ("Stuff", kinds.stuff), ("Void", kinds.ignore)):
         logger.info(f"{kind}: {', '.join(names) or 'none'}")
-    rest = found.get(plan.rest or "")
-    if rest and rest.kind == "thing" and not (plan.kinds or plan.semantic):
-        logger.warning(f"--rest {plan.rest}: segments of things named {plan.rest} become stuff.")
     absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")

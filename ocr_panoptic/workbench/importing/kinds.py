@@ -10,14 +10,13 @@ import yaml
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
 from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
-from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
 
 from .annotated_image import AnnotatedImage
 
 _KEYS = ("things", "stuff", "ignore", "colors")
-VOID = "(void)"  # label of segments that belong to no class
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,6 @@ class Kinds:
     The classes of a data set, divided into things, stuff and void.
 
     Attributes:
-        things, stuff: names of thing and stuff classes, in the order of the data set.
         ignore: names of classes whose segments become void.
         colors: class name -> colour; other classes get a default colour.
     """
@@ -45,14 +43,7 @@ class Kinds:
 
 
 def read_kinds(path: Path) -> Kinds:
-    """
-    Read a YAML file of things, stuff and ignored classes.
-
-    Its keys ``things``, ``stuff`` and ``ignore`` (lists of names) and ``colors``
-    (name -> [R, G, B]) are all optional.
-    """
-    if not path.is_file():
-        raise MissingFileError(f"{path}: file of things and stuff not found.")
+    """Read a YAML file: things, stuff, ignore (lists of names) and colors (name -> [R, G, B])."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected things: and stuff:, each with a list of names.")
@@ -82,9 +73,7 @@ class ClassCount:
     How often a class occurs.
 
     Attributes:
-        images: number of images that show the class.
         segments: number of segments for each value of ``instance``, which is True for crowds.
-        crowds: number of segments marked as crowds.
         is_doubtful: whether segments marked as crowds may be single objects: an image has several,
             or the tool may mark an object as a crowd (:attr:`.Segment.is_doubtful`).
     """
@@ -96,11 +85,7 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """
-        Return "thing" if any segment is an object, "stuff" if all are regions.
-
-        None means that the format does not say what the segments are.
-        """
+        """Return "thing" if any segment is an object, "stuff" if all are regions, else None."""
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
@@ -111,11 +96,8 @@ class ClassCount:
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
-    """Add the segments of an image to the counts of their classes."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
-        if segment.label == VOID:
-            continue
         count = found.setdefault(segment.label, ClassCount())
         count.segments[True if segment.is_crowd else segment.instance] += 1
         count.is_doubtful |= segment.is_doubtful
@@ -127,12 +109,7 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
-    """
-    Raise UserError if segments marked as crowds may be single objects.
-
-    This is so if an image has two crowds of a class, if a class has only crowds, or if the tool is
-    known to mark objects as crowds. COCO's own annotations pass.
-    """
+    """Raise UserError if segments marked as crowds may be single objects."""
     crowds = {name: count.crowds for name, count in found.items() if count.crowds}
     if any(
         found[name].is_doubtful or times == found[name].objects for name, times in crowds.items()
@@ -157,11 +134,9 @@ def resolve_kinds(
     Return the kinds of the classes: from the user, else from the format, else from the segments.
 
     Args:
-        found: counts of the annotations' classes.
         given: the user's kinds, which must name all classes.
         default: the format's own kinds, which are used if they name all classes.
         rest: stuff class for pixels without a segment; None for void.
-        semantic: whether the data set is semantic, so that every class may be stuff.
     """
     if given is not None:
         listed = (*given.classes, *given.ignore)
@@ -195,7 +170,6 @@ def resolve_kinds(
 
 
 def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
-    """Return the error message that asks the user for a file of things and stuff."""
     rows = [
         f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
         + (f", the annotations say {count.kind}" if count.kind else "")

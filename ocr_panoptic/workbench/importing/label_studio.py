@@ -41,16 +41,13 @@ LOCAL_FILES = "/data/local-files/"
 UPLOADS = "/data/upload/"
 PNG_URL = "data:image/png;base64,"
 
-# Types of results without pixels: about the image, about a region beyond its label, or about two
-# regions.
+# Types of results without pixels: about the image, a region beyond its label, or two regions.
 WITHOUT_PLACE = {
     *("choices", "taxonomy", "textarea", "rating", "number", "datetime", "ranker", "pairwise"),
     *("relation", "chatmessage"),
 }
 _WITHOUT_AREA = {"keypoint", "vector"}
 _SHAPES = ("brush", "magicwand", "bitmask", "polygon", "rectangle", "ellipse")
-
-Chosen = tuple[dict, dict]  # a task, and the annotation to read
 
 
 def read_label_studio(source: Path, images: Path | None) -> Annotations:
@@ -69,14 +66,12 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f'{source}: is not a list of tasks with their data and annotations. Export as "JSON", '
             'not as "JSON-MIN" or another format.'
         )
-    chosen, several = [], 0
+    chosen, several = [], 0  # (place, (task, annotation to read)) of each image
     for task in tasks:
         annotations = [a for a in task["annotations"] if not a.get("was_cancelled")]
         if annotations:
             several += len(annotations) > 1
             chosen.append((f"{source}: task {task.get('id')}", (task, max(annotations, key=_rank))))
-    if not chosen:
-        raise UserError(f"{source}: no task has an annotation that was not cancelled.")
     if len(chosen) < len(tasks):
         logger.warning(
             f"{source}: {len(tasks) - len(chosen)} of {len(tasks)} tasks are left out: they have "
@@ -95,7 +90,7 @@ def _rank(annotation: dict) -> tuple:
     return bool(annotation.get("ground_truth")), str(changed), str(annotation.get("id")).zfill(20)
 
 
-def _find_image(folder: Path, chosen: Chosen) -> AnnotatedImage:
+def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
     data = chosen[0]["data"]
     texts = [value for value in data.values() if isinstance(value, str)]
     paths = [path for path in map(image_path, texts) if path]
@@ -103,15 +98,11 @@ def _find_image(folder: Path, chosen: Chosen) -> AnnotatedImage:
         raise UserError(f"expected data with one image, found {printable(paths or sorted(data))}")
     parts = paths[0].split("/")
     names = ["/".join(parts[first:]) for first in range(len(parts))]
-    return image_file(folder, list(dict.fromkeys([*names, *names_of_upload(parts[-1])])))
+    return image_file(folder, [*names, *names_of_upload(parts[-1])])
 
 
 def image_path(reference: str) -> str | None:
-    """
-    Return the image path that ``reference`` contains, or None if it does not name an image.
-
-    The path is relative to the root of local files, to the folder of uploads, or to a URL's host.
-    """
+    """Return the path below a server's root in ``reference``; None if it names no image."""
     try:
         url = urlsplit(reference)
         path = unquote(url.path)
@@ -123,7 +114,7 @@ def image_path(reference: str) -> str | None:
     return path if os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES else None
 
 
-def _read_task(image: AnnotatedImage, chosen: Chosen) -> AnnotatedImage:
+def _read_task(image: AnnotatedImage, chosen: tuple[dict, dict]) -> AnnotatedImage:
     left_out = []
     # Several controls may describe the same region.
     regions: dict[str, list[dict]] = {}
@@ -138,14 +129,11 @@ def _read_task(image: AnnotatedImage, chosen: Chosen) -> AnnotatedImage:
 
 
 def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
-    """Return the segment of a region, given all results about the region."""
     region: dict[str, Any] = {}
     value: dict[str, Any] = {}
     for result in results:
         region |= result
         value |= result["value"]
-    if region.get("item_index"):
-        raise UserError("is of the second or a later image of its task; a task must have one")
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
     if len(kinds) != 1 or not kinds <= {*_SHAPES}:
@@ -198,15 +186,11 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     a field size (2 bits), the number of values minus 1 in a field of this size, and the value or
     values (8 bits each). The values are the channels of an RGBA image, row by row; the mask has the
     pixels with alpha above 0.
-
-    Args:
-        code: bytes as a list of integers.
     """
     bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # without 0b1, but with zeros
     place = 0
 
     def take(size: int) -> int:
-        """Return the number in the next ``size`` bits."""
         nonlocal place
         place += size
         if place > len(bits):

@@ -26,7 +26,6 @@ from .reading import (
     files_below,
     image_file,
     read_each,
-    read_object,
     require_images,
 )
 
@@ -36,70 +35,44 @@ logger = logging.getLogger(__name__)
 _FEWEST = {"polygon": 3, "oriented_rectangle": 3, "rectangle": 2, "circle": 2, "mask": 0}
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
-FileEntry = tuple[Path, dict]  # a JSON file, and its imagePath, imageHeight and imageWidth
-
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
     """Find the images that have LabelMe files; warn of other JSON files."""
-    if images is not None:
-        require_images(images, str(source))
-    places = ((str(path), path) for path in files_below(source, (".json",)))
-    heads = [*read_each(places, _head)]
-    entries = [(str(path), (path, head)) for path, head in heads if head]
-    strange = [str(path.relative_to(source)) for path, head in heads if not head]
+    files = files_below(source, (".json",))
+    folder = require_images(images or source, str(source))
+    contents = read_each(((str(path), path) for path in files), read_json)
+    entries, strange = [], []
+    for path, content in zip(files, contents, strict=True):
+        if isinstance(content, dict) and {"shapes", "imagePath"} <= content.keys():
+            content.pop("imageData", None)  # the image as base64
+            entries.append((str(path), (path, content)))
+        else:
+            strange.append(str(path.relative_to(source)))
     if not entries:
         raise UserError(
             f"{source / strange[0]}: is not a LabelMe file: it has no imagePath or no shapes."
         )
     if strange:
         logger.warning(
-            f"{source}: {len(strange)} of {len(heads)} JSON files are not LabelMe files and left "
+            f"{source}: {len(strange)} of {len(files)} JSON files are not LabelMe files and left "
             f"out: {first_few(strange)}"
         )
 
-    def find(entry: FileEntry) -> AnnotatedImage:
-        path, head = entry
-        image = image_file(images or source, _image_names(source, images, path, head["imagePath"]))
-        check_size(image, head["imageHeight"], head["imageWidth"])
+    def find(entry: tuple[Path, dict]) -> AnnotatedImage:
+        path, content = entry
+        written = PureWindowsPath(content["imagePath"])  # reads POSIX paths, too
+        given = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
+        beside = (path.parent.relative_to(source) / written.name).as_posix()
+        names = [name for name in (given, beside, written.name) if not name.startswith("..")]
+        image = image_file(folder, names)
+        check_size(image, content.get("imageHeight"), content.get("imageWidth"))
         return image
 
     return Annotations(entries, find, _read_file)
 
 
-def _head(path: Path) -> tuple[Path, dict]:
-    """
-    Return the path, and the file's imagePath, imageHeight and imageWidth as a dict.
-
-    The dict is empty if the file is not a LabelMe file.
-    """
-    content = read_json(path)
-    if not isinstance(content, dict) or not {"shapes", "imagePath"} <= content.keys():
-        return path, {}
-    return path, {key: content.get(key) for key in ("imagePath", "imageHeight", "imageWidth")}
-
-
-def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
-    """
-    Return the paths at which to look for an image, relative to the folder of images.
-
-    In order: ``text`` itself, if it leads into this folder; the image's file name in the same
-    subfolder as the JSON; and the file name only.
-
-    Args:
-        path: path of the JSON, below ``source``.
-        text: path of the image in the JSON, in Windows or POSIX notation.
-    """
-    written = PureWindowsPath(text)
-    folder = os.path.abspath(images or source)
-    given = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
-    inside = given != ".." and not given.startswith("../")
-    names = [given] if inside else []
-    names += [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
-    return list(dict.fromkeys(names))
-
-
-def _read_file(image: AnnotatedImage, entry: FileEntry) -> AnnotatedImage:
-    shapes = read_object(entry[0])["shapes"]
+def _read_file(image: AnnotatedImage, entry: tuple[Path, dict]) -> AnnotatedImage:
+    shapes = entry[1]["shapes"]
     kinds = [_kind(shape) for shape in shapes]
     places = (
         (f"shape {n} ({s.get('label')!r})", s)
@@ -118,7 +91,6 @@ def _kind(shape: dict) -> str:
 
 
 def _part(image: AnnotatedImage, shape: dict) -> tuple[int | None, Segment]:
-    """Return a shape's ``group_id`` and its segment."""
     kind, label, size = _kind(shape), shape.get("label"), (image.height, image.width)
     if label in (None, ""):
         raise UserError("has no label")

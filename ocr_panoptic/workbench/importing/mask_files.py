@@ -104,8 +104,7 @@ def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
     """
     Return the files that are masks because their path contains another file's name.
 
-    The mask of ``a.jpg`` may be ``a.png``. A file that has masks itself is an image if it only adds
-    a number to another name, such as ``a_2.png`` with ``a_2_mask.png`` beside ``a.png``.
+    A file such as ``a_2.png`` beside ``a.png`` is an image if it has a mask itself.
     """
     lossless = {file for file in files if file.name.lower().endswith(LABEL_SUFFIXES)}
     stems, others = {file.stem for file in files}, {f.stem for f in files if f not in lossless}

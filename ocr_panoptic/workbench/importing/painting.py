@@ -11,14 +11,12 @@ import numpy as np
 from pycocotools import mask as rle
 
 from .annotated_image import AnnotatedImage, Segment
-from .kinds import VOID, Kinds
+from .kinds import Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# Numbers of segments by class: "segments" in the map, "cut" (partly under other segments), "hidden"
-# (completely under other segments), "empty" (without pixels), "boxes", "things" and "crowds".
-# Other numbers: "left out" by kind of shape (without area), "void" by "segments", and "pixels" by
-# "all" and "unlabelled".
+# Numbers by class: "segments" in the map, "things", "crowds", and the losses in importing.LOSSES.
+# Other numbers: "left out" by kind of shape, "void" by "segments", "pixels" by "all", "unlabelled".
 Counts = dict[str, Counter]
 
 
@@ -31,7 +29,6 @@ class Painted:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
         labels: segment id -> index of its class in ``kinds.classes``.
         crowds: ids of the segments that are crowds.
-        counts: numbers of segments by outcome ("hidden", ...) and class, and numbers of pixels.
     """
 
     ids: np.ndarray
@@ -80,7 +77,7 @@ def paint(
         counts["left out"].update(image.left_out)
     for place, segment in enumerate(segments):
         pixels, name = segment.pixels(), segment.label
-        if name == VOID or name in kinds.ignore:
+        if name in kinds.ignore:
             ids[pixels] = _IGNORED
             counts["void"]["segments"] += 1
             continue

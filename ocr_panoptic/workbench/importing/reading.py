@@ -1,9 +1,4 @@
-"""
-Provide what the readers of all annotation formats share.
-
-Image files are found by the names in the annotations, before any segments are read. Faults of
-images are collected and raised together.
-"""
+"""Provide what the readers of all annotation formats share."""
 
 import functools
 import logging
@@ -16,20 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import printable, raise_error, read_json, refuse_pipe
-from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES, header_size, unread_fault
+from ocr_panoptic.formats.files import printable, raise_error, read_json
+from ocr_panoptic.formats.pictures import header_size
 
-from .annotated_image import AnnotatedImage, Segment
+from .annotated_image import AnnotatedImage
 
 logger = logging.getLogger(__name__)
-
-# Label Studio adds this prefix to the name of an uploaded file.
-UPLOAD_PREFIX = re.compile("^[0-9a-f]{8}-")
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -49,22 +40,14 @@ class Annotations:
             of a file. The entry has the annotations of the image, in the format's own type.
         find: function: entry -> image without segments.
         read: function: (image without segments, entry) -> image with segments; can be pickled.
-        drafts: function: entry -> segments without masks, for which no pixels are read; None if the
-            format has no such function.
     """
 
     entries: Sequence[tuple[str, Any]]
     find: Callable[[Any], AnnotatedImage]
     read: Callable[[AnnotatedImage, Any], AnnotatedImage]
-    drafts: Callable[[Any], list[Segment]] | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
-        """
-        Return (place, (image without segments, entry)) for each image file that is found.
-
-        Args:
-            skip_missing: whether to leave out missing images instead of raising DataFaults.
-        """
+        """Return (place, (image without segments, entry)) for each image file that is found."""
         found = []
         missing: list[str] = []
         faults: list[str] = []
@@ -91,19 +74,13 @@ class Annotations:
         return found
 
     def __iter__(self) -> Iterator[AnnotatedImage]:
-        """Yield the images with their segments."""
-        yield from read_each(self.found(), lambda found: self.read(*found))
+        return read_each(self.found(), lambda found: self.read(*found))
 
 
 def read_each(
     items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]
 ) -> Iterator[_Result]:
-    """
-    Yield ``read(item)`` for each item; raise all errors together as DataFaults at the end.
-
-    Args:
-        items: pairs (place, item). Error messages begin with the place.
-    """
+    """Yield ``read(item)`` for each (place, item); raise all errors as DataFaults at the end."""
     faults: list[str] = []
     for place, item in items:
         try:
@@ -116,7 +93,6 @@ def read_each(
 
 
 def faults_of(place: str, error: Exception) -> list[str]:
-    """Return the messages of an error, each with the place where it occurred."""
     if isinstance(error, DataFaults):
         return [f"{place}: {fault}" for fault in error.faults]
     if isinstance(error, UserError | OSError):
@@ -134,15 +110,13 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     Args:
         names: paths relative to the folder; the first is the path in the annotations.
     """
-    if not isinstance(names[0], str) or has_controls(names[0]):
-        raise UserError(next(file_name_faults(names[0])))
     inside = (name for name in names if not any(file_name_faults(name)))
     name = next((name for name in inside if (folder / name).is_file()), None)
     written = None
     if name is None:
         name = _moved(folder, names)
-        is_same = _folded(name) == _folded(names[0].replace("\\", "/"))
-        written = None if is_same else names[0]
+        if _folded(name) != _folded(names[0].replace("\\", "/")):
+            written = names[0]
     try:
         size = header_size(folder / name)
     except ValueError as error:
@@ -178,7 +152,6 @@ def tails(name: str) -> Iterator[str]:
 
 
 def _folded(name: str) -> str:
-    """Return a name without differences in case and Unicode composition, for comparisons."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -193,9 +166,10 @@ def _files_by_name(folder: Path) -> dict[str, list[str]]:
 
 
 def names_of_upload(name: str) -> list[str]:
-    """Return the name, and the name without Label Studio's upload prefix."""
+    """Return the name, and the name without the prefix that Label Studio adds to an upload."""
     folder, last = os.path.split(name)
-    return list(dict.fromkeys([name, os.path.join(folder, UPLOAD_PREFIX.sub("", last))]))
+    original = os.path.join(folder, re.sub("^[0-9a-f]{8}-", "", last))
+    return list(dict.fromkeys([name, original]))
 
 
 def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
@@ -220,34 +194,24 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
-    files = [
+    found = [
         Path(root, name)
         for root, _, names in os.walk(folder, onerror=raise_error)
         for name in names
-        if not name.startswith(".")
+        if not name.startswith(".") and name.lower().endswith(ends)
     ]
-    found = [file for file in files if file.name.lower().endswith(ends)]
-    if suffixes == IMAGE_SUFFIXES:
-        stems = {file.with_suffix("") for file in found}  # a raw photo may lie beside its JPEG
-        unread = [file for file in files if file.suffix.lower() in UNREAD_SUFFIXES]
-        if unread := sorted(file for file in unread if file.with_suffix("") not in stems):
-            if not found:
-                raise UserError(f"{folder}: {unread_fault(unread)}")
-            logger.warning(f"{folder}: {unread_fault(unread)}. They are left out.")
     if not found:
         raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a text file, without white space around them."""
-    refuse_pipe(path)
+    """Return the stripped lines of a text file."""
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     return [line.strip() for line in text.split("\n")]
 
 
 def read_object(path: Path) -> dict:
-    """Return the JSON object in a file; raise UserError if the file has no object."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: is not a JSON object.")
@@ -255,7 +219,6 @@ def read_object(path: Path) -> dict:
 
 
 def require_images(images: Path | None, what: str) -> Path:
-    """Return the folder of images; raise an error if it is not given or does not exist."""
     if images is None:
         raise UserError(f"{what} does not say where the images lie: give their folder after it.")
     if not images.is_dir():

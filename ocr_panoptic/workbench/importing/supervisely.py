@@ -1,5 +1,5 @@
 """
-Read Supervisely projects: ``meta.json``, and folders ``img`` and ``ann`` in each data set.
+Read Supervisely projects: folders ``img`` and ``ann`` in each data set.
 
 OpenCV draws polygons and rectangles with their borders, as in Supervisely; bitmaps are copied.
 Figures without area (points, lines) are left out.
@@ -13,13 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment, join_parts
 from .masks import check_points, mask_of_pixels, placed, read_png
 from .reading import Annotations, check_size, files_below, image_file, read_each, read_object
-
-META = "meta.json"
 
 
 def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
@@ -31,11 +29,6 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     """
     if images is not None:
         raise UserError(f"{source}: a project holds its images; give no folder of images.")
-    folder = source.resolve()
-    if not any((place / META).is_file() for place in (folder, *list(folder.parents)[:4])):
-        raise MissingFileError(
-            f"{source / META}: not found. Give the folder of a project, or of a data set in it."
-        )
 
     def find(path: Path) -> AnnotatedImage:
         data_set = path.parent.parent
@@ -58,7 +51,6 @@ def _read_image(image: AnnotatedImage, path: Path) -> AnnotatedImage:
 
 
 def _part(image: AnnotatedImage, figure: dict) -> tuple[str | None, Segment]:
-    """Return a figure's ``instance`` and its segment."""
     kind = figure["geometryType"]
     mask = _MASKS[kind](figure, image.height, image.width)
     segment = Segment(figure["classTitle"], mask, is_box=kind == "rectangle")
@@ -92,7 +84,6 @@ def _bitmap(figure: dict, height: int, width: int) -> dict:
 
 
 def _rectangle(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a rectangle with its border."""
     (left, top), (right, bottom) = figure["points"]["exterior"]
     ring = [(left, top), (right, top), (right, bottom), (left, bottom)]
     return _polygon({"points": {"exterior": ring}}, height, width)

@@ -24,14 +24,8 @@ _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
 
-def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """
-    Find the images in a VIA JSON. An image without regions has no objects.
-
-    Args:
-        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
-            pass through the centres of border pixels.
-    """
+def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
+    """Find the images in a VIA JSON."""
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
     entries = [*content.get(_PROJECT, content).values()]
@@ -46,7 +40,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     return Annotations(
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],
         lambda entry: image_file(folder, [entry["filename"]]),
-        partial(_read, key=key, polygons=polygons or EDGES),
+        partial(_read, key=key, polygons=polygons),
     )
 
 
@@ -56,7 +50,6 @@ def _regions(entry: dict) -> Sequence[dict]:
 
 
 def _class_attribute(source: Path, regions: Sequence[dict]) -> str | None:
-    """Return the name of the attribute that is the class, or None if no region has attributes."""
     attributes = (region.get("region_attributes") or {} for region in regions)
     counts = Counter(key for a in attributes for key, value in a.items() if value)
     usual = [key for key in counts if key.lower() in _CLASS]

@@ -57,8 +57,6 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     if source.is_file():
         folder = source.parent.parent.parent
         names = list(filter(None, read_lines(source)))
-        if not names:
-            raise UserError(f"{source}: names no image.")
     else:
         folder, classes = source, source / _CLASSES
         if not classes.is_dir():
@@ -118,11 +116,7 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """
-    Return a PNG's labels or colours, int64 [H, W], and whether they are colours.
-
-    If ``in_colors`` is True, a PNG with a palette gives colours instead of indices.
-    """
+    """Return a PNG's labels or colours, int64 [H, W], and whether they are colours."""
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
@@ -132,7 +126,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Map labels to classes, and colours to classes, by ``labelmap.txt`` or else as in VOC 2012."""
+    """Map labels and colours to classes, by ``labelmap.txt`` or else as in VOC 2012."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]
@@ -146,17 +140,13 @@ def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
         except ValueError:
             message = f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}."
             raise UserError(message) from None
-        if (number := _as_id(red, green, blue)) in colors:
+        if (number := int.from_bytes((red, green, blue), "little")) in colors:
             raise UserError(
                 f"{path}: {printable(name)}: the colour {red, green, blue} comes twice."
             )
         # "" stands for background.
         names[len(names)] = colors[number] = "" if name == BACKGROUND else name
     return names, colors
-
-
-def _as_id(red: int, green: int, blue: int) -> int:
-    return red | green << 8 | blue << 16
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
@@ -168,4 +158,4 @@ def voc_color(index: int) -> tuple[int, int, int]:
     return red, green, blue
 
 
-_VOID_COLOR = _as_id(*voc_color(_VOID))
+_VOID_COLOR = int.from_bytes(voc_color(_VOID), "little")

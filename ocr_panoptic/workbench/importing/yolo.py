@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
+from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
@@ -38,18 +38,13 @@ def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
 
 
 def read_yolo(
-    source: Path,
-    images: Path | None = None,
-    part: str | None = None,
-    polygons: str | None = None,
+    source: Path, images: Path | None = None, part: str | None = None, polygons: str = EDGES
 ) -> Annotations:
     """
     Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
 
     Args:
         part: split to read, a key of :data:`SPLITS`; None for all.
-        polygons: "edges" if polygons follow the edges of pixels (the default), "centres" if they
-            pass through the centres of border pixels.
     """
     source, content = _read(source)
     names = content.get("names")
@@ -58,8 +53,6 @@ def read_yolo(
     if not isinstance(names, dict) or not names:
         raise UserError(f"{source}: expected names: with a list of class names.")
     names = {number: str(name) for number, name in names.items()}
-    for name, times in repeated(names.values()):
-        raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
     places = [images] if images else []
     for split, listed in {} if images else _places(content, source).items():
         places += listed if part in (None, split) else []
@@ -72,12 +65,11 @@ def read_yolo(
     return Annotations(
         [(str(_labels_path(file)), file) for file in files],
         lambda file: image_file(root, [file.relative_to(root).as_posix()]),
-        partial(_read_image, names=names, polygons=polygons or EDGES),
+        partial(_read_image, names=names, polygons=polygons),
     )
 
 
 def _read(source: Path) -> tuple[Path, dict]:
-    """Return the path of ``data.yaml`` and its content; ``source`` may be its folder."""
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]
     if not source.is_file():
@@ -93,10 +85,9 @@ def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
     Map each split in ``data.yaml`` to its folders of images, or text files that list images.
 
-    The folders and files must lie below the folder of ``data.yaml``. A missing test split, which is
-    common, is left out. If ``data.yaml`` names no split (as in exports of the supervision package),
-    the usual folders are searched. If a path does not exist, its endings are tried: Roboflow writes
-    ``../train/images`` for ``train/images``, and other exports have paths of another machine.
+    A missing test split, which is common, is left out. If ``data.yaml`` names no split (as in
+    exports of the supervision package), the usual folders are searched. If a path does not exist,
+    its endings are tried: Roboflow writes ``../train/images`` for ``train/images``.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
@@ -136,10 +127,8 @@ def _images_of(place: Path) -> list[Path]:
     """
     Return the images in a folder, or in a text file with a path in each line.
 
-    Paths are relative to the text file's folder. If a path does not exist, its leading folders
-    are dropped one by one until it does: Datumaro and CVAT write "data/" before each path, and
-    other tools write paths of another machine.
-    UserError is raised if no image has a text file of objects.
+    If a path does not exist below the text file's folder, its leading folders are dropped one by
+    one: Datumaro and CVAT write "data/" before each path, others have paths of another machine.
     """
     if _is_list(place):
         files = []
@@ -191,11 +180,6 @@ def _read_image(
         if number not in names:
             raise UserError(
                 f"the class {printable(words[0])[:100]} is not in the names of data.yaml"
-            )
-        if len(words) % 2 == 0:
-            raise UserError(
-                f"has {len(words) - 1} coordinates, expected x and y of each corner, without "
-                "confidence or key points"
             )
         shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
         corners = shares * (image.width, image.height)

@@ -1,6 +1,5 @@
 """The check accepts good data, and names file and id of every fault."""
 
-import json
 import os
 from collections.abc import Callable
 
@@ -56,9 +55,6 @@ def test_good_data(raw):
     assert [image.file_name for image in check(raw).images][-2:] == ["first.tif", "void.png"]
 
 
-# The structure of the JSON.
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
@@ -89,6 +85,13 @@ def test_good_data(raw):
         (update("image", file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
         (update("image", file_name="\ud800"), r"no control char.* found '\\ud800'"),
         (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
+        (lambda r: r.content["images"].insert(0, None), "image at place 0: id must be .* None"),
+        (
+            lambda r: r.content["annotations"].append("x"),
+            "annotation of image at place 2",
+        ),
+        (lambda r: r.content["categories"].append(5), "a category must be an object, found 5"),
+        (lambda r: r.content["annotations"][0]["segments_info"].append(None), "found None"),
         (update("image", height=10**30), "height must be a number of pixels, found 1000"),
         (update("segment", iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
     ],
@@ -103,7 +106,6 @@ def test_fault_of_the_json(raw, spoil, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not JSON"),
         ('{"images": [', "is not JSON"),
         ("[" * 100_000, "is not JSON .maximum recursion depth"),
         ("[" + "1" * 5000 + "]", r"is not JSON .Exceeds the limit .* has 5000 digits\)\.$"),
@@ -124,8 +126,7 @@ def test_all_faults_of_the_json_are_reported(raw):
     update("segment", id=500, category_id=99)(raw)
     update("image", height=None)(raw)
     raw.content["categories"][0]["name"] = None
-    faults = faults_in(raw)
-    assert len(set(faults)) == len(faults) >= 4
+    assert len({*faults_in(raw)}) >= 4
 
 
 @pytest.mark.parametrize(
@@ -142,42 +143,11 @@ def test_a_faulty_category_is_one_fault(raw, fault):
     assert "category 4: " in found
 
 
-def places(value, path=()):
-    """Yield every place in a JSON, as a path of keys."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, child in inner:
-        yield (*path, key)
-        if isinstance(child, dict | list):
-            yield from places(child, (*path, key))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("junk", [None, -1, "x", {"id": 1}])
-def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
-    """Any value at any place of the JSON gives faults, never a crash."""
-    good, refused = json.dumps(raw.content), 0
-    for *path, key in list(places(raw.content)):
-        raw.content = json.loads(good)
-        parent = raw.content
-        for step in path:
-            parent = parent[step]
-        parent[key] = junk
-        try:
-            check(raw)
-        except DataFaults as error:
-            assert error.faults and all(str(raw.folder) in fault for fault in error.faults)
-            refused += 1
-    assert refused  # some values are not harmless
-
-
 @pytest.mark.parametrize("missing", ["images", "panoptic", "panoptic.json"])
 def test_missing_folder_or_json(raw, missing):
     (raw.folder / missing).rename(raw.folder / "elsewhere")
     with pytest.raises(FileNotFoundError, match=f"{missing}: .*not found"):
         check_split(raw.split)
-
-
-# The files.
 
 
 FILES = [
@@ -187,7 +157,6 @@ FILES = [
     ),
     (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
     (lambda r: os.truncate(r.image("first.jpg"), 600), "first.jpg: image 21 is broken or truncat"),
-    (lambda r: r.image("first.jpg").write_text("x"), "first.jpg: image 21 is broken or truncated"),
     (lambda r: os.truncate(r.png("first.png"), 50), "first.png: panoptic PNG is broken or trunc"),
     (
         lambda r: write_panoptic_png(r.png("first.png"), np.zeros((5, 8), int)),
@@ -216,9 +185,6 @@ def test_exif_orientation_counts_as_in_detectron2(raw, orientation, stored):
     check(raw)
     Image.new("RGB", stored[::-1]).save(raw.image("first.jpg"), exif=exif)
     assert len(faults_in(raw)) == 1
-
-
-# The pixels, compared with the JSON.
 
 
 @pytest.mark.parametrize(

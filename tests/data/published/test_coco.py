@@ -1,10 +1,4 @@
-"""
-COCO's downloaded files, compared with Detectron2.
-
-The references are a per-segment transcription of Detectron2's rule for semantic labels, and
-Detectron2's own loader of instances.
-The miniature has the layout, file names and category ids of COCO 2017.
-"""
+"""COCO's downloaded files, in miniature, compared with Detectron2's rule and loader."""
 
 import json
 import shutil
@@ -30,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 # things -> 0, stuff in the order of COCO_CATEGORIES -> 1..53
 STUFF = [category["id"] for category in COCO_CATEGORIES if not category["isthing"]]
-KEYS = "image_id", "category_id"
 TRAIN, VAL, FEW = (f"coco_2017_{s}_panoptic_separated" for s in ("train", "val", "val_100"))
 
 
@@ -142,7 +135,6 @@ def test_areas_and_boxes_of_the_json_do_not_count(root):
 
 
 def test_missing_files(root):
-    check_files([TRAIN])
     (root / "coco/annotations/instances_train2017.json").unlink()
     with pytest.raises(FileNotFoundError, match="instances_train2017.json"):
         check_files([TRAIN])
@@ -165,7 +157,6 @@ def other_image(content: dict) -> None:
             lambda content: content["annotations"][1].update(category_id=92),
             "category 92 of image 25",
         ),
-        *((lambda content, key=key: content["annotations"][0].pop(key), "") for key in KEYS),
         (dict.clear, ""),
     ],
 )
@@ -173,18 +164,6 @@ def test_instances_of_other_data_and_a_broken_instance_json(root, change, messag
     spoil(root, "instances", change)
     with pytest.raises(DataFaults, match=rf"/instances_train2017\.json: .*{message}"):
         DatasetCatalog.get(TRAIN)
-    path = root / "coco/annotations/instances_train2017.json"
-    path.write_text(path.read_text()[:-9])
-    with pytest.raises(DataFaults, match=r"/instances_train2017\.json: "):
-        DatasetCatalog.get(TRAIN)
-
-
-def test_missing_and_broken_pngs_are_all_named(root):
-    missing, broken = (root / f"coco/panoptic_train2017/{n:012d}.png" for n in (9, 30))
-    missing.unlink()
-    broken.write_bytes(broken.read_bytes()[:200])
-    faults = faults_of(check_data_sets, [TRAIN], workers=1)
-    assert [fault.split(":")[0] for fault in faults] == [str(missing), str(broken)]
 
 
 def test_categories_of_another_data_set(root):

@@ -10,6 +10,7 @@ from PIL import Image
 
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_image
+from ocr_panoptic.formats.matlab import read_variable
 from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, prepare_mat_release
 from support.faults import faults_of
 from support.scripts import load_script
@@ -95,9 +96,7 @@ def test_faults(miniature, scipy_io):
     write_mat(scipy_io, root, release, other, raw[:, :-1])
     faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert f"{path}: is broken or not a MATLAB file" in faults[0]
-    height, width = raw.shape
-    assert f"the labels have {width - 1}x{height} pixels" in faults[1]
-    assert f"{width}x{height} (width x height)" in faults[1]
+    assert f"the labels have {raw.shape[1] - 1}x{raw.shape[0]} pixels" in faults[1]
     raw[0, 0] = 500
     write_mat(scipy_io, root, release, train, raw)
     write_mat(scipy_io, root, release, other, raw - 0.5)
@@ -116,9 +115,6 @@ def test_missing_images_folders_and_lists(miniature):
     with pytest.raises(FileNotFoundError, match=f"{root / release.mats}: folder not found. Unpack"):
         prepare_mat_release(release, root, workers=1)
     path = root / release.splits["train"]
-    path.write_text("")
-    with pytest.raises(ValueError, match=f"{path}: names no image"):
-        prepare_mat_release(release, root, workers=1)
     path.unlink()
     with pytest.raises(FileNotFoundError, match=f"{path}: list of images not found"):
         prepare_mat_release(release, root, workers=1)
@@ -128,4 +124,4 @@ def test_without_scipy(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
     with pytest.raises(ModuleNotFoundError, match="pip install scipy"):
-        prepare_mat_release(PASCAL_CONTEXT, tmp_path)
+        read_variable(tmp_path / "a.mat", "S")

@@ -159,11 +159,6 @@ def ade20k_png(path: Path, red: int) -> None:
         ),
         ("annotations", lambda p: p.unlink(), "label image not found"),
         ("annotations", lambda p: Image.new("L", (128, 64), 151).save(p), "found labels that"),
-        (
-            "images",
-            lambda p: Image.new("RGB", (8, 8)).save(p.with_suffix(".jpg")),
-            "has 8x8 pixels, its annotation 128x64",
-        ),
     ],
 )
 def test_files_that_are_not_ade20k(ade20k, kind, spoil, message):
@@ -188,11 +183,9 @@ def test_server_splits(tmp_path, clean_catalog):
     assert DatasetCatalog.get(name) == [
         {"file_name": str(tmp_path / "coco/test2017/000000000007.jpg"), "image_id": 7}
     ]
-    trained = MetadataCatalog.get("coco_2017_train_panoptic_separated")
-    ours = MetadataCatalog.get(name)
-    for what in ("classes", "colors", "dataset_id_to_contiguous_id"):
-        for key in (f"thing_{what}", f"stuff_{what}"):
-            assert list(map(str, ours.get(key))) == list(map(str, trained.get(key)))
+    trained, ours = map(MetadataCatalog.get, ("coco_2017_train_panoptic_separated", name))
+    assert ours.thing_classes == trained.thing_classes
+    assert ours.stuff_dataset_id_to_contiguous_id == trained.stuff_dataset_id_to_contiguous_id
     image["file_name"] = "../7.jpg"
     info.write_text(json.dumps({"images": [image]}))
     with pytest.raises(ValueError, match="must lie inside the given folder"):

@@ -30,10 +30,6 @@ def test_a_seed_gives_the_same_bytes(scenes, tmp_path):
     generate_scenes(tmp_path / "other", num_train=20, num_val=4, size=96, seed=1)
     ours, other = files(scenes), files(tmp_path / "other" / "raw")
     assert ours.keys() == other.keys() and all(ours[name] != other[name] for name in ours)
-    # A shorter data set is the beginning of a longer data set, and all scenes differ.
-    generate_scenes(tmp_path / "few", num_train=3, num_val=1, size=96, seed=0)
-    few = files(tmp_path / "few/raw")
-    assert all(few[name] == ours[name] for name in few if name.suffix != ".json")
     pictures = [data for name, data in ours.items() if name.suffix == ".jpg"]
     assert len(set(pictures)) == len(pictures) == 24
 
@@ -51,8 +47,6 @@ def test_scenes_have_the_difficult_cases(scenes):
     ]
     assert min(void) > 0
     assert max(void) < 0.1
-    with Image.open(scenes / "train" / "images" / content["images"][0]["file_name"]) as image:
-        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (96, 96))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +54,6 @@ def test_scenes_have_the_difficult_cases(scenes):
     [
         ((1, 1, 63, 0), r"--size is 63 pixels, objects need at least 64"),
         ((0, 1, 96, 0), r"--train 0 --val 1 .*each split needs an image"),
-        ((1, -1, 96, 0), r"each split needs an image"),
         ((1, 1, 96, -2), r"--seed -2: .*the seed is at least 0"),
         ((1, 1, 96, 0, ["sky", "sand"]), r"--classes: a scene needs ball or crate or tent"),
     ],

@@ -118,15 +118,3 @@ def test_masks_without_an_image(tmp_path):
     save(tmp_path / "m/2/car.png", np.stack([ONE, TWO, TWO], 2))
     with pytest.raises(DataFaults, match=r"car.png: has the colours .*\[255, 0, 0\].* objects, "):
         list(read_masks(tmp_path / "m", tmp_path / "i"))
-
-
-def test_photos_that_cannot_be_read(tmp_path, caplog):
-    save(tmp_path / "m/a.png", ONE)
-    save(tmp_path / "i/a.png", ONE)
-    for name in ("a.dng", "b.heic"):
-        (tmp_path / "i" / name).touch()
-    assert len(list(read_masks(tmp_path / "m", tmp_path / "i"))) == 1
-    assert caplog.text.count("1 photos, such as b.heic, cannot be read; convert") == 1
-    (tmp_path / "i/a.png").unlink()
-    with pytest.raises(UserError, match="i: 2 photos, such as a.dng, cannot be read; convert"):
-        read_masks(tmp_path / "m", tmp_path / "i")

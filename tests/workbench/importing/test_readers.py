@@ -18,7 +18,6 @@ from support.annotation_files import (
     bitmap,
     brush,
     city_polygons,
-    coco,
     region,
     save,
 )
@@ -37,17 +36,6 @@ def read(format: str, source: Path, images: Path | None = None) -> list:
 def columns(image) -> list[tuple[str, list[int]]]:
     """Return the label of each segment, and its pixels in the first row."""
     return [(s.label, np.flatnonzero(s.pixels()[0]).tolist()) for s in image.segments]
-
-
-# COCO
-
-
-def test_categories_with_the_same_name(folder, caplog):
-    box = {"segmentation": [[1, 1, 9, 1, 9, 9]]}
-    content = coco(box, box | {"category_id": 2}, size=SIZE, classes=("car", "car"))
-    (image,) = read("coco", save(folder / "coco.json", content), folder / "images")
-    assert [segment.label for segment in image.segments] == ["car", "car"]
-    assert "2 categories are named 'car'" in caplog.text
 
 
 # YOLO
@@ -292,6 +280,17 @@ def test_cvat_finds_images_of_subsets_and_frames(folder, file, name):
     (folder / "images" / file).parent.mkdir(exist_ok=True)
     (folder / "images/a.png").rename(folder / "images" / file)
     assert cvat(folder, "", name).name == file
+
+
+# VIA
+
+
+def test_via_ellipses_are_rotated(folder):
+    shape = {"name": "ellipse", "cx": 20, "cy": 12, "rx": 10, "ry": 2, "theta": np.pi / 2}
+    entry = {"filename": "a.png", "regions": [{"shape_attributes": shape}]}
+    (image,) = read("via", save(folder / "via.json", {"a": entry}), folder / "images")
+    oval = image.segments[0].pixels()
+    assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
 
 
 # LabelMe

@@ -120,10 +120,6 @@ def test_shapes_are_cut_at_the_border_of_the_image():
     "shape",
     [
         lambda: rectangle((0, 0, 1, 1), H, W, math.nan),
-        lambda: ellipse((0, 0), (3, -1), H, W),
-        lambda: ellipse((0, 0), (3, math.nan), H, W),
-        lambda: ellipse((math.nan, 0), (3, 3), H, W),
-        lambda: ellipse((0, 0), (3, 3), H, W, math.nan),
         lambda: placed(np.ones((2, 3), bool), 38, 0, H, W),
         lambda: placed(np.ones((2, 3), bool), 0, -1, H, W),
     ],

@@ -1,9 +1,10 @@
-"""Bootstrap intervals, compared with a plain resampling of images."""
+"""Bootstrap intervals and calibration, compared with resampled images and with single pixels."""
 
 import numpy as np
 import pytest
 
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_iou, mean_pq
+from ocr_panoptic.evaluation.calibration import count_calibration, expected_calibration_error
 from ocr_panoptic.evaluation.confusion import semantic_scores
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.sem_seg_evaluator import counts_of_classes
@@ -48,3 +49,29 @@ def test_equal_images_give_an_empty_interval_and_no_image_gives_nan():
     assert low == pytest.approx(high) == pytest.approx((3 / 6 + 2 / 3) / 2)
     for images in (0, 3):
         assert np.isnan(bootstrap_interval(np.zeros((images, 2, 3)), mean_iou)).all()
+
+
+IGNORED = 255
+
+
+def test_bins_of_confidence_hold_their_upper_ends():
+    ends = np.arange(16) / 15  # the lowest bin also holds 0
+    counts = count_calibration(
+        np.zeros((1, 16), dtype=np.uint8), np.zeros((1, 16), dtype=int), ends[None], IGNORED
+    )
+    assert counts[:, 0].tolist() == [2] + [1] * 14
+
+
+def test_calibration_pixel_by_pixel():
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0, 1, 2, IGNORED], (2, 30, 40)).astype(np.uint8)
+    prediction = rng.integers(0, 3, truth.shape)
+    confidence = rng.random(truth.shape).astype(np.float32)
+    counts = sum(count_calibration(*image, IGNORED) for image in zip(truth, prediction, confidence))
+    error, total = 0.0, (truth != IGNORED).sum()
+    for low in range(15):
+        pixels = (truth != IGNORED) & (confidence > low / 15) & (confidence <= (low + 1) / 15)
+        gap = (truth == prediction)[pixels].mean() - confidence[pixels].mean(dtype=np.float64)
+        error += pixels.sum() / total * abs(gap)
+    assert expected_calibration_error(counts) == pytest.approx(error, rel=1e-9)
+    assert np.isnan(expected_calibration_error(np.zeros((15, 3))))
