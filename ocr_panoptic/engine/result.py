@@ -72,6 +72,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
             the data set's files (if it is panoptic: category ids of stuff, and 0 for things).
     """
+    labels: np.ndarray
     names = list(metadata.stuff_classes)
     things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
     if not things:
