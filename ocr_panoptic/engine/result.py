@@ -20,7 +20,7 @@ from PIL import Image
 from pycocotools import mask as run_lengths
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation.sem_seg_predictions import raw_labels
+from ocr_panoptic.evaluation.predictions import raw_labels
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, write_panoptic_png
 from ocr_panoptic.formats.files import path_argument, replacing, write_json
 from ocr_panoptic.formats.image_sources import Item

@@ -237,7 +237,7 @@ def test_the_backbone_is_the_network_below_an_fpn():
 
 @pytest.mark.parametrize(
     "fills, share",
-    [("backbone", ""), ("other classes", ""), ("four tensors", "12%"), ("head", "0%")],
+    [("backbone", ""), ("other classes", ""), ("four tensors", "12.5%"), ("head", "0.0%")],
 )
 def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share):
     """The share is of 8 * 4 tensors, without running statistics."""

@@ -9,9 +9,9 @@ from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from PIL import Image
 from torch import Tensor, nn
 
+from ocr_panoptic.cli import call
 from ocr_panoptic.engine import complete_config, load_config
 
-from .scripts import load_script
 from .tiny_runs import TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
@@ -74,6 +74,5 @@ def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> 
     """Export by the command, which checks equality with PyTorch."""
     torch.save({"model": model.state_dict()}, folder / "model.pth")
     files = ["--config-file", config, "--weights", folder / "model.pth"]
-    program = load_script("tools/export_onnx.py")
-    program.main([*map(str, files), "--output", str(folder / "model.onnx"), *options])
+    call("export", [*map(str, files), "--output", str(folder / "model.onnx"), *options])
     return folder / "model.onnx"
