@@ -18,9 +18,8 @@ from pathlib import Path
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 
-from ocr_panoptic.engine.class_names import Classes, classes_of
 from ocr_panoptic.engine.model import Model
-from ocr_panoptic.engine.result import Result, files_of
+from ocr_panoptic.engine.result import Classes, Result, classes_of, files_of
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary

@@ -21,7 +21,7 @@ from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.engine import result as results_module
-from ocr_panoptic.engine.class_names import classes_of
+from ocr_panoptic.engine.result import classes_of
 from ocr_panoptic.engine.single_image import model_input
 from support.tiny_runs import TILES, pixels, write_video
 
