@@ -154,9 +154,8 @@ def test_faulty_files(tmp_path, read, name, content, fault):
     with pytest.raises(ValueError, match=rf"{re.escape(printable(path))}: .*{fault}") as error:
         read(path)
     assert str(error.value).isprintable()  # a name cannot control the terminal
-    for absent in ("none.png", "a\0b.png"):
-        with pytest.raises(FileNotFoundError, match="not found"):
-            read(str(tmp_path / absent))
+    with pytest.raises(FileNotFoundError, match="not found"):
+        read(str(tmp_path / "none.png"))
 
 
 def test_another_limit(tmp_path):

@@ -94,15 +94,6 @@ def test_ap_of_the_only_thing_class(tmp_path):
     assert not any("AP_box" in row for row in others)
 
 
-def test_table_is_logged(tmp_path, caplog):
-    with caplog.at_level(logging.DEBUG):
-        write_evaluation(RESULTS, tmp_path, {})
-    table = caplog.text.splitlines()
-    disc = next(line for line in table if line.startswith("disc"))
-    assert " ".join(disc.split()) == "disc 1 40.50 81.00 50.00 3 2 4 33.00"
-    assert not any("AP_mask" in line for line in table)  # this column would have no value
-
-
 def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
     """An entry in the table brings a metric into everything that a run reports."""
     new = Metric("sem_seg", "BIoU", "Boundary IoU", "IoU near edges", "Borders", "boundary")

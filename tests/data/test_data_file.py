@@ -45,12 +45,6 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     assert file.data_set("val") == "city_val"
 
 
-def test_splits_may_have_the_names_of_label_studios_keys(tmp_path):
-    splits = dict.fromkeys(("data", "annotations"), SEMANTIC["semantic"]["train"])
-    text = yaml.safe_dump({"semantic": splits, "name": "town", "classes": ["a"]}, sort_keys=False)
-    assert read_data_file(written(tmp_path / "a.yaml", text)).splits.keys() == splits.keys()
-
-
 def test_options_of_several_files(tmp_path):
     """--data gives absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
@@ -79,7 +73,6 @@ CHANGES = [
     ("{images: [], annotations: 1, categories: []}", "import --from coco"),
     ("[1]", "describes no data set; it needs the keys name, panoptic or semantic"),
     ("a: [", "is not valid YAML"),
-    ("semantic: {train: {images: a, labels: b/{stem}_L.png}}", 'quotes: labels: "masks/{stem}_'),
     ("semantic: {train: {images: a, labels: {stem}}}", 'quotes: labels: "masks/{stem}_'),
     ("!!python/object/apply:os.mkdir [harm]", "is not valid YAML"),
 ]
@@ -110,11 +103,9 @@ def test_all_faults_of_a_file(tmp_path):
             "is a panoptic JSON. A data file names it",
         ),
         ("data.yaml", "{names: [a], nc: 1, train: x, val: y}", "--from yolo-seg"),
-        ("data.yaml", "{path: .., train: x, names: {0: a}}", "--from yolo-seg"),
         ("a.json", '{"imagePath": "a.png", "shapes": []}', "--from labelme"),
         ("a.json", '[{"id": 1, "data": {}, "annotations": []}]', "--from label-studio"),
         ("a.json", '{"a.png9": {"filename": "a.png", "regions": []}}', "--from via"),
-        ("a.json", '{"_via_img_metadata": {}}', "--from via"),
         ("a.xml", "<annotations/>", "--from cvat"),
     ],
 )

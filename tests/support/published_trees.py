@@ -68,12 +68,7 @@ def write_ade20k(root: Path) -> None:
 
 
 def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return labels uint8 [H, W] and instances uint8 [H, W, 3].
-
-    They show two kinds of stuff and a hidden third; three objects in two classes; and a thing
-    that the instances lack.
-    """
+    """Return labels with hidden stuff, and instances of two classes that lack a labelled thing."""
     stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)
     categories = rng.choice(100, 2, replace=False) + 1
     labels, instances = np.zeros(SIZE, np.uint8), np.zeros((*SIZE, 3), np.uint8)

@@ -218,7 +218,6 @@ def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
     assert len(seen) == 8
 
 
-@pytest.mark.slow
 def test_more_than_256_segments(cfg, panoptic_record):
     ids = np.arange(60 * 90, dtype=np.int32).reshape(60, 90) // 9
     write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)
@@ -243,8 +242,8 @@ def test_own_instances_come_first(cfg, panoptic_record):
 
 
 def test_an_image_with_only_stuff_can_be_cropped(cfg, panoptic_record):
-    segments = panoptic_record["segments_info"]
-    stuff = [{**s, "isthing": False, "category_id": 1} for s in segments]
+    kind = {"isthing": False, "category_id": 1}
+    stuff = [{**segment, **kind} for segment in panoptic_record["segments_info"]]
     panoptic_record = describe(panoptic_record, stuff)
     cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = True, "bitmask", True
     assert len(mapped(PanopticDatasetMapper, cfg, True, panoptic_record)["instances"]) == 0
