@@ -39,7 +39,6 @@ RESULTS = {
 
 
 def test_names_of_detectron2_and_back():
-    """Classes may have any name."""
     values = {"playing-field": 20.0, "sky_low": None, "PQ-sky": 1.0}
     flat = named("PQ", values, values.values())
     assert list(flat) == ["PQ-playing-field", "PQ-sky_low", "PQ-PQ-sky"]

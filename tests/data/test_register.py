@@ -13,8 +13,6 @@ from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.panoptic.source import PanopticSource
-from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.register import check_files, class_counts, register
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.formats.labels import read_true_labels
@@ -25,7 +23,6 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 @pytest.fixture
 def registered(raw):
-    """Return the name of the registered data set."""
     raw.checked()
     return "pets_train"
 
@@ -84,10 +81,7 @@ def test_missing_files_are_reported_before_reading(registered, raw, lost):
         check_files([registered])
 
 
-def test_missing_files_of_other_data_sets(tmp_path):
-    register_published([], tmp_path)
-    with pytest.raises(FileNotFoundError, match="leftImg8bit"):
-        check_files([next(n for n in NAMED_SPLITS if "cityscapes" in n)])
+def test_remote_files_are_not_looked_for():
     DatasetCatalog.register("theirs", lambda: [])
     MetadataCatalog.get("theirs").set(json_file="s3://bucket/a.json")
     check_files(["theirs"])
