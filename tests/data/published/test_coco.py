@@ -118,7 +118,8 @@ def test_instances_equal_detectron2s(root):
     """They include polygons and the RLE of a crowd."""
     crowd = {"size": [28, 40], "counts": [100, 20, 1000]}
     spoil(root, "instances", lambda c: c["annotations"][0].update(iscrowd=1, segmentation=crowd))
-    theirs = load_coco_json(MetadataCatalog.get(TRAIN).json_file, str(root / "coco/train2017"))
+    json_file = MetadataCatalog.get(TRAIN).json_file
+    theirs = load_coco_json(json_file, str(root / "coco/train2017"), TRAIN)
     found = get_detection_dataset_dicts([TRAIN], filter_empty=False)
     assert [r["annotations"] for r in found] == [r["annotations"] for r in theirs]
     found = get_detection_dataset_dicts([TRAIN], filter_empty=True)
