@@ -51,18 +51,11 @@ SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 
 class Identity(NamedTuple):
-    """
-    The settings and classes that a checkpoint's weights were trained with.
-
-    Attributes:
-        file: checkpoint file.
-        settings: config values by the keys' full names.
-        classes: metadata of the training data under the keys in CLASSES; None if unknown.
-    """
+    """The settings and classes that a checkpoint's weights were trained with."""
 
     file: str
-    settings: Mapping[str, Any]
-    classes: Mapping[str, Any] | None
+    settings: Mapping[str, Any]  # config values by the keys' full names
+    classes: Mapping[str, Any] | None  # metadata under the keys in CLASSES; None if unknown
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
@@ -130,11 +123,7 @@ def _report(message: str, fix: str, strict: bool) -> None:
 def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
-    """
-    Refuse registered data sets whose classes differ from the classes of the weights.
-
-    Without ``strict``, only warn.
-    """
+    """Refuse data sets with other classes than the weights; without ``strict``, only warn."""
     if identity is None or identity.classes is None:
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]

@@ -28,8 +28,7 @@ from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
 
-from .class_names import LABELS, classes_of
-from .result import Result
+from .result import LABELS, Result, classes_of
 
 logger = logging.getLogger(__name__)
 

@@ -50,12 +50,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
-    """
-    Return the next iteration of a run, and the number of images that all processes trained on.
-
-    Args:
-        cfg: current config, scaled to the number of processes.
-    """
+    """Return the next iteration of a run, and the images that all processes have trained on."""
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
@@ -107,10 +102,8 @@ def continued_optimizer(
     """
     Return the state for the optimizer to load: saved momenta, current hyperparameters.
 
-    Args:
-        saved: state of the saved optimizer.
-        saved_names, names: parameter names in the order of the saved and the current optimizer.
-            The orders may differ, because parameters with equal settings are grouped.
+    The names are in the order of the saved and the current optimizer. The orders may differ,
+    because parameters with equal settings are grouped.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}

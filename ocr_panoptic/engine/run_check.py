@@ -41,7 +41,7 @@ class RunCheck:
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
         faults: sentences about everything that would stop the run.
-        warnings: sentences about settings that are allowed but seldom intended.
+        warnings: sentences about data that are allowed but seldom intended.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
@@ -74,22 +74,13 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     except ERRORS as e:
         check.faults.append(str(e))
     found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
-    check.tables["Start"] = [
-        ["", ""],
-        ["starts from", file or weights or "random weights"],
-        ["--resume finds", found],
-    ]
+    starts = ["starts from", file or weights or "random weights"]
+    check.tables["Start"] = [["", ""], starts, ["--resume finds", found]]
     return check
 
 
 def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
-    """
-    Check a run's schedule, weights and data before anything is built; log warnings about the data.
-
-    Args:
-        cfg: completed config.
-        training: whether DATASETS.TRAIN is used.
-    """
+    """Check a completed config's schedule, weights and data; log warnings about the data."""
     if training:
         check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
         segfix_config(cfg)
@@ -98,7 +89,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     else:
         check_trained_weights(cfg.MODEL.WEIGHTS)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in _data_warnings(cfg, check_data_sets(names)):
+    for text in check_data_sets(names).warnings_for(_most_things(cfg)):
         logging.getLogger(__name__).warning(text)
 
 
@@ -113,13 +104,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
-    """
-    Check the batch size of a training, and the settings of the evaluations during the training.
-
-    Returns:
-        the config with batch and schedule scaled to the number of processes
-        (SOLVER.REFERENCE_WORLD_SIZE)
-    """
+    """Check batch size and evaluations; return the config scaled by REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(
@@ -160,9 +145,9 @@ def _check_best_metric(cfg: CfgNode) -> None:
         )
 
 
-def _data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
+def _most_things(cfg: CfgNode) -> float:
+    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return cfg.TEST.DETECTIONS_PER_IMAGE if is_panoptic else math.inf
 
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
@@ -186,7 +171,7 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
                 plan += f": {solver.MAX_ITER * solver.IMS_PER_BATCH / count:.1f} epochs"
         title = "training" if is_train else "evaluation"
         rows.append([title, ", ".join(names), count or "not found", plan])
-    check.warnings += _data_warnings(cfg, DataSummary(tuple(found)))
+    check.warnings += DataSummary(tuple(found)).warnings_for(_most_things(cfg))
     return rows
 
 

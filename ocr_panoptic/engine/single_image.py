@@ -25,13 +25,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
         )
     if not cfg.DATASETS.TEST:
         raise UserError("DATASETS.TEST is empty; its first data set gives the classes' names")
-    metadata = MetadataCatalog.get(cfg.DATASETS.TEST[0])
-    if not hasattr(metadata, "stuff_classes"):
-        raise UserError(
-            f"DATASETS.TEST[0] = {cfg.DATASETS.TEST[0]} has no stuff_classes; name a panoptic or "
-            "semantic data set that is registered"
-        )
-    return metadata
+    return MetadataCatalog.get(cfg.DATASETS.TEST[0])
 
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:

@@ -37,8 +37,8 @@ from .image_scores import (
     semantic_losses,
     write_image_scores,
 )
+from .predictions import labels_of_output
 from .runs import check_sizes, runs_of
-from .sem_seg_predictions import labels_of_output
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """Safe and checked loading of weights, the fit to a model, and classifier rows by class name."""
 
+import json
 import pickle
 import re
 from urllib.error import URLError
@@ -237,7 +238,7 @@ def test_the_backbone_is_the_network_below_an_fpn():
 
 @pytest.mark.parametrize(
     "fills, share",
-    [("backbone", ""), ("other classes", ""), ("four tensors", "12%"), ("head", "0%")],
+    [("backbone", ""), ("other classes", ""), ("four tensors", "12.5%"), ("head", "0.0%")],
 )
 def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share):
     """The share is of 8 * 4 tensors, without running statistics."""
@@ -331,3 +332,27 @@ def test_the_zoos_files_know_cocos_classes():
     assert (len(found["thing_classes"]), found["stuff_classes"][0]) == (80, "things")
     assert {"person", "sky"} < {*found["thing_classes"], *found["stuff_classes"]}
     assert zoo_classes("model_final.pth") is None
+
+
+def test_changed_bytes_are_refused(tmp_path):
+    path = tmp_path / "m.pth"
+    values = torch.arange(64.0)
+    torch.save({"model": {"a": values}}, path)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(values.numpy().tobytes())] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        load(path)
+
+
+@pytest.mark.parametrize("record", ["7", "{}", '{"source": "a", "file": "b"}', "no JSON"])
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_broken_record_of_a_conversion(tmp_path, suffix, record):
+    path, state = tmp_path / f"m.{suffix}", randomised().state_dict()
+    if suffix == "safetensors":
+        save_file(state, path, {"conversion": record})
+    else:
+        record = json.loads(record) if record[:2] != "no" else record
+        torch.save({"model": state, "conversion": record}, path)
+    with pytest.raises(ValueError, match=f"m.{suffix}: its record of where the weights come from"):
+        load(path)

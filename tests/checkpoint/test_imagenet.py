@@ -109,9 +109,9 @@ CONVNEXT = "test_convnext"
     "model, source, change, fault",
     [
         # ResNet-50's file has most names of ResNet-101, so some blocks would stay random.
-        (lambda: detectron2_resnet(**DEEP), "resnet50", {}, "5[0-9]% of .*res4.6.conv1"),
+        (lambda: detectron2_resnet(**DEEP), "resnet50", {}, "5[0-9.]*% of .*res4.6.conv1"),
         (lambda: detectron2_resnet(**BOTTLENECKS), "resnet50", {"conv1.weight": 3}, "stem.conv1"),
-        (lambda: timm_model("test_convnext2"), CONVNEXT, {}, "0% of the backbone|54 of 54 tensors"),
+        (lambda: timm_model("test_convnext2"), CONVNEXT, {}, "54 of 54 tensors"),
         (lambda: timm_model("test_vit"), CONVNEXT, {}, "do not fit the model"),
     ],
 )

@@ -11,7 +11,6 @@ from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import setup
-from support.scripts import load_script
 from support.tiny_runs import SEMANTIC_CONFIG
 from train_net import main
 
@@ -85,4 +84,4 @@ def test_a_class_that_the_fourth_channel_shows(raw, tmp_path, semantic_args):
     assert "depth_val" in (tmp_path / "run/index.html").read_text()
     with pytest.raises(ValueError, match="CHANNELS 4; .*3 channels"):
         command = [*run, "--weights", weights, "--output", str(tmp_path / "a.onnx"), *args.opts]
-        load_script("tools/export_onnx.py").main(command)
+        cli.call("export", command)

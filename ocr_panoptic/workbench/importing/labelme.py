@@ -38,8 +38,8 @@ _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
     """Find the images that have LabelMe files; warn of other JSON files."""
-    folder = require_images(images or source, str(source))
     files = files_below(source, (".json",))
+    folder = require_images(images or source, str(source))
     contents = read_each(((str(path), path) for path in files), read_json)
     entries, strange = [], []
     for path, content in zip(files, contents, strict=True):

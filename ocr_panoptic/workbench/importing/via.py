@@ -24,8 +24,8 @@ _WITHOUT_AREA = ("point", "polyline")
 _ONLY = "object"  # the class of regions without attributes
 
 
-def read_via(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
-    """Find the images in a VIA JSON; ``polygons`` is "edges" (the default) or "centres"."""
+def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
+    """Find the images in a VIA JSON."""
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
     entries = [*content.get(_PROJECT, content).values()]
@@ -40,7 +40,7 @@ def read_via(source: Path, images: Path | None, polygons: str | None = None) -> 
     return Annotations(
         [(f"{source}: image {entry['filename']!r:.200}", entry) for entry in entries],
         lambda entry: image_file(folder, [entry["filename"]]),
-        partial(_read, key=key, polygons=polygons or EDGES),
+        partial(_read, key=key, polygons=polygons),
     )
 
 

@@ -38,17 +38,13 @@ def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
 
 
 def read_yolo(
-    source: Path,
-    images: Path | None = None,
-    part: str | None = None,
-    polygons: str | None = None,
+    source: Path, images: Path | None = None, part: str | None = None, polygons: str = EDGES
 ) -> Annotations:
     """
     Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
 
     Args:
         part: split to read, a key of :data:`SPLITS`; None for all.
-        polygons: "edges" (the default) or "centres".
     """
     source, content = _read(source)
     names = content.get("names")
@@ -69,7 +65,7 @@ def read_yolo(
     return Annotations(
         [(str(_labels_path(file)), file) for file in files],
         lambda file: image_file(root, [file.relative_to(root).as_posix()]),
-        partial(_read_image, names=names, polygons=polygons or EDGES),
+        partial(_read_image, names=names, polygons=polygons),
     )
 
 

@@ -1,5 +1,6 @@
 """Things, stuff and void: from a file, a format's list or segments; the message that asks."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from ocr_panoptic.workbench.importing.kinds import (
     Kinds,
     add_classes,
     check_classes,
+    check_crowds,
     read_kinds,
     resolve_kinds,
 )
@@ -103,6 +105,20 @@ def test_the_suggested_file_is_valid(tmp_path):
 def test_a_semantic_data_set_needs_no_kinds():
     found = count_classes([image(car=None, road=None)])
     assert resolve_kinds(found, None, None, "sky", semantic=True).classes == ("car", "road", "sky")
+
+
+@pytest.mark.parametrize(
+    "crowds, is_refused",
+    [([[True], [False]], False), ([[True, True], [False]], True), ([[True], [True]], True)],
+)
+def test_crowds_that_may_be_objects(crowds, is_refused):
+    """An image has several crowds of a class, or a class has only crowds."""
+    images = [
+        AnnotatedImage(None, "", 2, 2, [Segment("car", MASK, True, is_crowd=one) for one in listed])
+        for listed in crowds
+    ]
+    with pytest.raises(ValueError, match="marked as crowds") if is_refused else nullcontext():
+        check_crowds(count_classes(images))
 
 
 def test_missing_classes():

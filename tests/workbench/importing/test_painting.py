@@ -49,7 +49,7 @@ def test_order_of_painting(smaller_on_top, first, second, on_top):
 
 def test_objects_lie_on_crowds_and_crowds_on_regions():
     crowd = segment("cat", slice(0, 2), slice(0, 2), instance=True, is_crowd=True)
-    region = segment("sky", slice(0, 1), slice(0, 1), instance=True)  # stuff, though it says not
+    region = segment("sky", slice(0, 1), slice(0, 1), instance=True)
     found = painted(LARGE, crowd, region, smaller_on_top=True)
     assert len(found.labels) == 1 and not found.crowds
     assert found.counts["hidden"] == {"cat": 1, "sky": 1}

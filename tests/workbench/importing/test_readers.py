@@ -282,6 +282,17 @@ def test_cvat_finds_images_of_subsets_and_frames(folder, file, name):
     assert cvat(folder, "", name).name == file
 
 
+# VIA
+
+
+def test_via_ellipses_are_rotated(folder):
+    shape = {"name": "ellipse", "cx": 20, "cy": 12, "rx": 10, "ry": 2, "theta": np.pi / 2}
+    entry = {"filename": "a.png", "regions": [{"shape_attributes": shape}]}
+    (image,) = read("via", save(folder / "via.json", {"a": entry}), folder / "images")
+    oval = image.segments[0].pixels()
+    assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
+
+
 # LabelMe
 
 
