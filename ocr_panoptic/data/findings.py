@@ -25,6 +25,7 @@ class Look(NamedTuple):
     things: int = 0  # number of things that are not crowds
     ignored: Mapping[int, int] = {}  # raw label -> number of pixels
     is_near: bool = False  # whether values are inexact, so that the nearest labels were taken
+    crowds: Mapping[int, int] = {}  # id of a thing category -> number of crowds
 
 
 def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:

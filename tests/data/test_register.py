@@ -21,13 +21,8 @@ from support.raw_pets import CAT, DOG, FIRST, SECOND
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 
-@pytest.fixture
-def registered(raw):
+def test_records(raw):
     raw.checked()
-    return "pets_train"
-
-
-def test_records(registered, raw):
     second, first = DatasetCatalog.get("pets_train")  # by ascending image id
     assert first["file_name"] == str(raw.image("first.jpg"))
     assert second["file_name"] == str(raw.image("more/second.bmp"))
@@ -74,11 +69,12 @@ def test_ids_zero_and_texts(raw):
 
 
 @pytest.mark.parametrize("lost", ["images", "panoptic.json", "panoptic"])
-def test_missing_files_are_reported_before_reading(registered, raw, lost):
-    check_files([registered])
+def test_missing_files_are_reported_before_reading(raw, lost):
+    raw.checked()
+    check_files(["pets_train"])
     (raw.folder / lost).rename(raw.folder / "moved")
     with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/raw/{lost}"):
-        check_files([registered])
+        check_files(["pets_train"])
 
 
 def test_remote_files_are_not_looked_for():

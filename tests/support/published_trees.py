@@ -53,7 +53,6 @@ def city_instances(rng: np.random.Generator) -> np.ndarray:
 
 
 def write_ade20k(root: Path) -> None:
-    """Write images, labels and instances, two images for each split."""
     rng = np.random.default_rng(1)
     folder = root / "ADEChallengeData2016"
     for split, images in (("train", "training"), ("val", "validation")):

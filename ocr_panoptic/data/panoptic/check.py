@@ -1,6 +1,7 @@
 """Check a panoptic data set: its JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,11 +36,21 @@ def checker(source: PanopticSource) -> Callable[[PanopticImage], Look]:
 
 
 def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about classes without segments, and about data without stuff."""
+    """Yield warnings about classes without segments, about crowds, and about data without stuff."""
     classes = source.classes()
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:
         yield f"no segment is {first_few(lost)}."
+    segments: Counter[int] = Counter()
+    crowds: Counter[int] = Counter()
+    for look in looks:
+        segments.update({key: number for key, (number, _) in look.shown.items()})
+        crowds.update(look.crowds)
+    if groups := [classes[key][0] for key in crowds if crowds[key] == segments[key]]:
+        yield (
+            f"all segments of {first_few(groups)} are crowds (iscrowd 1), which are groups of "
+            "objects that are not told apart, and not trained on."
+        )
     if all(kind == "thing" for _, kind in classes.values()):
         total = sum(height * width for height, width in (look.size for look in looks))
         left_out = len(source.content.images) - len(looks)
@@ -79,15 +90,10 @@ def check_image(source: PanopticSource, things: frozenset[int], image: PanopticI
         if segment["id"] in found:
             number, pixels = shown.get(segment["category_id"], (0, 0))
             shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
-    objects = [
-        segment
-        for segment in image.segments
-        if segment["category_id"] in things
-        and segment["id"] in found
-        and not segment.get("iscrowd")
-    ]
+    objects = [s for s in image.segments if s["category_id"] in things and s["id"] in found]
+    crowds = Counter(s["category_id"] for s in objects if s.get("iscrowd"))
     faults += _segment_faults(image, png, found, source.hides)
-    return Look(faults, size, shown, photo, len(objects))
+    return Look(faults, size, shown, photo, len(objects) - crowds.total(), crowds=crowds)
 
 
 def _photo(
