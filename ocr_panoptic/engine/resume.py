@@ -9,7 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
@@ -23,14 +23,10 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     """Return the file of the last whole checkpoint in OUTPUT_DIR, or "" to start a new run."""
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
-        former = newest_whole(folder)
-        fix = (
-            f"The last training there ended before its first one. To go on with {former}, which "
-            f"is of another run before it, remove {folder}/last_checkpoint."
-            if former
-            else "Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
+        raise MissingFileError(
+            f"--resume found no checkpoint in OUTPUT_DIR={folder}, or only those of an earlier "
+            "training. Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
         )
-        raise MissingFileError(f"--resume found no checkpoint in OUTPUT_DIR={folder}. {fix}")
     return file
 
 

@@ -3,7 +3,6 @@
 import copy
 import logging
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +11,6 @@ from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 from tabulate import tabulate
-from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
@@ -23,7 +21,6 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
-from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .segfix import segfix_config
 from .task import task_of
@@ -65,7 +62,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
-        check.tables["Learning rates"] = _learning_rates(cfg, build_network(cfg).train())
+        build_network(cfg)
     file, weights = "", cfg.MODEL.WEIGHTS
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)
@@ -173,26 +170,3 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
         rows.append([title, ", ".join(names), count or "not found", plan])
     check.warnings += DataSummary(tuple(found)).warnings_for(_most_things(cfg))
     return rows
-
-
-def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
-    names = {id(p): name for name, p in model.named_parameters()}
-    optimizer = build_optimizer(cfg, model)
-    scheduler = build_schedule(cfg, optimizer)
-    first = scheduler.get_last_lr()
-    scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
-    last = scheduler.get_lr()
-    counts: Counter[tuple] = Counter()
-    for i, group in enumerate(optimizer.param_groups):
-        rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
-        for p in group["params"]:
-            part = names[id(p)].partition(".")[0]
-            row = part, *rates, group["weight_decay"]
-            counts[row] += p.numel()
-    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return [
-        ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],
-        *([part, f"{count:,}", *values] for (part, *values), count in counts.items()),
-        ["frozen", f"{frozen:,}", "", "", "", ""],
-        ["all", f"{frozen + counts.total():,}", "", "", "", ""],
-    ]

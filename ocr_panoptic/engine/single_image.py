@@ -40,10 +40,6 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     Raises:
         TooThin: a side of the image would be scaled to 0 pixels.
     """
-    if image.shape[2] != cfg.INPUT.CHANNELS:
-        raise UserError(
-            f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}."
-        )
     height, width = image.shape[:2]
     longest = cfg.INPUT.MAX_SIZE_TEST
     is_scaled = cfg.INPUT.MIN_SIZE_TEST and not cfg.INPUT.FIXED_SIZE
