@@ -16,8 +16,8 @@ import json
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -38,6 +38,7 @@ from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture
+from studies.measurement import cpu_seconds, medians
 from studies.training_memory import AllocatedBytes
 
 CONFIG = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
@@ -139,17 +140,11 @@ def masks() -> Iterator[list[str]]:
         ("SegmentMasks", SegmentMasks(places.byte(), segments.byte())),
     ):
         kept = one.tensor.nbytes if name == "BitMasks" else one.places.nbytes
+        step = partial(lambda masks: masks[sampled].crop_and_resize(boxes, 28), one)
         with AllocatedBytes() as allocated:
-            one[sampled].crop_and_resize(boxes, 28)
-        times = [cpu_seconds(lambda m=one: m[sampled].crop_and_resize(boxes, 28)) for _ in range(5)]
-        milliseconds = f"{1e3 * statistics.median(times):.0f}"
-        yield [name, f"{kept / 2**20:.0f}", f"{allocated.peak / 2**20:.0f}", milliseconds]
-
-
-def cpu_seconds(step: Callable[[], object]) -> float:
-    began = time.process_time()
-    step()
-    return time.process_time() - began
+            step()
+        (time,) = medians([step], 5)
+        yield [name, f"{kept / 2**20:.0f}", f"{allocated.peak / 2**20:.0f}", f"{1e3 * time:.0f}"]
 
 
 def main(argv: list[str] | None = None) -> None:

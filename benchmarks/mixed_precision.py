@@ -9,8 +9,8 @@ Which is faster on a CPU depends on the CPU's instructions; the first printed li
 """
 
 import argparse
-import statistics
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.run_info import machine_name
-from studies.measurement import seconds
+from studies.measurement import medians, seconds
 
 CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"
 
@@ -60,12 +60,10 @@ def main(argv: list[str] | None = None) -> None:
         loader = [batch] * (args.iterations + 3)
         trainers.append(AccumulatingTrainer(model, loader, optimizer, steps=1, amp=amp))
         trainers[-1].iter = 0
+    steps, wall = [trainer.run_step for trainer in trainers], partial(seconds, device=args.device)
     with EventStorage():
-        rounds = [
-            [seconds(trainer.run_step, args.device) for trainer in trainers]
-            for _ in range(args.iterations + 3)  # three to warm up
-        ]
-    plain, mixed = (statistics.median(times) for times in zip(*rounds[3:], strict=True))
+        medians(steps, 3, wall)  # to warm up
+        plain, mixed = medians(steps, args.iterations, wall)
     rows = [
         [f"SOLVER.AMP.ENABLED {amp}", f"{1e3 * median:.0f}", median / plain]
         for amp, median in ((False, plain), (True, mixed))

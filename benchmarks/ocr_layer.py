@@ -12,9 +12,7 @@ order of the computation needs.
 
 import argparse
 import copy
-import statistics
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +25,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import OCR, fold_norms, to_channels_last
-from studies.measurement import peak_memory, seconds
+from studies.measurement import medians, peak_memory, seconds
 
 
 def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequential:
@@ -108,15 +106,6 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     return output, gradient
 
 
-def measure(steps: list[Callable[[], None]], device: str, repeats: int):
-    """Return median seconds and peak bytes of each step; in each repeat, all steps run once."""
-    for step in steps:
-        step()
-    rounds = [[seconds(step, device) for step in steps] for _ in range(repeats)]
-    memory = [peak_memory(step, device) for step in steps]
-    return [statistics.median(times) for times in zip(*rounds, strict=True)], memory
-
-
 @torch.no_grad()
 def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
     layer.eval()(x, m)
@@ -185,7 +174,11 @@ def main(argv: list[str] | None = None) -> None:
             steps = [partial(step, ours, x.contiguous(**last), m.contiguous(**last)), steps[1]]
         maps = [(a.to(args.device), b.to(args.device)) for a, b in products_of(shape)]
         steps.append(partial(products, maps, step is train))
-        (ours, plain, least), (our_peak, plain_peak, _) = measure(steps, args.device, args.repeats)
+        for run in steps:  # to warm up
+            run()
+        wall = partial(seconds, device=args.device)
+        ours, plain, least = medians(steps, args.repeats, wall)
+        our_peak, plain_peak, _ = (peak_memory(run, args.device) for run in steps)
         rows.append(
             [title, str(list(shape)), num_classes, f"{output:.0e} / {gradient:.0e}"]
             + [f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{ours / plain:.2f}"]

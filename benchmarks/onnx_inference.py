@@ -10,10 +10,8 @@ model; each run has its own process (Linux only).
 """
 
 import argparse
-import statistics
 import sys
 import tempfile
-import time
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling import InferenceModel, deploy
 from ocr_panoptic.workbench.exporting.parity import sample_image
 from ocr_panoptic.workbench.exporting.run_onnx import Model
+from studies.measurement import medians
 
 OWN_SIZE = T.ResizeShortestEdge(0)
 """Both models get the image without resizing."""
@@ -86,19 +85,14 @@ def resident(what: str) -> float:
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
     """Return a table row: name, seconds in PyTorch and onnxruntime, their ratio, MiB in each."""
     ways = runs(name, path, size, threads)
-    seconds: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(repeats + 1):
-        for way, run in ways.items():
-            start = time.process_time()
-            run()
-            if turn:  # the first turn warms up
-                seconds[way].append(time.process_time() - start)
+    for run in ways.values():  # to warm up
+        run()
+    plain, exported = medians([*ways.values()], repeats)
     memory = []
     for way in ways:
         with get_context("spawn").Pool(1) as pool:
             memory.append(pool.apply(peak, (name, path, size, threads, way)))
-    times = [statistics.median(of_way) for of_way in seconds.values()]
-    return [name, *times, times[1] / times[0], *memory]
+    return [name, plain, exported, exported / plain, *memory]
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
-from studies.measurement import peak_memory, seconds
+from studies.measurement import medians, peak_memory, seconds
 
 CONFIG = (
     Path(__file__).parents[1] / "configs/Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8.yaml"
@@ -93,14 +93,14 @@ def main(argv: list[str] | None = None) -> None:
 
     logits = network()  # also warms up
     peak = peak_memory(network, args.device)
-    rows = [["the network", None, 1e3 * seconds(network, args.device, 1), peak, peak]]
+    rows = [["the network", None, 1e3 * seconds(network, args.device), peak, peak]]
     for name, way in WAYS.items():
         step = partial(way, logits, size)
         differing = (step() != interpolated_labels(logits, size)).sum().item()
         memory = peak_memory(step, args.device)
-        time_ms = 1e3 * seconds(step, args.device, args.repeats)
+        (time,) = medians([step], args.repeats, partial(seconds, device=args.device))
         whole = max(peak, logits.nbytes + memory)
-        rows.append([f"to labels: {name}", differing, time_ms, memory, whole])
+        rows.append([f"to labels: {name}", differing, 1e3 * time, memory, whole])
     rows = [row[:3] + [memory / 2**20 for memory in row[3:]] for row in rows]
     headers = ["", "pixels that differ", "ms", "peak MiB", "peak MiB of the whole"]
     print(tabulate(rows, headers=headers, floatfmt=".0f"))

@@ -1,19 +1,17 @@
 """
 Compare memory and time of a training step of the OCR head and of Detectron2's plain head.
 
-    python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \\
-        [--cards] [--losses]
+    python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--cards]
 
 Bytes are counted on tensors without values. Times are measured on a CPU at --timed-size, and
-gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU;
---losses adds the memory of the dice loss, which the configs for a user's own data have.
+gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU.
 """
 
 import argparse
-import statistics
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -30,7 +28,7 @@ from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, losses
-from studies.measurement import count_head_step, seconds
+from studies.measurement import count_head_step, medians, seconds
 from studies.training_memory import count_training_memory
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -48,24 +46,17 @@ def full_size_losses(
     return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
 
 
-@contextmanager
-def loss_at_full_size() -> Iterator[None]:
-    with patch.object(losses, "pixel_cross_entropy", full_size_losses):
-        yield
-
-
-@contextmanager
-def as_it_is() -> Iterator[None]:
-    yield
-
-
-# Name -> head, value of MODEL.OCR.RECOMPUTE, context for computing the loss.
+# Name -> head, value of MODEL.OCR.RECOMPUTE, function that computes the loss of each pixel.
 VARIANTS = {
-    "Detectron2's plain head": (SemSegFPNHead, False, as_it_is),
-    "OCR, losses at full size": (OCRSemSegFPNHead, False, loss_at_full_size),
-    "OCR": (OCRSemSegFPNHead, False, as_it_is),
-    "OCR, RECOMPUTE": (OCRSemSegFPNHead, True, as_it_is),
+    "Detectron2's plain head": (SemSegFPNHead, False, losses.pixel_cross_entropy),
+    "OCR, losses at full size": (OCRSemSegFPNHead, False, full_size_losses),
+    "OCR": (OCRSemSegFPNHead, False, losses.pixel_cross_entropy),
+    "OCR, RECOMPUTE": (OCRSemSegFPNHead, True, losses.pixel_cross_entropy),
 }
+
+
+def with_loss_of(variant: str) -> AbstractContextManager:
+    return patch.object(losses, "pixel_cross_entropy", VARIANTS[variant][2])
 
 
 def load(name: str, *opts: object) -> CfgNode:
@@ -112,7 +103,7 @@ def make_step(
     def step() -> list[Tensor]:
         torch.manual_seed(1)  # for equal dropout
         leaves = [*head.parameters(), *features.values()]
-        with VARIANTS[variant][2]():
+        with with_loss_of(variant):
             loss = sum(head(features, targets)[1].values())
         return list(torch.autograd.grad(loss, leaves))
 
@@ -123,18 +114,15 @@ def heads(args: argparse.Namespace) -> None:
     steps = {name: make_step(name, *args.timed_size) for name in VARIANTS}
     for step in steps.values():
         step()
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(args.repeats):  # in turn, so that other programs affect all
-        for name, step in steps.items():
-            times[name].append(seconds(step, "cpu"))
-    medians = {name: statistics.median(values) for name, values in times.items()}
+    wall = partial(seconds, device="cpu")
+    times = dict(zip(steps, medians([*steps.values()], args.repeats, wall)))
     reference = "OCR, losses at full size"
     rows = []
     for name in VARIANTS:
-        with VARIANTS[name][2]():
+        with with_loss_of(name):
             saved, peak = count_head_step(lambda name=name: build(name), 256, 2, *args.size)
         row = [name, f"{saved / 2**20:.0f}", f"{peak / 2**20:.0f}"]
-        rows.append([*row, f"{medians[name] / medians[reference]:.2f}"])
+        rows.append([*row, f"{times[name] / times[reference]:.2f}"])
     # In float64: in float32 a ReLU near zero may open in only one head.
     gradients = [make_step(name, 64, 96, torch.float64)() for name in list(VARIANTS)[1:]]
     for row, found in zip(rows[1:], gradients):
@@ -181,43 +169,18 @@ def cards() -> None:
     print(tabulate(rows, [*headers, "11 GiB", "24 GiB", "80 GiB"], "github", disable_numparse=True))
 
 
-def own_data_losses() -> None:
-    panoptic, semantic = "Custom-PanopticSegmentation", "Custom-SemanticSegmentation"
-    rows = []
-    for name, images, size in (
-        (f"{panoptic}/panoptic_fpn_ocr_R_50", 2, (800, 1344)),
-        (f"{semantic}/ocr_R_101_d8", 4, (512, 512)),
-    ):
-        for classes in (20, 60):
-            opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", classes, "MODEL.ROI_HEADS.NUM_CLASSES", 10)
-            totals = [
-                count_training_memory(
-                    load(name, *opts, "MODEL.SEM_SEG_HEAD.LOSS_TYPE", loss), images, *size
-                ).total
-                for loss in ("cross_entropy", "cross_entropy + dice")
-            ]
-            rows.append([name, f"{images} of {size[0]} x {size[1]}", classes])
-            rows[-1] += [f"{total / 2**20:.0f}" for total in totals]
-    headers = ["config", "images", "classes", "cross-entropy (MiB)", "and dice (MiB)"]
-    print(tabulate(rows, headers, "github", disable_numparse=True))
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.strip().splitlines()[0])
     parser.add_argument("--size", type=int, nargs=2, default=[800, 1344])
     parser.add_argument("--timed-size", type=int, nargs=2, default=[320, 512])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cards", action="store_true", help="also count whole networks")
-    parser.add_argument("--losses", action="store_true", help="also count losses of own data")
     args = parser.parse_args(argv)
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
     heads(args)
     if args.cards:
         print()
         cards()
-    if args.losses:
-        print()
-        own_data_losses()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -15,9 +16,10 @@ from ocr_panoptic.workbench.comparing.intervals import Interval
 from ocr_panoptic.workbench.comparing.study import Records
 
 from .study_file import PlacedStudy
-from .study_tables import MARKERS, Summaries, draw_curves
+from .study_tables import Summaries
 
 Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
+MARKERS = "os^DvPph<>X"  # distinguishable without colours, also hollow
 OTHERS = "0.75"  # grey for other schemes' means
 
 
@@ -28,25 +30,32 @@ def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     Each system has a line for the mean over its seeds, and a band from the lowest to the highest
     value. Baselines are black. Places are the entries of ``at`` in the study file.
     """
-    trained = {record["system"] for record in records}
+    metric, trained = study.metrics[0], {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
     places = list(dict.fromkeys(system.place for system in shown))
-    runs: dict[str, dict[str, list]] = {
-        place: {system.scheme: [] for system in shown} for place in places
-    }
-    for record in records:
-        system = study.systems[record["system"]]
-        runs[system.place][system.scheme].append(record)
+    schemes = list(dict.fromkeys(system.scheme for system in shown))  # each keeps its colour
     black = {study.systems[system.baseline].scheme for system in shown}
     figure = Figure(figsize=(2 + max(8, 3 * len(places)), 5), layout="constrained")
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
-    panels[0].set_ylabel(study.metrics[0])
+    panels[0].set_ylabel(metric)
+    curves: dict[tuple[str, str], list[dict]] = {}
+    for record in records:
+        system = study.systems[record["system"]]
+        curve = dict(record["curves"][metric])
+        curves.setdefault((system.place, system.scheme), []).append(curve)
     lines = {}
-    for axes, place in zip(panels, places, strict=True):
-        draw_curves(axes, runs[place], study.metrics[0], black)
-        axes.set_title(place)
-        lines |= {line.get_label(): line for line in axes.lines}
-    figure.legend(handles=list(lines.values()), loc="outside right upper")
+    for (place, scheme), runs in curves.items():
+        axes, number = panels[places.index(place)], schemes.index(scheme)
+        # Only iterations that all seeds have: a run may still be in progress.
+        ticks = sorted(set.intersection(*map(set, runs)))
+        values = np.array([[curve[tick] for tick in ticks] for curve in runs], float)
+        color, width = ("black", 2) if scheme in black else (f"C{number % 10}", 1)
+        style = {"color": color, "linewidth": width, "marker": MARKERS[number % len(MARKERS)]}
+        (lines[scheme],) = axes.plot(ticks, values.mean(0), markersize=4, label=scheme, **style)
+        axes.fill_between(ticks, values.min(0), values.max(0), color=color, alpha=0.08)
+        axes.set(xlabel="iteration", title=place)
+        axes.grid(alpha=0.3)
+    figure.legend(handles=[lines[scheme] for scheme in schemes], loc="outside right upper")
     return figure
 
 

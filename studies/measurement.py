@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from studies.training_memory import counting
 
+Step = Callable[[], object]
 
-def peak_memory(step: Callable[[], object], device: str) -> int:
+
+def peak_memory(step: Step, device: str) -> int:
     """
     Return the peak bytes that PyTorch allocates in a step, without the bytes allocated before it.
 
@@ -36,22 +38,34 @@ def peak_memory(step: Callable[[], object], device: str) -> int:
     return peak
 
 
-def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
-    """
-    Return the median wall time in seconds of a step on "cpu" or "cuda".
+def seconds(step: Step, device: str) -> float:
+    """Return the wall time of a step on "cpu" or "cuda", including its work on a GPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
 
-    The time includes the step's work on a GPU.
+
+def cpu_seconds(step: Step) -> float:
+    """Return the CPU time of a step, in all threads."""
+    start = time.process_time()
+    step()
+    return time.process_time() - start
+
+
+def medians(
+    steps: Sequence[Step], repeats: int, measure: Callable[[Step], float] = cpu_seconds
+) -> list[float]:
     """
-    times = []
-    for _ in range(repeats):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        step()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    Return the median of the repeated measurements of each step.
+
+    In each round all steps run once, so that other programs on the machine affect all equally.
+    """
+    rounds = [[measure(step) for step in steps] for _ in range(repeats)]
+    return [statistics.median(values) for values in zip(*rounds, strict=True)]
 
 
 def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
@@ -79,30 +93,20 @@ def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) ->
     return result, sum(sizes)
 
 
-class StepMemory(NamedTuple):
-    """
-    The memory of a training step, in bytes.
-
-    Attributes:
-        saved: bytes kept for the backward pass, except parameters and buffers.
-        peak: peak of the bytes in use, including gradients, but without parameters, buffers,
-            features and labels.
-    """
-
-    saved: int
-    peak: int
-
-
 def count_head_step(
     build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
-) -> StepMemory:
+) -> tuple[int, int]:
     """
-    Return the memory that a semantic head needs for a float32 training step on FPN features.
+    Count the bytes that a semantic head needs for a float32 training step on FPN features.
 
     Args:
         build: function that makes the head.
         channels: channels of the features p2 ... p5.
         images, height, width: number and padded size of the images.
+
+    Returns:
+        bytes kept for the backward pass, except parameters and buffers; peak of the bytes in use,
+        including gradients, but without parameters, buffers, features and labels
     """
     with counting() as allocated:
         head = build().train()
@@ -116,4 +120,9 @@ def count_head_step(
         loss = sum(losses.values())
         del losses
         loss.backward()
-    return StepMemory(saved, allocated.peak - before)
+    return saved, allocated.peak - before
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Parse comma-separated integers, such as "192,256", for argparse."""
+    return tuple(map(int, text.split(",")))

@@ -1,10 +1,9 @@
 """Add runs of another machine, or of an earlier study, to a study."""
 
-import json
 from pathlib import Path
 
-from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json, write_json
 from ocr_panoptic.workbench.comparing.study import RECORD, Study, check_record
 
 
@@ -19,23 +18,18 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         file: ``results.json`` with the runs. Runs whose system or seed is not in the study are left
             out, and no existing run is replaced.
     """
-    if not file.is_file():
-        raise MissingFileError(f"{file}: no such results")
     new = {}
-    try:
-        for record in json.loads(file.read_text(encoding="utf-8")):
-            name, seed = record["system"], record["seed"]
-            if name not in study.systems or seed not in study.systems[name].seeds:
-                continue
-            check_record(study, name, seed, record, file)
-            known = {*record["metrics"], *record["curves"]}
-            if absent := [metric for metric in study.metrics if metric not in known]:
-                raise UserError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
-            target = output / name / f"seed{seed}" / RECORD
-            if not target.is_file():
-                new[target] = record
-    except (json.JSONDecodeError, UnicodeError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: no results of a study ({error!r:.200})") from error
+    for record in read_json(file):
+        name, seed = record["system"], record["seed"]
+        if name not in study.systems or seed not in study.systems[name].seeds:
+            continue
+        check_record(study, name, seed, record, file)
+        known = {*record["metrics"], *record["curves"]}
+        if absent := [metric for metric in study.metrics if metric not in known]:
+            raise UserError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
+        target = output / name / f"seed{seed}" / RECORD
+        if not target.is_file():
+            new[target] = record
     for target, record in new.items():
         write_json(target, record, indent=1)
     return len(new)

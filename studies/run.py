@@ -23,8 +23,7 @@ from .fields.measurement import read_fields
 from .figures import gain_figure, placed_curves
 from .records import add_records
 from .study_file import PlacedStudy, read_study
-from .study_tables import summarise
-from .tables import placed_report
+from .study_tables import study_report, summarise
 
 TRAIN = str(Path(__file__).with_name("train.py"))
 
@@ -58,8 +57,6 @@ def main(argv: list[str] | None = None) -> None:
     output = args.output or Path("output") / args.study.stem
     study = read_study(args.study, args.baseline)
     places = {system.place for system in study.systems.values()}
-    if args.fields and places == {""}:
-        parser.error(f"--fields: {args.study} has no places (at), each at features of its own")
     fields = read_fields(args.fields, places) if args.fields else {}
     for file in args.records:
         print(f"{file}: {add_records(study, output, file)} runs added")
@@ -69,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     if not runs:
         sys.exit(f"{output}: no finished run of {args.study}")
     if args.baseline:
-        print(placed_report(study, summarise(study, runs)))
+        print(study_report(study, summarise(study, runs)))
     else:
         print(write_study(study, runs, output, fields))
         print(f"Wrote tables.md, results.json and figures to {output}")
@@ -86,7 +83,7 @@ def write_study(
         fields: receptive fields for :func:`.gain_figure`; {} draws no gains.
     """
     rows = summarise(study, runs)
-    report = placed_report(study, rows)
+    report = study_report(study, rows)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", runs, indent=1)
     figures = {"curves.png": placed_curves(study, runs)}

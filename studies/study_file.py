@@ -1,7 +1,6 @@
 """Read the YAML file of a study."""
 
 import functools
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from detectron2.config import CfgNode
 
 from ocr_panoptic.engine.config_files import load_config
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import merge_options
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.workbench.comparing.study import Study, System
@@ -69,22 +68,16 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
     Args:
         baseline: key in ``systems`` that replaces the file's baseline.
     """
-    if not path.is_file():
-        raise MissingFileError(f"{path}: no such study")
     content = read_yaml(path)
     try:
         return _study(content, path.parent, baseline)
-    except FileNotFoundError as error:
-        raise MissingFileError(f"{path}: {error}") from error
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise UserError(f"{path}: {error}") from error
 
 
 def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
-    if not isinstance(content, dict) or set(content) - KEYS or KEYS - OPTIONAL - set(content):
-        found = list(content) if isinstance(content, dict) else content
-        expected = ", ".join(sorted(KEYS))
-        raise UserError(f"expected the keys {expected}; found {reprlib.repr(found)}")
+    if set(content) - KEYS or KEYS - OPTIONAL - set(content):
+        raise UserError(f"expected the keys {', '.join(sorted(KEYS))}; found {', '.join(content)}")
     schemes = _entries(content, "systems", {"config", "opts", "seeds", "trial"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
     baseline = content["baseline"] if other is None else other
@@ -94,13 +87,20 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
     for place, added in places.items():
         for scheme, entry in schemes.items():
             name = _name(scheme, place)
-            config, opts = _config(name, [content, entry, added], folder)
+            config = (folder / entry.get("config", content["config"])).resolve()
+            entries = (content, entry, added)
+            opts = tuple(str(opt) for settings in entries for opt in settings.get("opts", ()))
+            try:
+                overridden(config, opts)
+            except ValueError as error:
+                raise UserError(f"{name}: {error}") from error
+            trial = tuple(map(str, entry.get("trial", ())))
             systems[name] = PlacedSystem(
                 config=config,
                 opts=opts,
                 seeds=tuple(entry.get("seeds", content["seeds"])),
+                trial=(str((folder / trial[0]).resolve()), *trial[1:]) if trial else (),
                 baseline=_name(baseline, place),
-                trial=_trial(entry, name, folder),
                 scheme=scheme,
                 place=place,
             )
@@ -119,34 +119,6 @@ def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str,
 
 def _name(scheme: str, place: str) -> str:
     return f"{scheme} at {place}" if place else scheme
-
-
-def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]:
-    if "trial" not in entry:
-        return ()
-    script, *arguments = map(str, entry["trial"])
-    return str(_existing(script, "trial", name, folder)), *arguments
-
-
-def _config(
-    name: str, entries: Sequence[Mapping[str, Any]], folder: Path
-) -> tuple[Path, tuple[str, ...]]:
-    """Return the config of the last entry that has one, and the overrides of all entries."""
-    config = [entry["config"] for entry in entries if "config" in entry][-1]
-    file = _existing(config, "config", name, folder)
-    opts = tuple(str(opt) for entry in entries for opt in entry.get("opts", ()))
-    try:
-        overridden(file, opts)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from error
-    return file, opts
-
-
-def _existing(named: str, kind: str, system: str, folder: Path) -> Path:
-    file = (folder / named).resolve()
-    if not file.is_file():
-        raise MissingFileError(f"{system} names the {kind} {file}, which is not there")
-    return file
 
 
 def overridden(config: Path, opts: Sequence[str]) -> CfgNode:

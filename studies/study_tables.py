@@ -1,19 +1,14 @@
-"""Show a study's results in Markdown tables and curves: means, and gains over the baseline."""
+"""Show a study's results in Markdown tables: means, and gains over the baseline."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
-from matplotlib.axes import Axes
 
 from ocr_panoptic.workbench.comparing.compare import class_values, markdown, plus_minus
 from ocr_panoptic.workbench.comparing.intervals import Interval, gain_text, student_quantile
 from ocr_panoptic.workbench.comparing.study import Records
 
 from .study_file import PlacedStudy
-
-MARKERS = "os^DvPph<>X"  # distinguishable without colours, also hollow
 
 
 @dataclass(frozen=True)
@@ -87,15 +82,18 @@ def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
     return summaries
 
 
-def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return all tables of a study, in Markdown; the metrics are columns in their order."""
-    tables = [study_table(rows, metrics), metric_gains_table(rows, metrics)]
-    return paragraphs([*tables, class_gains_table(rows), gain_note(rows, metrics[0])])
-
-
-def paragraphs(parts: Iterable[str]) -> str:
-    """Join the non-empty parts, with an empty line between them."""
-    return "\n\n".join(filter(None, parts)) + "\n"
+def study_report(study: PlacedStudy, rows: Summaries) -> str:
+    """Return all tables of a study in Markdown, for the result of :func:`summarise`."""
+    tables = [study_table(rows, study.metrics)]
+    if any(system.place for system in study.systems.values()):
+        tables += [gains_table(study, rows, metric) for metric in study.metrics]
+        for scheme in study.schemes:
+            own = [row for row in rows if study.systems[row.system].scheme == scheme]
+            tables.append(class_gains_table(own))
+    else:
+        tables += [metric_gains_table(rows, study.metrics), class_gains_table(rows)]
+    tables.append(gain_note(rows, study.metrics[0]))
+    return "\n\n".join(filter(None, tables)) + "\n"
 
 
 def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
@@ -137,6 +135,21 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
     )
 
 
+def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
+    """
+    Return a table of gains in a metric: a row for each scheme, a column for each place in a study.
+
+    The baseline's cells have the mean ± standard deviation of the metric.
+    """
+    table = {scheme: {metric: scheme} for scheme in study.schemes}
+    for row in rows:
+        system = study.systems[row.system]
+        is_baseline = row.system == row.baseline
+        cell = plus_minus(*row.means[metric]) if is_baseline else gain_text(row.gains[metric])
+        table[system.scheme][system.place] = cell
+    return markdown([*table.values()])
+
+
 def class_gains_table(rows: Summaries) -> str:
     """Return a table of gains: a row for each class, a column per compared system."""
     columns = [row for row in rows if any(row.class_gains.values())]
@@ -158,33 +171,3 @@ def gain_note(rows: Summaries, metric: str) -> str:
         width = "no interval" if n == 1 else f"± {student_quantile(n - 1) / n**0.5:.1f}"
         note += f" {n} pair{'s' * (n > 1)}: {width}" + " standard deviations of them." * (n > 1)
     return note
-
-
-def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
-    """
-    Draw each system's mean over the seeds, and a band from the lowest to the highest value.
-
-    Each line has its marker, so the figure is readable without colours.
-
-    Args:
-        runs: system -> records of its runs; a system without records is not drawn, but keeps its
-            colour.
-        black: names of the baselines, drawn in black.
-    """
-    axes.set_xlabel("iteration")
-    axes.grid(alpha=0.3)
-    for number, (name, records) in enumerate(runs.items()):
-        if not records:
-            continue
-        curves = [dict(record["curves"][metric]) for record in records]
-        # Only iterations that all seeds have: a run may still be in progress.
-        ticks = sorted(set.intersection(*(set(curve) for curve in curves)))
-        values = np.array([[curve[tick] for tick in ticks] for curve in curves], float)
-        style = {
-            "color": "black" if name in black else f"C{number % 10}",
-            "linewidth": 2 if name in black else 1,
-            "marker": MARKERS[number % len(MARKERS)],
-        }
-        axes.plot(ticks, values.mean(axis=0), markersize=4, label=name, **style)
-        low, high = values.min(axis=0), values.max(axis=0)
-        axes.fill_between(ticks, low, high, color=style["color"], alpha=0.08)

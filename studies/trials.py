@@ -193,13 +193,12 @@ def presence_classifier() -> None:
     OCR.relation = relation
 
 
-def adapted(teacher: bool = False, adaptation: bool = True) -> None:
+def adapted(teacher: bool = False) -> None:
     """
     Classify pixels by cosines to class weights adapted to each image (context-aware classifier).
 
     Args:
         teacher: whether to distil from a teacher whose weights are adapted by the ground truth.
-        adaptation: whether to adapt the weights; if not, the refined classifier is unchanged.
     """
     add = RefinedHead.__init__
 
@@ -231,7 +230,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
         s = p.float().softmax(dim=1)
         e = torch.einsum("nchw,nkhw->nck", z.float(), s) / s.sum(dim=(2, 3))[:, None].clamp(min=1)
         own = self.refined_predictor.weight[:, :, 0, 0]
-        q = cosines(z, classifiers(self.adapt, e, own)) if adaptation else p
+        q = cosines(z, classifiers(self.adapt, e, own))
         self.kept = z, p, own
         return coarse, q
 
@@ -240,8 +239,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
         z, p, own = self.__dict__.pop("kept")
         criterion = self.criterion
         found = criterion(coarse, q, targets, self.align_corners)
-        if adaptation:
-            found["loss_before"] = criterion(coarse, p, targets)["loss_sem_seg"]
+        found["loss_before"] = criterion(coarse, p, targets)["loss_sem_seg"]
         if teacher:
             small = targets[:, None].float()
             small = nn.functional.interpolate(small, size=z.shape[2:], mode="nearest")[:, 0].long()

@@ -22,18 +22,7 @@ if [ -L "$venv" ]; then
     exit 1
 fi
 
-# pip itself reports a full disk after minutes, in the last of a hundred lines.
-mkdir -p "$(dirname "$venv")"
-free_mb=$(df --output=avail --block-size=1M "$(dirname "$venv")" | tail -1)
-[ -e "$venv" ] && free_mb=$((free_mb + $(du -sm "$venv" | cut -f1)))
-case "${TORCH_INDEX-}" in */cpu) needed_gb=2 ;; *) needed_gb=7 ;; esac  # 1.7 and 6.7 when complete
-if [ "$free_mb" -lt "${needed_gb}000" ]; then
-    echo "$venv needs $needed_gb GB, and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
-         "free some, or choose another disk with make VENV=/path/to/venv" >&2
-    exit 1
-fi
-
-echo "1/4 Creating $venv (at most $needed_gb GB; 1 to 2 minutes on 2 cores with a fast connection)"
+echo "1/4 Creating $venv (at most 7 GB, of which CUDA takes 5; 1 to 2 minutes with a fast connection)"
 "$base_python" -m venv --clear "$venv"
 python="$venv/bin/python"
 echo "2/4 Installing PyTorch and the other packages"

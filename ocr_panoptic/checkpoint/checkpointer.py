@@ -166,7 +166,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         if fit.backbone_share() < min_share:
             raise UserError(
                 f"The weights {self._path} are of another model: they fill "
-                f"{fit.backbone_share():.0%} of the backbone, expected {min_share:.0%}."
+                f"{fit.backbone_share():.1%} of the backbone, expected {min_share:.0%}."
                 f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
                 "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
             )

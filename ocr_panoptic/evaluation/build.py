@@ -10,10 +10,9 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import has_labels
 
 from .instance_evaluator import PanopticInstanceEvaluator
-from .panoptic_dump import PanopticDump
 from .panoptic_evaluator import PanopticEvaluator
+from .predictions import PanopticDump, SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
-from .sem_seg_predictions import SemSegDump
 
 
 def build_evaluator(

@@ -16,9 +16,9 @@ from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .panoptic_dump import with_dataset_ids
 from .panoptic_quality import PanopticQuality
 from .panoptic_truth import PanopticTruth
+from .predictions import with_dataset_ids
 from .segment_matching import SegmentOverlaps
 
 logger = logging.getLogger(__name__)

@@ -37,8 +37,8 @@ from .image_scores import (
     semantic_losses,
     write_image_scores,
 )
+from .predictions import labels_of_output
 from .runs import check_sizes, runs_of
-from .sem_seg_predictions import labels_of_output
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class SemSegCounts(NamedTuple):
         num_classes: int,
         ignore_label: int,
     ) -> "SemSegCounts":
-        """Return the counts of one image; arguments as in :func:`.confusion_matrix`."""
+        """Return the counts of one image from labels and, if known, their confidences [H, W]."""
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
         near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})

@@ -24,12 +24,9 @@ from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_json
 
-from ..sizes import count, sizes
+from ..measurement import sizes
 from .backbones import backbone_table, measure_backbones
 from .schemes import PAPER, complexity_table, measure, structures_table
-
-FEATURES = sizes("images", "channels", "height", "width", example="1,2048,128,128")
-IMAGE = sizes("height", "width", example="800,1216")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -39,19 +36,16 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--size", type=FEATURES, default=(1, 2048, 128, 128))
+    parser.add_argument("--size", type=sizes, default=(1, 2048, 128, 128))
     parser.add_argument(
-        "--num-classes",
-        type=count,
-        default=150,
-        help="regions of OCR (default 150, as in ADE20K)",
+        "--num-classes", type=int, default=150, help="regions of OCR (default 150, as in ADE20K)"
     )
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--repeats", type=count, default=5, help="timed passes (default 5)")
+    parser.add_argument("--repeats", type=int, default=5, help="timed passes (default 5)")
     parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
     parser.add_argument("--counts-only", action="store_true", help="of them; nothing is measured")
     parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
-    parser.add_argument("--image-size", type=IMAGE, default=(800, 1216), help="for them (800,1216)")
+    parser.add_argument("--image-size", type=sizes, default=(800, 1216), help="for them (800,1216)")
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     args = parser.parse_args(argv)
     if args.device == "cuda" and not torch.cuda.is_available():

@@ -1,7 +1,5 @@
 """Compare parameters, FLOPs, time and memory of backbones and semantic heads."""
 
-import statistics
-import time
 from collections.abc import Callable, Iterable
 
 import torch
@@ -13,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.modeling import deploy
 
-from ..measurement import peak_memory
+from ..measurement import medians, peak_memory
 from .schemes import count_flops, count_parameters
 
 
@@ -36,18 +34,16 @@ def measure_backbones(
         threads) of a pass of the deployed backbone and head, and "peak_memory_bytes" without
         weights and image
     """
-    rows, steps = [], {}
+    rows, steps = [], []
     for name, cfg in configs:
         torch.manual_seed(0)
         model = build_model(cfg).eval()
         rows.append({"config": name, "backbone": _network(cfg), **_count(model, size)})
         if repeats:
-            steps[name] = _make_step(cfg, model, size)
-    for row in rows if repeats else ():
-        row["peak_memory_bytes"] = peak_memory(steps[row["config"]], "cpu")
-    times = [{name: _cpu_seconds(step) for name, step in steps.items()} for _ in range(repeats)]
-    for row in rows if repeats else ():
-        row["cpu_seconds"] = statistics.median(found[row["config"]] for found in times)
+            steps.append(_make_step(cfg, model, size))
+    peaks = [peak_memory(step, "cpu") for step in steps]
+    for row, peak, time in zip(rows, peaks, medians(steps, repeats)):
+        row.update(peak_memory_bytes=peak, cpu_seconds=time)
     return rows
 
 
@@ -79,12 +75,6 @@ def _make_step(cfg: CfgNode, model: nn.Module, size: tuple[int, int]) -> Callabl
         model.sem_seg_head.layers(model.backbone(image))
 
     return step
-
-
-def _cpu_seconds(step: Callable[[], None]) -> float:
-    start = time.process_time()
-    step()
-    return time.process_time() - start
 
 
 def _multiple(model: nn.Module) -> int:

@@ -6,9 +6,9 @@ The results correspond to the table "Complexity comparison" of :paper:`OCR`.
 Shape letters: N images, K classes, h and w size of the features, I channels of the features.
 """
 
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from detectron2.config import get_cfg
@@ -22,7 +22,7 @@ from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 from ocr_panoptic.modeling.context import build_context
 
-from ..measurement import peak_memory, seconds
+from ..measurement import medians, peak_memory, seconds
 from .transcriptions import CompactAttention, transcribed
 
 
@@ -134,7 +134,7 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
 
 
 def measure(
-    names: Iterable[str],
+    names: Collection[str],
     size: Sequence[int],
     num_classes: int,
     device: str = "cpu",
@@ -161,26 +161,20 @@ def measure(
     x = torch.randn(*size, device=device, dtype=dtype)
     m = torch.randn(size[0], num_classes, *size[2:], device=device, dtype=dtype)
 
-    def make_step(name: str) -> Callable[[], None]:
-        module = SchemeOfFeatures(name, size[1]).to(device, dtype)
-
-        @torch.no_grad()
-        def step() -> None:
-            module(x, m)
-
-        step()
-        return step
-
-    steps = {name: make_step(name) for name in names}
-    times = [{name: seconds(step, device) for name, step in steps.items()} for _ in range(repeats)]
-    return [
-        {
-            **count(name, size, num_classes),
-            "peak_memory_bytes": peak_memory(step, device),
-            "seconds": statistics.median(t[name] for t in times),
-        }
-        for name, step in steps.items()
-    ]
+    modules = [SchemeOfFeatures(name, size[1]).to(device, dtype) for name in names]
+    with torch.no_grad():
+        steps = [partial(module, x, m) for module in modules]
+        for step in steps:  # to warm up
+            step()
+        times = medians(steps, repeats, partial(seconds, device=device))
+        return [
+            {
+                **count(name, size, num_classes),
+                "peak_memory_bytes": peak_memory(step, device),
+                "seconds": time,
+            }
+            for name, step, time in zip(names, steps, times, strict=True)
+        ]
 
 
 def complexity_table(rows: list[dict]) -> str:

@@ -18,7 +18,7 @@ from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.formats.image_sources import find_inputs
 
-from ..sizes import sizes
+from ..measurement import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised
 
 
@@ -31,11 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--config-file", required=True)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", nargs="+", help="image files, folders or lists of them")
-    source.add_argument(
-        "--size",
-        type=sizes("height", "width", example="192,256"),
-        help="height,width of noise images",
-    )
+    source.add_argument("--size", type=sizes, help="height,width of noise images")
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)

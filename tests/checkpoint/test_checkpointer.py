@@ -136,21 +136,37 @@ def test_a_damaged_file_asks_for_another_download(tmp_path, suffix, damage):
     assert not re.search("TRUST_PICKLE|weights_only|\n", message)
 
 
+def test_changed_bytes_are_refused(tmp_path):
+    path, values = tmp_path / "m.pth", torch.arange(64.0)
+    torch.save({"model": {"a": values}}, path)
+    path.write_bytes(path.read_bytes().replace(values.numpy().tobytes(), b"x" * 256))
+    with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        load(path)
+
+
+RECORD, TENSOR = "m.pth: its record of where the weights come from cannot", torch.ones(1)
+
+
 @pytest.mark.parametrize(
     "content, message",
     [
+        ({"model": {"a": TENSOR}, "conversion": 7}, RECORD),
+        ({"model": {"a": TENSOR}, "conversion": {"source": "a", "file": "b"}}, RECORD),
         ([1, 2], "it holds a list, not named tensors"),
         ({"model": [1, 2]}, "without named tensors"),
         ({}, "without named tensors"),
         ({"epoch": 3, "arch": "resnet50"}, "epoch is a int"),
-        ({"model": {"a": torch.ones(1), "b": None}}, "b is a NoneType"),
-        ({"model": {7: torch.ones(1)}}, "7 is a Tensor"),
+        ({"model": {"a": TENSOR, "b": None}}, "b is a NoneType"),
+        ({"model": {7: TENSOR}}, "7 is a Tensor"),
     ],
 )
 def test_a_file_without_plain_tensors(tmp_path, content, message):
     torch.save(content, tmp_path / "m.pth")
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "m.pth")
+    save_file({"a": TENSOR}, tmp_path / "m.safetensors", {"conversion": "no JSON"})
+    with pytest.raises(ValueError, match="m.safetensors: its record of where"):
+        load(tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +253,7 @@ def test_the_backbone_is_the_network_below_an_fpn():
 
 @pytest.mark.parametrize(
     "fills, share",
-    [("backbone", ""), ("other classes", ""), ("four tensors", "12%"), ("head", "0%")],
+    [("backbone", ""), ("other classes", ""), ("four tensors", "12.5%"), ("head", "0.0%")],
 )
 def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share):
     """The share is of 8 * 4 tensors, without running statistics."""
@@ -247,13 +263,11 @@ def test_weights_of_another_model_are_refused_in_training(tmp_path, fills, share
         return nn.ModuleDict({"backbone": nn.Sequential(*body), "head": nn.Conv2d(4, 5, 1)})
 
     weights, path = make().state_dict(), str(tmp_path / "m.pth")
-    if fills == "other classes":
-        weights |= {"head.weight": torch.zeros(9, 4, 1, 1), "head.bias": torch.zeros(9)}
-    elif fills == "four tensors":
-        weights = dict(list(weights.items())[:4])
-    else:
-        weights = {k: v for k, v in weights.items() if k.startswith(fills)}
-    torch.save({"model": weights}, path)
+    body, head = ({k: v for k, v in weights.items() if p in k} for p in ("backbone", "head"))
+    others = {name: tensor.repeat_interleave(2, 0) for name, tensor in head.items()}
+    four = dict([*body.items()][:4])
+    kinds = {"backbone": body, "other classes": body | others, "four tensors": four, "head": head}
+    torch.save({"model": kinds[fills]}, path)
     checkpointer = SafeCheckpointer(make(), min_share=0.9)
     if not share:
         checkpointer.load(path)

@@ -109,9 +109,9 @@ CONVNEXT = "test_convnext"
     "model, source, change, fault",
     [
         # ResNet-50's file has most names of ResNet-101, so some blocks would stay random.
-        (lambda: detectron2_resnet(**DEEP), "resnet50", {}, "5[0-9]% of .*res4.6.conv1"),
+        (lambda: detectron2_resnet(**DEEP), "resnet50", {}, "5[0-9.]*% of .*res4.6.conv1"),
         (lambda: detectron2_resnet(**BOTTLENECKS), "resnet50", {"conv1.weight": 3}, "stem.conv1"),
-        (lambda: timm_model("test_convnext2"), CONVNEXT, {}, "0% of the backbone|54 of 54 tensors"),
+        (lambda: timm_model("test_convnext2"), CONVNEXT, {}, "54 of 54 tensors"),
         (lambda: timm_model("test_vit"), CONVNEXT, {}, "do not fit the model"),
     ],
 )
@@ -140,7 +140,7 @@ def test_detectron2s_files(tmp_path, kind):
     """
     Detectron2's ImageNetPretrained/*/R-*.pkl fill a dilated ResNet.
 
-    Those of torchvision have Detectron2's names without a prefix, and fc. Those of MSRA have
+    The torchvision files have Detectron2's names without a prefix, and fc. The MSRA files have
     Caffe2's names, and norms with only scale and shift.
     """
     source, model = (dilated_resnet(STRIDE_IN_1X1=kind == "MSRA") for _ in range(2))

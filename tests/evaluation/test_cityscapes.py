@@ -12,10 +12,9 @@ from cityscapesscripts.helpers.labels import labels as LABELS
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.evaluation.panoptic_dump import PanopticDump
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.predictions import PanopticDump, SemSegDump
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
-from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from support import published_trees as trees
 from support import semantic_samples as samples_of

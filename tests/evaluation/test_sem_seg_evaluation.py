@@ -11,8 +11,8 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
+from ocr_panoptic.evaluation.predictions import SemSegDump, raw_labels
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
-from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
 from ocr_panoptic.evaluation.stored import image_scores_file, read_table, write_evaluation
 from ocr_panoptic.formats.labels import COLOURED
 from support import semantic_samples as samples_of

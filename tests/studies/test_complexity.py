@@ -2,7 +2,7 @@
 
 import json
 import re
-from pathlib import Path
+from functools import partial
 
 import pytest
 import torch
@@ -13,16 +13,27 @@ from ocr_panoptic.engine.run_info import machine_name
 from studies.complexity.__main__ import main
 from studies.complexity.schemes import PAPER, SchemeOfFeatures, count, count_flops, structures_table
 from studies.complexity.transcriptions import transcribed
-from studies.measurement import peak_memory, saved_bytes, seconds
+from studies.measurement import medians, peak_memory, saved_bytes
 from studies.training_memory import AllocatedBytes
+from support.tiny_runs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZE = (1, 2048, 128, 128)
 
 
 @pytest.fixture(scope="module")
 def counts() -> dict[str, dict]:
     return {name: count(name, SIZE, num_classes=150) for name in PAPER}
+
+
+@pytest.fixture
+def command(tmp_path, capsys):
+    """Return a function that runs the command, and returns its rows and what it prints."""
+
+    def run(*arguments: object) -> tuple[list[dict], str]:
+        main([*map(str, arguments), "--json", str(tmp_path / "rows.json")])
+        return json.loads((tmp_path / "rows.json").read_text()), capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.slow
@@ -108,25 +119,16 @@ def test_the_counted_function_equals_the_scheme(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Self-Attention", "DANet"])
 def test_memory_of_attention_does_not_grow_with_the_square(name):
-    """
-    Attention needs less memory for 64 x 64 pixels than one P x P matrix, 64 MiB.
-
-    The transcription has this matrix.
-    """
-    module = SchemeOfFeatures(name, 16)
-    x = torch.randn(1, 16, 64, 64)
-    peaks = []
+    """For 64 x 64 pixels, only the transcription makes the P x P matrix of 64 MiB."""
+    module, x = SchemeOfFeatures(name, 16), torch.randn(1, 16, 64, 64)
     with torch.no_grad():
-        for arguments in ((), (transcribed,)):
-            peaks.append(peak_memory(lambda a=arguments: module(x, x, *a), "cpu"))
-    assert peaks[0] < 64 * 2**20 < peaks[1]
+        reduced = peak_memory(lambda: module(x, x), "cpu")
+        assert reduced < 64 * 2**20 < peak_memory(lambda: module(x, x, transcribed), "cpu")
 
 
 @pytest.mark.slow
-def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
-    file = tmp_path / "complexity.json"
-    main(["--size", "1,64,8,8", "--num-classes", "7", "--repeats", "1", "--json", str(file)])
-    rows = json.loads(file.read_text())
+def test_tool_writes_the_table_and_the_rows(command):
+    rows, printed = command("--size", "1,64,8,8", "--num-classes", "7", "--repeats", "1")
     assert [row["scheme"] for row in rows] == list(PAPER)
     keys = {"scheme", "parameters", "flops", "flops_reduced", "peak_memory_bytes", "seconds"}
     assert all(set(row) == keys for row in rows)
@@ -134,7 +136,6 @@ def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
         assert 512 * 64 * 4 < row["peak_memory_bytes"] < 512 * 64 * 4 * 1000
         assert 0 < row["seconds"] < 10
         assert row["flops"] == count(row["scheme"], (1, 64, 8, 8), 7)["flops"]
-    printed = capsys.readouterr().out
     assert "Features [1, 64, 8, 8], 7 classes, float32" in printed
     assert "paper, table 6" in printed and "| compact" in printed
 
@@ -145,11 +146,9 @@ def test_the_documented_counts_are_current(counts):
     page = (ROOT / "studies/docs/complexity.md").read_text()
     assert structures_table(SIZE) in page
     for name, row in counts.items():
-        cells = re.search(rf"\| {name} .*", page).group().split("|")[1:-1]
-        documented = [cell.strip() for cell in cells]
-        assert documented[1] == f"{row['parameters'] / 1e6:.2f}"
-        assert documented[3] == f"{row['flops'] / 1e9:.1f}"
-        assert documented[5] == f"{row['flops_reduced'] / 1e9:.1f}"
+        documented = re.search(rf"\| {name} .*", page).group().replace(" ", "").split("|")
+        billions = [f"{row[key] / 1e9:.1f}" for key in ("flops", "flops_reduced")]
+        assert documented[2:7:2] == [f"{row['parameters'] / 1e6:.2f}", *billions]
 
 
 @pytest.mark.slow
@@ -162,48 +161,43 @@ def test_the_documented_counts_are_current(counts):
         ("ADE20K-SemanticSegmentation/ocr_Swin_T_s4_160k_bs16", 4.49, 28.29),
     ],
 )
-def test_backbones_of_configs(name, billions, millions, capsys, tmp_path):
-    files = ["--configs", str(ROOT / f"configs/{name}.yaml"), "--json", str(tmp_path / "rows.json")]
-    main([*files, "--image-size", "224,224", "--counts-only"])
-    (row,) = json.loads((tmp_path / "rows.json").read_text())
+def test_backbones_of_configs(name, billions, millions, command):
+    config = ROOT / f"configs/{name}.yaml"
+    (row,), table = command("--configs", config, "--image-size", "224,224", "--counts-only")
     assert row["flops"] == pytest.approx(2e9 * billions, rel=0.02)
     assert row["parameters"] == pytest.approx(1e6 * (millions - 0.77), rel=0.002)
     # For 56 x 56 pixels: 1440 channels to 512 for the classifier's branch, 3x3 for the pixels, and
     # OCR's own transforms.
     assert 2 * 56 * 56 * 1440 * 512 * 10 < row["head_flops"] < 2 * 56 * 56 * 1440 * 512 * 14
-    table = capsys.readouterr().out
     assert f"{1e-6 * row['parameters']:.1f}" in table and "4/8/16/32" in table
 
 
 @pytest.mark.slow
-def test_time_and_memory_of_a_backbone(capsys):
-    config = str(ROOT / "studies/configs/semantic_ocr_tiles.yaml")
+def test_time_and_memory_of_a_backbone(command):
+    config = ROOT / "studies/configs/semantic_ocr_tiles.yaml"
     arguments = ["--configs", config, "--image-size", "32,48", "--repeats", "2"]
     with pytest.raises(ValueError, match="as many classes as its data; say how many: --opts"):
-        main(arguments)
-    main([*arguments, "--opts", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3"])
-    header, _, line = capsys.readouterr().out.strip().splitlines()[-3:]
-    assert "peak memory (MiB)" in header and float(line.split("|")[-2]) > 0
+        command(*arguments)
+    (row,), table = command(*arguments, "--opts", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3")
+    assert "peak memory (MiB)" in table and row["peak_memory_bytes"] > 0 < row["cpu_seconds"]
 
 
 def test_peak_memory_hand_worked():
     """The peak is 3 + 5 MiB, then 3 + 4 MiB; earlier memory does not count."""
-    mebibyte = 2**20
-    kept = [torch.empty(9 * mebibyte, dtype=torch.uint8)]
+    make = partial(torch.empty, dtype=torch.uint8)
+    kept = [make(9 * 2**20)]
 
     def step() -> None:
-        kept.append(torch.empty(3 * mebibyte, dtype=torch.uint8))
-        temporary = torch.empty(5 * mebibyte, dtype=torch.uint8)
-        del temporary
-        kept.append(torch.empty(4 * mebibyte, dtype=torch.uint8))
+        kept.append(make(3 * 2**20))
+        make(5 * 2**20)
+        kept.append(make(4 * 2**20))
 
-    assert peak_memory(step, "cpu") == 8 * mebibyte
+    assert peak_memory(step, "cpu") == 8 * 2**20
 
 
-def test_median_of_the_repeats(monkeypatch):
-    clock = iter([0.0, 5.0, 10.0, 11.0, 20.0, 22.0])  # 5, 1 and 2 seconds
-    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
-    assert seconds(lambda: None, "cpu", repeats=3) == 2.0
+def test_medians_of_steps_in_turn():
+    values = iter([5.0, 30.0, 1.0, 10.0, 2.0, 40.0])
+    assert medians([iter, next], 3, lambda step: next(values)) == [2.0, 30.0]
 
 
 def test_the_name_of_a_machine(monkeypatch):

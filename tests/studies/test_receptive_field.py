@@ -4,10 +4,8 @@ import json
 import math
 
 import pytest
-import timm
 import torch
 import torch.nn.functional as F
-from detectron2.layers import ShapeSpec
 from detectron2.modeling import Backbone, build_backbone
 from torch import Tensor, nn
 
@@ -22,23 +20,18 @@ from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG
 class Features(Backbone):
     """A backbone made from a function, with positive parameters, so that paths cannot cancel."""
 
-    def __init__(self, layers: nn.Module, forward=None, size_divisibility: int = 0):
+    size_divisibility = 0
+
+    def __init__(self, layers: nn.Module, forward=None):
         super().__init__()
-        self.layers, self.function, self.divisor = layers, forward, size_divisibility
+        self.layers, self.function = layers, forward
         for module in layers.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.constant_(module.weight, 1 / module.weight[0].numel())
         self.eval().double()
 
-    @property
-    def size_divisibility(self) -> int:
-        return self.divisor
-
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         return {"out": self.function(self.layers, x) if self.function else self.layers(x)}
-
-    def output_shape(self) -> dict[str, ShapeSpec]:
-        return {"out": ShapeSpec(channels=1, stride=1)}
 
 
 def conv(kernel: int, stride: int = 1, padding: int = 0, dilation: int = 1, channels: int = 3):
@@ -64,9 +57,7 @@ NETWORKS = {
         meeting_branches,
     ),
     "corners kept": Features(
-        nn.Sequential(
-            conv(3, 4), nn.Upsample((9, 11), mode="bilinear", align_corners=True), conv(3)
-        )
+        nn.Sequential(conv(3, 4), nn.UpsamplingBilinear2d((9, 11)), conv(3))  # align_corners=True
     ),
     "norms": Features(nn.Sequential(conv(3), nn.BatchNorm2d(3), nn.Hardswish(), conv(3, 2))),
 }
@@ -100,18 +91,7 @@ def test_efficientnet_with_positive_weights():
 
     It has residuals, TensorFlow's padding, and stages dilated by timm.
     """
-
-    class Lite(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body = timm.create_model(
-                "tf_efficientnet_lite0", features_only=True, output_stride=8
-            )
-
-        def forward(self, x):
-            return dict(enumerate(self.body(x)))
-
-    network = Lite().double().eval()
+    network = TimmBackbone("tf_efficientnet_lite0", output_stride=8, norm="BN").double().eval()
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.constant_(module.weight, 0.3 / module.weight[0].numel())  # ReLU6 stays below 6
@@ -121,12 +101,10 @@ def test_efficientnet_with_positive_weights():
         cell = feature[0, 0, feature.shape[2] // 2, feature.shape[3] // 2]
         (gradient,) = torch.autograd.grad(cell, image, retain_graph=True)
         ys, xs = gradient[0].sum(dim=0).nonzero().T
-        assert boxes[name] == PixelBox(
-            *(float(v) for v in (ys.min(), ys.max(), xs.min(), xs.max()))
-        )
+        assert boxes[name] == PixelBox(*map(float, (ys.min(), ys.max(), xs.min(), xs.max())))
     # By hand: the stem sees 3, a 3x3 at stride 2 adds 4, the next adds 4, one at stride 4 adds 8.
-    sizes = receptive_sizes(network)
-    assert (sizes[0], sizes[1]) == ((7, 7), (19, 19))
+    first, second, *_ = receptive_sizes(network).values()
+    assert (first, second) == ((7, 7), (19, 19))
 
 
 @pytest.mark.slow
@@ -168,13 +146,6 @@ def test_an_operator_of_unknown_reach_raises():
         receptive_boxes(network, 32, 32)
 
 
-def box_filters(number: int, width: int) -> Backbone:
-    """Return a sequence of box filters."""
-    layers = [nn.Conv2d(3, 1, width, padding=width // 2)]
-    layers += [nn.Conv2d(1, 1, width, padding=width // 2) for _ in range(number - 1)]
-    return Features(nn.Sequential(*layers))
-
-
 def test_effective_field_of_box_filters():
     """
     With n filters of k x k, the field has a variance of n (k^2 - 1) / 12 on each axis.
@@ -183,8 +154,11 @@ def test_effective_field_of_box_filters():
     above 4.55 % of the largest.
     """
     number, width, side = 12, 5, 81
+    channels = [3] + [1] * (number - 1)
+    filters = [nn.Conv2d(c, 1, width, padding=width // 2) for c in channels]
+    network = Features(nn.Sequential(*filters))
     images = [torch.randn(3, side, side, dtype=torch.float64) for _ in range(2)]
-    field = effective_fields(box_filters(number, width), images)["out"]
+    field = effective_fields(network, images)["out"]
     places = torch.arange(side, dtype=torch.float64) - side // 2
     share = field.sum(dim=1) / field.sum()
     variance = number * (width**2 - 1) / 12
@@ -193,7 +167,7 @@ def test_effective_field_of_box_filters():
     gaussian = math.sqrt(2 * math.pi * variance * math.log(1 / 0.0455))
     assert field_size(field) == pytest.approx(gaussian, rel=0.02)
     # In theory it is 1 + 4 n; with more filters, the effective field is a smaller part.
-    assert receptive_sizes(box_filters(number, width))["out"] == (49, 49)
+    assert receptive_sizes(network)["out"] == (49, 49)
 
 
 def test_effective_field_combines_channels_and_images():
@@ -202,26 +176,21 @@ def test_effective_field_combines_channels_and_images():
 
     Two channels look to different sides; one is five times as strong as the other.
     """
-    shift = nn.Conv2d(3, 2, (1, 3), padding=(0, 1), bias=False)
-    network = Features(shift)
-    shift.weight.data.zero_()
-    shift.weight.data[0, :, 0, 0], shift.weight.data[1, :, 0, 2] = 5, 1
+    network = Features(nn.Conv2d(3, 2, (1, 3), padding=(0, 1), bias=False))
+    weight = nn.init.zeros_(network.layers.weight).data
+    weight[0, :, 0, 0], weight[1, :, 0, 2] = 5, 1
     images = [torch.zeros(3, 4, 6, dtype=torch.float64)] * 400
     field = effective_fields(network, images)["out"]
     assert field.nonzero().tolist() == [[2, 2], [2, 4]]
     assert field[2, 2] == pytest.approx(5, rel=0.1) and field[2, 4] == pytest.approx(1, rel=0.1)
 
 
-def test_images_are_padded_for_the_network_and_the_padding_does_not_count():
-    sizes = []
-
-    def forward(layers, x):
-        sizes.append([*x.shape[2:]])
-        return layers(x)
-
-    network = Features(conv(9, 4, 4), forward, size_divisibility=16)
+def test_images_are_padded_for_the_network_and_the_padding_does_not_count(monkeypatch):
+    network, sizes = Features(conv(9, 4, 4)), []
+    monkeypatch.setattr(Features, "size_divisibility", 16)
+    network.register_forward_pre_hook(lambda _, inputs: sizes.append(inputs[0].shape[2:]))
     field = effective_fields(network, [torch.zeros(3, 17, 30, dtype=torch.float64)])["out"]
-    assert sizes == [[32, 32]] and field.shape == (17, 30)
+    assert sizes == [(32, 32)] and field.shape == (17, 30)
 
 
 @pytest.mark.slow

@@ -10,8 +10,7 @@ import pytest
 from ocr_panoptic.workbench.comparing.study import read_runs
 from studies.fields.measurement import fields_table
 from studies.records import add_records
-from studies.study_tables import summarise
-from studies.tables import placed_report
+from studies.study_tables import study_report, summarise
 from support.study_records import repository_study
 from support.tiny_runs import ROOT
 
@@ -43,7 +42,7 @@ def test_results(file, tmp_path):
         for baseline, table in _tables_behind(f"studies/{file.stem}.yaml", text):
             other = repository_study(file.stem, baseline)
             rows = summarise(other, read_runs(other, tmp_path))
-            assert table in placed_report(other, rows), (document, baseline)
+            assert table in study_report(other, rows), (document, baseline)
             shown[baseline] += 1
     assert all(shown.values()), shown
     for record in results:

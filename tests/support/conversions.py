@@ -11,12 +11,10 @@ import torch.nn.functional as F
 from detectron2.config import CfgNode
 from torch import Tensor
 
+from ocr_panoptic.cli import call
 from support import published_networks as published
 from support.loaded_configs import CONFIGS
 from support.published_files import FILES
-from support.scripts import load_script
-
-tool = load_script("tools/convert_checkpoint.py")
 
 SMALL = ("MODEL.TIMM.NAME", "hrnet_w18_small_v2")
 W18 = (*SMALL, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
@@ -124,4 +122,4 @@ def convert(
     published_file = FILES[config]
     arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]
     arguments += ["--config-file", str(CONFIGS / f"{published_file.recipe}.yaml")]
-    tool.main([*arguments, "--opts", *published_file.opts, *opts])
+    call("convert", [*arguments, "--opts", *published_file.opts, *opts])

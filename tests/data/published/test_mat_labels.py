@@ -11,9 +11,8 @@ from PIL import Image
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.matlab import read_variable
-from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, prepare_mat_release
+from prepare_mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, main, prepare_mat_release
 from support.faults import faults_of
-from support.scripts import load_script
 
 RELEASES = {
     "pascal_context": (PASCAL_CONTEXT, {"train": "2008_000002", "val": "2008_000003"}),
@@ -66,9 +65,7 @@ def test_every_raw_label_is_kept(miniature, clean_catalog, request, monkeypatch,
     release_name = request.node.callspec.params["miniature"]
     monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
     for workers in (1, 2):  # a second run changes nothing
-        load_script("datasets/prepare_mat_labels.py").main(
-            [release_name, "--workers", str(workers)]
-        )
+        main([release_name, "--workers", str(workers)])
     printed, folders = capsys.readouterr().out, prepare_mat_release(release, root, workers=1)
     assert all(str(folder) in printed for folder in folders)
     assert folders == [root / release.labels / split for split in splits]

@@ -125,5 +125,3 @@ def test_no_folder_and_no_image(tmp_path):
     labels.mkdir()
     with pytest.raises(DataFaults, match=r"i: no file that ends in \.jpg.*Unpack it"):
         folder.pairs()
-    with pytest.raises(DataFaults, match=r"l: no file that ends in \.png"):
-        LabelledFolder(images, labels, listed_by_labels=True).pairs()

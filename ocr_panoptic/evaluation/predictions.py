@@ -1,21 +1,26 @@
-"""Reads semantic predictions from a model's output, and writes them with the data set's labels."""
+"""Reads predictions from a model's output, and writes them with the data set's labels and ids."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import torch
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import ids_by_class, write_panoptic_png
+from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.labels import COLOURED, write_label_png
 
 logger = logging.getLogger(__name__)
 
-NAME = "sem_seg_predictions"
+SEMANTIC, PANOPTIC = "sem_seg_predictions", "panoptic_predictions"
 
 
 def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
@@ -54,7 +59,7 @@ class SemSegDump(DatasetEvaluator):
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
         metadata = MetadataCatalog.get(dataset_name)
-        self._folder = Path(folder) / NAME
+        self._folder = Path(folder) / SEMANTIC
         self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
         self._png_of = png_names(dataset_name)
 
@@ -66,6 +71,51 @@ class SemSegDump(DatasetEvaluator):
 
     def evaluate(self) -> None:
         logger.info("Semantic predictions are in %s", self._folder)
+
+
+def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
+    """Return "id" and "category_id" of each segment, converted to the data set's category ids."""
+    ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+    return [
+        {"id": s["id"], "category_id": ids[bool(s["isthing"])][s["category_id"]]} for s in segments
+    ]
+
+
+class PanopticDump(DatasetEvaluator):
+    """
+    An evaluator that writes panoptic predictions for panopticapi.
+
+    It writes ``panoptic_predictions/<stem of the image's file>.png`` and
+    ``panoptic_predictions.json`` into a folder that all processes must share.
+
+    The ground truth is not read. ``python -m panopticapi.evaluation`` evaluates these files.
+    """
+
+    def __init__(self, dataset_name: str, folder: str | os.PathLike):
+        self._folder = Path(folder)
+        self._metadata = MetadataCatalog.get(dataset_name)
+        self._png_of = png_names(dataset_name)
+        self.reset()
+
+    def reset(self) -> None:
+        self._annotations: list[dict] = []
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        for input_, output in zip(inputs, outputs, strict=True):
+            ids, segments = output["panoptic_seg"]
+            ids, png = ids.cpu().numpy(), self._png_of[input_["file_name"]]
+            write_panoptic_png(self._folder / PANOPTIC / png, ids)
+            shown = set(np.unique(ids).tolist())  # panopticapi refuses segments without a pixel
+            segments = [s for s in with_dataset_ids(segments, self._metadata) if s["id"] in shown]
+            annotation = {"image_id": input_["image_id"], "file_name": png}
+            self._annotations.append({**annotation, "segments_info": segments})
+
+    def evaluate(self) -> None:
+        gathered = comm.gather(self._annotations)
+        if comm.is_main_process():
+            annotations = {"annotations": [*chain.from_iterable(gathered)]}
+            write_text(self._folder / f"{PANOPTIC}.json", json.dumps(annotations))
+            logger.info("Panoptic predictions are in %s", self._folder / PANOPTIC)
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
