@@ -162,6 +162,8 @@ def test_coco_over_label_pngs(root, tmp_path):
         ["forest", "grass", "sand", "sky", "water"],
     )
     assert record["counts"]["train"]["cut"] == {"sky": 3}  # which lies below things
+    with pytest.raises(FileNotFoundError, match="nowhere: folder of label PNGs not found"):
+        run_coco(*source, tmp_path / "nowhere", *given[3:])
     Image.new("L", (64, 63)).save(tmp_path / "labels/train_00000.png")
     with pytest.raises(DataFaults, match="train_00000.png: the label PNG has 64x63 pixels, the im"):
         run_coco(*given, "--crowds", "objects")

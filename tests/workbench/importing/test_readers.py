@@ -18,6 +18,7 @@ from support.annotation_files import (
     bitmap,
     brush,
     city_polygons,
+    coco,
     region,
     save,
 )
@@ -36,6 +37,17 @@ def read(format: str, source: Path, images: Path | None = None) -> list:
 def columns(image) -> list[tuple[str, list[int]]]:
     """Return the label of each segment, and its pixels in the first row."""
     return [(s.label, np.flatnonzero(s.pixels()[0]).tolist()) for s in image.segments]
+
+
+# COCO
+
+
+def test_categories_with_the_same_name(folder, caplog):
+    box = {"segmentation": [[1, 1, 9, 1, 9, 9]]}
+    content = coco(box, box | {"category_id": 2}, size=SIZE, classes=("car", "car"))
+    (image,) = read("coco", save(folder / "coco.json", content), folder / "images")
+    assert [segment.label for segment in image.segments] == ["car", "car"]
+    assert "2 categories are named 'car'" in caplog.text
 
 
 # YOLO
