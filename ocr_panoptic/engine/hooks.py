@@ -213,7 +213,9 @@ class Evaluation(hooks.EvalHook):
         waited = (done - 1 - best.iteration) // self._period
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
-            text = "TEST.PATIENCE: %s has not risen in %d evaluations; %s has %g, of iteration %d"
+            text = (
+                "TEST.PATIENCE: %s has not risen in %d evaluations, and %s has %g, of iteration %d"
+            )
             logger.info(text, best.metric, waited, best.path, best.value, best.iteration + 1)
             raise EndedEarly
 
