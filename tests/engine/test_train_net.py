@@ -18,7 +18,7 @@ from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import run_info
-from ocr_panoptic.engine.trainer import log_period
+from ocr_panoptic.engine.training import log_period
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from support.interrupted_runs import assert_same, run, saved
 from support.tiny_runs import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
