@@ -110,91 +110,90 @@ SEGFIX_WEIGHTS = Condition("TEST.SEGFIX.WEIGHTS", lambda cfg: bool(cfg.TEST.SEGF
 SECTIONS: dict[str, list[Key]] = {
 "Data and images": [
     Key("DATASETS.FILES", (), [], ANY,
-        "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
-        "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
+        "Data files (datasets/README.md). DATASETS.TRAIN and DATASETS.TEST name their splits as "
+        "`<name>_<split>`; `--data` sets all three keys."),
     Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
-        "Channels of the images, each with a value in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
-        "from any file. 1 or 4: grey (8 or 16 bits) or RGB with opacity, as in the file; "
-        'INPUT.FORMAT "BGR" reverses the first three. Weights for 3 channels are adapted.'),
+        "Channels of the images: 3 for colours, 1 for grey (8 or 16 bits), 4 for RGB with an alpha "
+        "channel. MODEL.PIXEL_MEAN and PIXEL_STD need a value for each channel. INPUT.FORMAT "
+        '"BGR" reverses the first three. Initial weights for 3 channels are adapted.'),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
-        "Crop after the image is resized to a MIN_SIZE_TRAIN, so that crops have equal sizes; "
-        "Detectron2 crops before. The other architectures always crop after the resizing."),
+        "Crop after the image is resized to MIN_SIZE_TRAIN, so that all crops have the same size. "
+        "Detectron2 crops before resizing. The other architectures always crop afterwards."),
     Key("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA", 1.0, [SEMANTIC], ANY,
-        "Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "
-        '"absolute").'),
+        "Largest share of a crop that a class may cover; up to ten crops are tried."),
     Key("INPUT.FIXED_SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
-        "Height and width of images; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: unchanged)."),
+        "Height and width to which images are resized. With [], MIN_SIZE_TRAIN and MIN_SIZE_TEST "
+        "give the shorter side; there, 0 keeps the size."),
     Key("INPUT.INTERPOLATION", "bicubic", [SEMANTIC_OR_SEGFIX], ANY,
-        'Resizing filter: "bicubic" (openseg.pytorch), "bilinear" (HRNet-OCR, mmsegmentation).'),
+        'Filter for resizing: "bicubic" (as in openseg.pytorch) or "bilinear" (HRNet-OCR, '
+        "mmsegmentation)."),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, then resize by a random factor, drawn uniformly between these two."),
+        "In training, then scale by a random factor between these two numbers (uniform)."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, then make wider and lower by the root of a random factor, drawn uniformly "
-        "between these two."),
+        "In training, also multiply the aspect ratio (width / height) by a random factor between "
+        "these two numbers (uniform)."),
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
-        "Mirror an image in training, with probability 0.5 in each direction."),
+        "Flip images in training, with probability 0.5 for each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
-        "Rotate an image in training by 0, 90, 180 or 270 degrees (satellites, microscopes)."),
+        "Rotate images in training by 0, 90, 180 or 270 degrees (satellites, microscopes)."),
     Key("INPUT.COLOR_JITTER", 0.0, [], share("[0, 1)"),
-        "Largest deviation from 1 of the uniform random factors on brightness, contrast and "
-        "saturation, by Detectron2's transforms; 0 for no jitter."),
+        "In training, multiply brightness, contrast and saturation by random factors that differ "
+        "from 1 by at most this (uniform)."),
     Key("INPUT.BRIGHTNESS_SHIFT", 0, [SEMANTIC_OR_SEGFIX], ANY,
-        "Largest brightness shift of the colours, up or down, on the scale 0..255."),
+        "In training, raise or lower all colour values (0..255) by a random number up to this."),
 ],
 "Weights and machine": [
     Key("MODEL.DEVICE", "auto", [], DEVICE,
-        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU if the machine has one.'),
+        '"auto" uses a GPU if the machine has one, else the CPU. Detectron2\'s default is "cuda".'),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
-        "Allow MODEL.WEIGHTS to be a pickle that may run code, if you trust the file. Tensors and "
-        "arrays load without it. It counts only on the command line or as an argument."),
+        "Load MODEL.WEIGHTS even if its pickle may run code; trust the file first. Tensors and "
+        "arrays load without this key. Config files cannot set it, only command line and code."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Smallest share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
         "the start of training. Heads may always differ."),
     Key("MODEL.WEIGHTS_BY_CLASS", True, [], ANY,
-        "If the initial weights hold their class names, classes of the data with "
-        "these names keep their rows of the classifiers, and other classes start anew. False "
-        "fills every classifier whose shape fits, whatever its classes are."),
+        "If the initial weights hold class names, classes of the data with the same names keep "
+        "their rows of the classifiers, and all other rows start anew. With False, every "
+        "classifier with a fitting shape is loaded, whatever its classes are."),
 ],
 "Networks of timm (docs/backbones.md)": [
     Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], PLAIN_NAME,
-        'Network of timm, bare ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is '
-        'dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone": any of strides 4 '
-        "to 32), or a plain ViT under ViTDet's simple feature pyramid "
-        '("build_timm_simple_fpn_backbone").'),
+        "Name of the network in timm. MODEL.BACKBONE.NAME adds an FPN, ViTDet's simple feature "
+        "pyramid, or neither."),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
-        "Output stride; the last stages are dilated to keep it."),
+        "Stride of the last feature; below 32, the last stages are dilated."),
     Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
         one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
         "Type of the network's batch norms. Other norms do not change."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], one_of("", "LN"),
-        '"LN": a layer norm over the channels of each feature, as published models with ConvNeXt '
-        'and Swin have it, or the last norm of a plain ViT. "" for none.'),
+        '"LN" adds a layer norm to each feature, as in published models with ConvNeXt and Swin; '
+        "a plain ViT applies its own last norm instead."),
     Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "follows the weights"),
-        "Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch "
-        "embedding of MODEL.WEIGHTS is resampled as timm does."),
+        "Patch size of a plain ViT in pixels. The pyramid needs 16, and DINOv2 has 14; timm's "
+        "method resamples the patch embedding of MODEL.WEIGHTS."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
-        "Train only the heads, on the features of MODEL.WEIGHTS: the network has no gradient, "
-        "and its batch norms use their running statistics."),
+        "Freeze the network and train only the rest. Its batch norms use their running "
+        "statistics."),
     Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
-        "Drop path (stochastic depth) of its residual blocks in training: the chance of the last "
-        "block; it rises linearly from the first. Networks of timm without it are refused."),
+        "Drop path (stochastic depth) in training: the probability for the last residual block, "
+        "which rises linearly from 0 at the first. Networks without drop path are refused."),
     Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
-        "Factor from each layer's learning rate to the rate of the layer before it; the last layer "
-        "has this multiple of BASE_LR. timm's group_matcher defines the layers."),
+        "The last layer's learning rate is this multiple of BASE_LR, and each earlier layer's is "
+        "this multiple of the next layer's. timm's group_matcher defines the layers."),
     Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
-        "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation does. Other published code goes directly to that size."),
+        "Enlarge coarse maps first by the ratio of the strides, then to the finest map's size, as "
+        "mmsegmentation does. Other published code enlarges them directly to that size."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
-        "Dilation of the last stage but one; with stride 8 it is 2, and RES5_DILATION is 4."),
+        "Dilation of stage res4. For stride 8 it is 2, and RES5_DILATION is 4."),
     Key("MODEL.RESNETS.RES5_MULTI_GRID", [1, 1, 1], [DILATED], ANY,
-        "Multiples of RES5_DILATION in the blocks of the last stage."),
+        "Factor on RES5_DILATION for each block of res5."),
     Key("MODEL.RESNETS.STEM_TYPE", "deeplab", [DILATED], ANY,
-        'Stem: "deeplab" (three 3x3 convolutions) or "basic" (one 7x7).'),
+        'Stem: "deeplab" (three 3x3 convolutions) or "basic" (a 7x7 convolution).'),
     Key("MODEL.RESNETS.CONTRACT_DILATION", False, [DILATED], ANY,
-        "Half the dilation in the first block of each dilated stage, as in openseg.pytorch and "
-        "mmsegmentation; Detectron2 has the same in all blocks."),
+        "Halve the dilation in the first block of each dilated stage, as openseg.pytorch and "
+        "mmsegmentation do. Detectron2 does not."),
     Key("MODEL.RESNETS.STEM_CEIL_MODE", False, [DILATED], ANY,
         "Round the size after the stem's pooling up instead of down, as openseg.pytorch does."),
 ],
@@ -202,99 +201,98 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.OCR.CHANNELS", 512, [IDLE_IN_PLAIN], at_least(1),
         "Channels of the pixel representations and of the augmented representations."),
     Key("MODEL.OCR.KEY_CHANNELS", 256, [IDLE_IN_PLAIN], at_least(1),
-        "Channels of φ, ψ and δ; of each branch in ASPP and ASP-OCR."),
+        "Channels of φ, ψ and δ, and of each branch in ASPP and ASP-OCR."),
     Key("MODEL.OCR.DROPOUT", 0.05, [IDLE_IN_PLAIN], ANY,
-        "Channel dropout of the augmented representations, in training."),
+        "Channel dropout of the augmented representations in training."),
     Key("MODEL.OCR.NORM", "SyncBN", [IDLE_IN_PLAIN], NORM,
         "Norm of the head. With a single process SyncBN becomes BN."),
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
-        "Refined logits are coarse logits plus a correction by the scheme, whose classifier "
-        "starts at 0. Not in the paper; for short runs (studies/docs/short_trainings.md)."),
+        "Add the scheme's logits to the coarse logits; the scheme's classifier starts at 0. This "
+        "helps short trainings (studies/docs/short_trainings.md), but is not in the paper."),
     Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
-        'Initial weights of the coarse classifier: "pytorch", as in published code, "he", sqrt(6) '
-        'times as large, or "detectron2", sqrt(6 channels / classes) times as large.'),
+        'Initial weights of the coarse classifier: "pytorch" as in published code, "he" sqrt(6) '
+        'times as large, "detectron2" sqrt(6 channels / classes) times as large.'),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
-        "Compute the semantic head again in the backward pass instead of keeping its results: "
-        "less memory for more time (docs/memory.md)."),
+        "Save memory: compute the semantic head again in the backward pass instead of keeping its "
+        "results (docs/memory.md)."),
     Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
-        "Weight of the coarse loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT belongs to the refined loss."),
+        "Weight of the coarse loss. MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined loss's weight."),
     Key("MODEL.OCR.DOWNSAMPLE", 1, [IDLE_IN_PLAIN, PANOPTIC], one_of(1, 2),
-        "With 2, the context scheme sees means of 2x2 cells of FPN's sum (stride 8 instead of 4), "
-        "at a quarter of the cost, and the refined logits are enlarged. Not in the paper."),
+        "With 2, the context scheme runs at stride 8 instead of 4, on means of 2x2 pixels, at a "
+        "quarter of the cost. Its logits are enlarged afterwards. Not in the paper."),
     Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
-        "The soft object regions are the coarse prediction, which has a loss. False is the paper's "
-        "ablation: a second branch predicts them without a loss."),
+        "Take the coarse prediction, which has a loss, as soft object regions. False is the "
+        "paper's ablation: a second branch predicts the regions without a loss."),
     Key("MODEL.CONTEXT.NAME", "OCR", [REFINED], ANY,
-        'Context scheme: "OCR", "none" (plain), or another of docs/context_schemes.md.'),
+        'Context scheme: "OCR", "none" (a plain head), or another in docs/context_schemes.md.'),
     Key("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", [], [REFINED], ANY,
         "Weight of each class in both losses, as in published Cityscapes recipes; [] for none."),
     Key("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy", [REFINED], ANY,
-        'Loss of the refined prediction: "cross_entropy", "ohem" (below), '
-        '"binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights: '
-        '"0.8 cross_entropy + 0.2 lovasz" (docs/losses.md).'),
+        'Loss of the refined prediction: "cross_entropy", "ohem", "binary_cross_entropy", "dice", '
+        '"lovasz", "rmi", or a weighted sum such as "0.8 cross_entropy + 0.2 lovasz" '
+        "(docs/losses.md)."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "cross_entropy", [REFINED], ANY,
-        "Loss of the coarse prediction, of the same form."),
+        "Loss of the coarse prediction, in the same form."),
     Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], share("(0, 1]"),
-        '"ohem" is the cross-entropy of the pixels whose probability of the true class is below '
-        "this, or of at least OHEM_MIN_KEPT pixels."),
+        '"ohem" is the cross-entropy of the pixels whose true class has a probability below this.'),
     Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
-        "Least number of pixels that count in the images that a process sees at once, "
-        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS)."),
+        '"ohem" takes at least this many pixels, those with the lowest probabilities, from the '
+        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images of a process."),
     Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
-        "Slope for negative values of the ReLUs in every head and scheme: 0.01 for "
-        "openseg.pytorch's weights that were trained with InPlaceABN."),
+        "Slope of all ReLUs of heads and schemes for negative values. openseg.pytorch's weights "
+        "with InPlaceABN need 0.01."),
 ],
 "The coarse prediction of semantic segmentation (Panoptic-FPN has Detectron2's head)": [
     Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
-        "Features for the coarse prediction. If [], it is made from the pixel representations; "
-        "these use MODEL.SEM_SEG_HEAD.IN_FEATURES."),
+        "Features for the coarse prediction; with [], it reads the pixel representations, which "
+        "are made from MODEL.SEM_SEG_HEAD.IN_FEATURES."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
-        "Kernel before the coarse classifier: 3 for ResNet; for HRNet-W48 3 in openseg.pytorch, 1 "
-        "in HRNet-OCR and mmsegmentation. 0 is the paper's linear classifier."),
+        "Kernel of the convolution before the coarse classifier; 0 for no convolution, as in the "
+        "paper. Published code has 3, but HRNet-OCR and mmsegmentation have 1 for HRNet."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
         "Channels of this convolution: 512 for ResNet, 720 for HRNet-W48."),
     Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
-        "Channel dropout after this convolution: 0.05 for ResNet, 0 for HRNet in published code."),
+        "Channel dropout after this convolution: in published code 0.05 for ResNet, 0 for HRNet."),
 ],
 "Context schemes (docs/context_schemes.md)": [
     Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], at_least(1),
-        "1x1 conv-norm-ReLU in each of φ and ψ: 1 in the paper's text, 2 in the published code."),
+        "Number of 1x1 conv-norm-ReLU in φ and in ψ: 1 in the paper's text, 2 in published code."),
     Key("MODEL.OCR.SCALE_RELATION", True, [IDLE_IN_PLAIN, SCHEME], ANY,
-        "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
-        "False is the paper's equation."),
+        "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does. "
+        "The paper's equation has no scale."),
     Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], one_of("both", "gather", "relation"),
-        'Part of GT-OCR that is the truth: "both", "gather" (the regions) or "relation".'),
+        'Compute from the truth "gather" (the regions), "relation", or "both".'),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
-        "Self-attention among the pixels, of Segmentation-Transformer."),
+        "Add a self-attention among the pixels."),
     Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME],
         one_of("none", "before", "after"),
-        'Self-attention among the categories of Segmentation-Transformer: "before" the decoder\'s '
-        'cross-attention, "after" it, or "none".'),
+        "Add a self-attention among the categories, before or after the decoder's "
+        "cross-attention."),
     Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], at_least(1),
-        "Blocks of Joint-Transformer."),
+        "Number of blocks."),
     Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
-        "Dilations of ASPP and ASP-OCR, for features of stride 8. At stride 4 (panoptic head, "
-        "HRNet), doubled dilations reach as far."),
+        "Dilations for features of stride 8. At stride 4 (panoptic head, HRNet), doubled dilations "
+        "reach equally far."),
     Key("MODEL.CONTEXT.NUM_REGIONS", 64, [REFINED, SCHEME], ANY,
-        "Regions of Double-Attention."),
+        "Number of regions."),
 ],
 "Semantic segmentation and SegFix": [
     Key("MODEL.ALIGN_CORNERS", False, [SEMANTIC_OR_SEGFIX], ANY,
-        "Resizing of features and logits: True maps corner pixels onto each other by their "
-        "centres, as the authors' code does, False by their outer corners."),
+        "PyTorch's align_corners for the resizing of features and logits; the authors' code has "
+        "True."),
     Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], at_least(0),
-        "Pad images to multiples of this. 0: multiples of the logits' stride, so that a logit lies "
-        "in the middle of its pixels. 1: no padding, as in the published code."),
+        "Pad images to multiples of this number of pixels. 0 means the logits' stride, so that a "
+        "logit lies in the middle of its pixels; 1 means no padding, as in the published code."),
     Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
-        "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
-        "half and full size, and learns how far to trust the lower scale. In tests the predictions "
-        "at TEST.SCALES, which must include 1.0, are blended in this way instead of averaged."),
+        "Hierarchical multi-scale attention (docs/hmsa.md): train on images at half and full size, "
+        "and learn how far to trust the lower scale. In tests, blend the predictions at "
+        "TEST.SCALES, which must include 1.0, instead of averaging them."),
     Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)],
         at_least(0),
-        "Weight of the losses of each scale's own prediction; 0 for none."),
+        "Weight of the losses of each scale's own prediction."),
     Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
-        "A pixel lies near a boundary if its distance from the nearest pixel of another "
-        "region, rounded down, is at most this (docs/segfix.md)."),
+        "A pixel is near a boundary if its distance from the nearest pixel of another region, "
+        "rounded down, is at most this (docs/segfix.md)."),
     Key("MODEL.SEGFIX.CHANNELS", 256, [SEGFIX], at_least(1),
         "Channels between the two convolutions of each branch."),
     Key("MODEL.SEGFIX.NORM", "SyncBN", [SEGFIX], NORM,
@@ -302,35 +300,34 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Training": [
     Key("SOLVER.EPOCHS", 0.0, [], at_least(0, most=10**9),
-        "Passes over the training images. They define MAX_ITER if SOLVER.MAX_ITER is 0, and the "
+        "Passes over the training images, which define MAX_ITER if SOLVER.MAX_ITER is 0. The "
         "warm-up is then at most a tenth of the training."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
-        "Split each batch of SOLVER.IMS_PER_BATCH images into this many parts with a single step, "
-        "for published batch sizes on a small GPU. Iterations and schedule do not change."),
+        "Split each batch into this many parts, and step after the last, so that a published "
+        "SOLVER.IMS_PER_BATCH fits a small GPU. Iterations and schedule do not change."),
     Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
-        "Learning rate of everything outside the backbone, to which the FPN belongs, as a "
-        "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
+        "Factor on the learning rate of everything outside the backbone; the FPN is part of the "
+        "backbone. The published code has 10 on PASCAL-Context and COCO-Stuff."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
-        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) holds for one-dimensional parameters, "
-        "and for others that a timm network exempts: position embeddings, tokens, tables of "
-        "relative positions. WEIGHT_DECAY_BIAS, if set, holds for biases."),
+        "With AdamW, WEIGHT_DECAY_NORM (0 in Detectron2) is the decay of one-dimensional "
+        "parameters and of others that a timm network exempts, such as position embeddings. "
+        "WEIGHT_DECAY_BIAS, if set, is the decay of biases."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
-        "Losses are gathered from all processes, logged and checked to be finite every so many "
-        "iterations, at least once for each line of progress."),
+        "Number of iterations after which losses are gathered from all processes, logged, and "
+        "checked to be finite; at most the iterations between two lines of progress."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
         "Services that also receive the values of metrics.json (docs/long_runs.md)."),
-    Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
-        "Also save a checkpoint if the last one is this many minutes old."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
-        "Latest `model_<iteration>.pth` to keep, besides `model_final.pth` and `model_best.pth`."),
+        "Number of the newest `model_<iteration>.pth` to keep; `model_final.pth` and "
+        "`model_best.pth` are always kept."),
     Key("MODEL.EMA.ENABLED", False, [], ANY,
-        "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
-        'Evaluations, "model" in every checkpoint, and so predictions and other runs have '
-        "the average. The trained weights lie beside it, and `--resume` goes on with both."),
+        "Keep an exponential moving average of the weights and of the statistics of batch norms. "
+        "Evaluations and predictions use the average. Checkpoints also hold the trained weights, "
+        "so that `--resume` continues with both."),
     Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)],
         one_of("auto", "float16", "bfloat16"),
-        'Precision of mixed training: "float16" (only GPUs, with loss scaling), "bfloat16", or '
-        '"auto": float16 on a GPU, bfloat16 on a CPU.'),
+        'Type of mixed precision: "float16" (only GPUs, with loss scaling), "bfloat16", or "auto", '
+        "which is float16 on a GPU and bfloat16 on a CPU."),
     Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,
         "The learning rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER."),
     Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
@@ -340,53 +337,54 @@ SECTIONS: dict[str, list[Key]] = {
 ],
 "Evaluation and prediction": [
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], FROM_0,
-        "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
-        "all. `ocr-panoptic fit-merge` finds good values for this key and the next."),
+        "Lowest score of an instance, for each thing class; [] for INSTANCES_CONFIDENCE_THRESH in "
+        "all classes. `ocr-panoptic fit-merge` finds good values for this key and the next."),
     Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], FROM_0,
-        "Least number of pixels of a stuff segment for each semantic class (the first stands for "
-        "things); [] for STUFF_AREA_LIMIT in all."),
+        "Smallest number of pixels of a stuff segment, for each semantic class (the first is "
+        '"things"); [] for STUFF_AREA_LIMIT in all classes.'),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
-        "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
-        'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '
-        'data set if DATASETS.TEST has several. "" for none.'),
+        'Metric, such as "panoptic_seg/PQ" or "sem_seg/mIoU". The checkpoint with the highest '
+        "value is kept as `model_best.pth`. With several data sets in DATASETS.TEST, write the "
+        "data set's name before the metric."),
     Key("TEST.PATIENCE", 0, [BEST], at_least(0, "trains to the end"),
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
     Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates only at the end"),
-        "Evenly spread evaluations if TEST.EVAL_PERIOD is 0; at most one in 20 iterations."),
+        "Number of evenly spread evaluations during training, at least 20 iterations apart; read "
+        "if TEST.EVAL_PERIOD is 0."),
     Key("TEST.OPTIMIZED", True, [], ANY,
-        "Evaluate, draw and predict with a copy of the model optimized for inference "
-        "(docs/inference.md), with the same results; False uses the model as in training."),
+        "Evaluate, draw and predict with a copy of the model that is optimized for inference and "
+        "has the same results (docs/inference.md). False uses the model as in training."),
     Key("TEST.PRECISION", "float32", [], one_of("auto", "float32", "bfloat16", "float16"),
-        'Precision of that copy: "float32", "bfloat16" (CPUs with such instructions, GPUs), '
-        '"float16" (GPUs), or "auto": bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. '
-        '`predict` and `load` take "auto" instead of "float32", unless the key is set for them.'),
+        'Precision of that copy: "float32", "bfloat16" (GPUs and some CPUs), "float16" (GPUs), or '
+        '"auto", which is bfloat16 on a CPU with AVX512-BF16 or AMX, else float32. `predict` and '
+        '`load` use "auto" unless you set another value.'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
-        "Write an evaluation's predictions to `OUTPUT_DIR/inference/<data set>`: segments for "
-        "panopticapi, or PNGs of a semantic model in the labels of the data set's files."),
+        "Write an evaluation's predictions to `OUTPUT_DIR/inference/<data set>`: panoptic segments "
+        "for panopticapi, or semantic label PNGs with the numbers of the data set's files."),
     Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
-        "Weights of a trained SegFix, whose offsets refine predictions (docs/segfix.md); "
-        '"" for none.'),
+        "Weights of a trained SegFix, which refines predictions (docs/segfix.md)."),
     Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
-        'Config of this SegFix; "" for config.yaml beside the weights, as training writes it.'),
+        'Config of this SegFix; "" for config.yaml beside the weights, which training writes.'),
     Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
-        "Factor on the offsets by which labels and segments move."),
+        "Factor on the offsets."),
     Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
+        "Scale the image by each of these factors, and average the logits (MODEL.HMSA blends "
+        "them)."),
     Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
         "Also average with the logits of the mirrored image."),
     Key("TEST.SLIDING_WINDOW.SIZE", [], [], ANY,
-        "Height and width in pixels, at every scale, of the windows that the network sees; [] for "
-        "the whole image at once. A panoptic model predicts larger images in such tiles "
+        "Height and width in pixels of the windows that the network sees, at every scale; [] for "
+        "whole images. A panoptic model predicts larger images in such tiles "
         "(docs/prediction.md)."),
     Key("TEST.SLIDING_WINDOW.STRIDE", [], [], ANY,
         "Vertical and horizontal step between windows."),
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
-        "Device of the running sum of several scales or windows, all classes at full resolution: "
-        '"" for the model\'s; "cpu" if its memory is too small.'),
+        "Device that sums the full-size logits of several scales or windows: \"\" for the model's "
+        'device, "cpu" if its memory is too small.'),
     Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
-        "See an image at all TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored: instances as by "
-        "Detectron2's `GeneralizedRCNNWithTTA`, and averaged semantic logits, are merged once."),
+        "Predict each image at all TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored, as "
+        "Detectron2's `GeneralizedRCNNWithTTA` does; semantic logits are averaged."),
     Key("TEST.AUG.MIN_SIZES", THEIRS, [AUGMENTED], SIZES),
     Key("TEST.AUG.MAX_SIZE", THEIRS, [AUGMENTED], at_least(1)),
     Key("TEST.AUG.FLIP", THEIRS, [AUGMENTED], ANY),

@@ -184,7 +184,7 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     assert len([*(tmp_path / "predicted/coco").iterdir()]) == 4
     assert (tmp_path / "output/second/model_final.pth").is_file()
     shown = capsys.readouterr().out
-    assert "Panoptic quality on city_val" in shown and "Learning rates" in shown
+    assert "Panoptic quality on city_val" in shown and "--resume finds" in shown
 
 
 @pytest.mark.slow

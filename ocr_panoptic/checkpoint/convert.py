@@ -97,7 +97,7 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
         model_shapes: shape of each tensor of the model, by name.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
-    biases: dict[str, Tensor] = {}  # of convolutions before a norm, by the name of its mean
+    biases: dict[str, Tensor] = {}  # name of a norm's mean -> bias of the convolution before it
     counters, faults = set(), []
     for name, tensor in weights.items():
         if plain_name(name) in UNUSED:

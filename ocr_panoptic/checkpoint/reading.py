@@ -7,6 +7,7 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -103,8 +104,18 @@ def read_checkpoint(
         del checkpoint["state_dict"]
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
-            if record := (file.metadata() or {}).get(RECORD):
-                checkpoint[RECORD] = json.loads(record)
+            record = (file.metadata() or {}).get(RECORD)
+        with suppress(ValueError):
+            record = json.loads(record or "null")
+        checkpoint |= {} if record is None else {RECORD: record}
+    record, settings = checkpoint.get(RECORD), None
+    if isinstance(record, Mapping) and {"source", "file"} <= record.keys():
+        settings = record.get("settings")
+    if record is not None and not isinstance(settings, Mapping):
+        raise UserError(
+            f"{filename}: its record of where the weights come from cannot be read; convert the "
+            "original file again (ocr-panoptic convert)."
+        )
     weights = checkpoint["model"]
     if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
@@ -128,6 +139,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
+        if not mmap and zipfile.is_zipfile(filename):  # torch ignores the checksums
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes can make the readers raise almost anything
         if lacks_memory(e):

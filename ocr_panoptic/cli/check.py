@@ -1,9 +1,9 @@
 """
 Check data files, or a training run before it starts.
 
-With data files, print a summary by class. With --config-file, print data and epochs, learning
-rates, parameters, and the checkpoint that --resume would find. No GPU is needed. The exit status
-is 1 if something would stop the run.
+With data files, print a summary by class. With --config-file, print data, epochs, and the
+checkpoint that --resume would find. No GPU is needed. The exit status is 1 if something would stop
+the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]

@@ -33,7 +33,7 @@ from .panoptic.source import PanopticSource
 from .semantic import check as semantic_check
 from .semantic.records import SemanticSource
 
-VERSION = 7  # version of the cache files
+VERSION = 8  # version of the cache files
 # Before training, only splits with at most this many images are checked; ``check`` has no limit.
 MANY = 20_000
 DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
@@ -201,7 +201,7 @@ def _check_images(
         pixels=sum(math.prod(look.size) for look in looks),
         classes=tuple(listed),
         most_things=max(zip(files, (look.things for look in looks)), key=lambda most: most[1]),
-        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks)),
+        warnings=(*kind.warnings(source, looks), *photo_warnings(files, looks, source.channels)),
     )
 
 

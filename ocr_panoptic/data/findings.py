@@ -1,6 +1,7 @@
 """Findings of the data check: facts about each image, and warnings about the image files."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -36,15 +37,32 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
         )
 
 
-def photo_warnings(files: Sequence[str], looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about the images of a split, given the path and the result of each image."""
+def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
+    """
+    Yield warnings about the images of a split.
+
+    Args:
+        files: path of each image.
+        looks: check result of each image.
+        channels: number of image channels of the data set.
+    """
     photos = [(file, look.photo) for file, look in zip(files, looks, strict=True) if look.photo]
-    brightest = max((photo.brightness or 0 for _, photo in photos), default=0)
-    if 0 < brightest <= DARK:  # some photos may show the night; all of them are suspect
+    depths = Counter(photo.bits > 8 for _, photo in photos)
+    for is_deep, number in depths.items():
+        found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
+        dark = [value for value in found if value is not None and value <= DARK]
+        # Some 8-bit photos may show the night; they are suspect only if all are dark.
+        if dark and (is_deep or len(dark) == len(found)):
+            which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
+            yield (
+                f"the brightest value of {which} images of {16 if is_deep else 8} bits is "
+                f"{max(dark):.1%} of white, so that they look black: are they of a sensor with 10 "
+                f"or 12 bits? Multiply their values by {2 ** int(math.log2(1 / max(dark)))}."
+            )
+    if channels == 1 and len(depths) == 2:
         yield (
-            f"the brightest value of all images is {brightest:.1%} of white, so that they look "
-            "black: are they of a sensor with 10 or 12 bits? Multiply their values by "
-            f"{2 ** int(math.log2(1 / brightest))}."
+            f"{depths[True]} images have 16 bits and {depths[False]} have 8, and their "
+            "values are not rescaled: convert them to one scale."
         )
     if turned := [file for file, photo in photos if photo.is_turned]:
         yield (

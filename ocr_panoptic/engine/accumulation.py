@@ -18,16 +18,14 @@ class AccumulatingTrainer(SimpleTrainer):
     """
     A Detectron2 trainer that splits each batch into parts and then takes one optimizer step.
 
-    The step uses the mean of the parts' gradients, so iterations, schedule and batch size keep
-    their meaning. The step equals a step on the whole batch if all losses are means over images.
-    Batch norms, and losses that are means over pixels or boxes, are computed for each part
-    separately.
+    The step uses the mean of the parts' gradients. It equals a step on the whole batch if all
+    losses are means over images. Batch norms, and losses that are means over pixels or boxes, are
+    computed for each part separately.
 
     Args:
         steps: number of parts, a divisor of the number of images that this process loads.
         amp: whether to use mixed precision, as Detectron2's ``AMPTrainer`` does.
-        precision: number type of autocast; "auto" means float16 on a GPU and bfloat16 on a CPU.
-            With float16, the loss is scaled.
+        precision: "auto" for float16, with a scaled loss, on a GPU and bfloat16 on a CPU.
         gather_period: number of iterations after which processes exchange their losses. The run
             ends if the sum of the exchanged losses is not finite.
         clip: function that clips the gradients before each optimizer step; None for no clipping.
@@ -95,11 +93,9 @@ class AccumulatingTrainer(SimpleTrainer):
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips each parameter's gradient; None if clipping is disabled.
+    Return a function that clips each parameter's unscaled gradient; None if clipping is disabled.
 
-    SOLVER.CLIP_GRADIENTS has the settings. Call the function after the backward pass, on unscaled
-    gradients. Detectron2 instead clips in the optimizer's step, where a fused optimizer's gradients
-    are still scaled for float16.
+    Detectron2 clips in the optimizer's step, where a fused optimizer's gradients are still scaled.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:

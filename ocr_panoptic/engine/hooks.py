@@ -3,7 +3,6 @@
 import logging
 import math
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,12 +69,10 @@ class Checkpoints(HookBase):
 
     def before_train(self) -> None:
         self._checkpointer.remove_unfinished()
-        self._time = time.monotonic()
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        is_old = 0 < 60 * self._solver.CHECKPOINT_MINUTES <= time.monotonic() - self._time
-        if is_old or done == self.trainer.max_iter or any(done % p == 0 for p in self._periods):
+        if done == self.trainer.max_iter or any(done % p == 0 for p in self._periods):
             self.save()
 
     def save(self) -> None:
@@ -89,7 +86,7 @@ class Checkpoints(HookBase):
         name = "model_final" if is_last else f"model_{iteration:07d}"
         keep = self._solver.CHECKPOINTS_TO_KEEP
         self._checkpointer.save(name, keep=keep, iteration=iteration)
-        self._saved, self._time = iteration, time.monotonic()
+        self._saved = iteration
 
 
 class Stopped(SystemExit):
@@ -106,7 +103,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Inside the block, store a received SIGTERM or SIGINT instead of ending the process."""
+        """Store a SIGTERM or SIGINT that arrives in the block, instead of ending the process."""
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -116,7 +113,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block, let a signal end the process at once: the work is already saved."""
+        """End the process at once if a signal arrives in the block: the work is already saved."""
         self._at_once = True
         try:
             yield
@@ -124,11 +121,7 @@ class StopOnSignal(HookBase):
             self._at_once = False
 
     def agreed_signal(self) -> int:
-        """
-        Return the signal that any process has received, or 0.
-
-        All processes must call this in the same iterations; they get the same value.
-        """
+        """Return the signal that any process has received, or 0, once all processes call this."""
         if comm.get_world_size() == 1:
             return self._signal
         found = torch.tensor(self._signal)
@@ -181,12 +174,8 @@ class BestModel:
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
-            logger.warning(
-                "TEST.BEST_CHECKPOINT is %s, which this evaluation does not have or could not "
-                "measure (NaN), so no best model is kept. It has %s",
-                self.metric,
-                ", ".join(metrics),
-            )
+            text = "TEST.BEST_CHECKPOINT is %s, which this evaluation has not measured. It has %s"
+            logger.warning(text, self.metric, ", ".join(metrics))
         elif value > self.value:
             self.value, self.iteration = value, iteration
             best = {self.metric: value}
@@ -230,21 +219,13 @@ class Evaluation(hooks.EvalHook):
 
     def _end_if_too_long(self, done: int) -> None:
         best = self.best
-        is_end = done == self.trainer.max_iter
-        if not (best and self.patience) or done % self._period or is_end:
+        if not (best and self.patience) or done % self._period or done == self.trainer.max_iter:
             return
         waited = (done - 1 - best.iteration) // self._period
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
-            logger.info(
-                "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
-                "its highest value, %g, of iteration %d",
-                best.metric,
-                waited,
-                best.path,
-                best.value,
-                best.iteration + 1,
-            )
+            text = "TEST.PATIENCE: %s has not risen in %d evaluations; %s has %g, of iteration %d"
+            logger.info(text, best.metric, waited, best.path, best.value, best.iteration + 1)
             raise EndedEarly
 
 

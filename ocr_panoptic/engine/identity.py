@@ -13,7 +13,6 @@ from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.checkpoint.settings import IDENTITY
-from ocr_panoptic.config import KEYS, THEIRS
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import values_by_key
@@ -51,18 +50,11 @@ SAME_NORM = ("BN", "SyncBN", "naiveSyncBN", "nnSyncBN", "FrozenBN")
 
 
 class Identity(NamedTuple):
-    """
-    The settings and classes that a checkpoint's weights were trained with.
-
-    Attributes:
-        file: checkpoint file.
-        settings: config values by the keys' full names.
-        classes: metadata of the training data under the keys in CLASSES; None if unknown.
-    """
+    """The settings and classes that a checkpoint's weights were trained with."""
 
     file: str
-    settings: Mapping[str, Any]
-    classes: Mapping[str, Any] | None
+    settings: Mapping[str, Any]  # config values by the keys' full names
+    classes: Mapping[str, Any] | None  # metadata under the keys in CLASSES; None if unknown
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
@@ -92,12 +84,9 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
     if identity is None:
         return
     now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
-    # Keys that an older version's checkpoint does not have count as their defaults.
-    before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
-    before |= identity.settings
     faults = [
         f"{key} is {now[key]}, and was {value}"
-        for key, value in before.items()
+        for key, value in identity.settings.items()
         if key in now and key not in unread and _differs(key, value, now[key])
     ]
     if faults:
@@ -130,11 +119,7 @@ def _report(message: str, fix: str, strict: bool) -> None:
 def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
-    """
-    Refuse registered data sets whose classes differ from the classes of the weights.
-
-    Without ``strict``, only warn.
-    """
+    """Refuse data sets with other classes than the weights; without ``strict``, only warn."""
     if identity is None or identity.classes is None:
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]

@@ -20,11 +20,7 @@ from .hooks import Stopped
 
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
-    """
-    Run ``main(args)`` in every process; return its result if it ran in this process, else None.
-
-    A single process is the calling process; torchrun or Detectron2 starts several processes.
-    """
+    """Run ``main(args)`` in every process; return its result if this process took part."""
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
         on_gpu = gpus > 0 and load_arguments(args).MODEL.DEVICE != "cpu"

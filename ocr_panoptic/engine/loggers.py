@@ -2,8 +2,7 @@
 An event writer for Weights & Biases and MLflow, the services that LOGGERS may name.
 
 A service's package is imported only if LOGGERS names it. The service's environment variables
-(WANDB_PROJECT, WANDB_MODE, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME ...) choose where the
-run is stored.
+(WANDB_PROJECT, MLFLOW_TRACKING_URI ...) choose where the run is stored.
 """
 
 import importlib
@@ -29,8 +28,6 @@ WINDOW = 20  # number of values whose median is logged for a loss, as in metrics
 
 # The id of a run, a function that logs an iteration's values, and a function that ends the run.
 Begun = tuple[str, Callable[..., Any], Callable[[bool], Any]]
-
-logger = logging.getLogger(__name__)
 
 
 def begin_wandb(wandb: Any, run: str | None, folder: Path, keys: dict[str, Any]) -> Begun:
@@ -60,18 +57,14 @@ class RunLogger(EventWriter):
     """
     An event writer that sends the scalars of metrics.json to a service.
 
-    After a resume, the training continues the same run at the service. If the service fails during
-    training, only a warning is logged, because metrics.json has the values.
+    If the service fails during training, only a warning is logged.
     """
 
     def __init__(self, name: str, cfg: CfgNode):
         try:
             self._service = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            raise MissingPackageError(
-                f"LOGGERS is {list(cfg.LOGGERS)}, and {error.name} is not installed: pip install "
-                f"{name}"
-            ) from error
+            raise MissingPackageError(f"LOGGERS needs {name}: pip install {name}") from error
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
@@ -82,10 +75,7 @@ class RunLogger(EventWriter):
         try:
             begun = SERVICES[self._name](self._service, run, path.parent, keys)
         except Exception as error:  # each service has its own exceptions
-            raise UserError(
-                f"LOGGERS: {self._name} cannot begin a run: {error}. Log in, set it to work "
-                f"offline, or leave it out of LOGGERS {list(self._cfg.LOGGERS)}."
-            ) from error
+            raise UserError(f"LOGGERS: {self._name} cannot begin a run: {error}.") from error
         runs[self._name], self._log, self._end = begun
         write_text(path, json.dumps(runs) + "\n")
 
@@ -97,16 +87,14 @@ class RunLogger(EventWriter):
                 found[iteration][key] = value
         self._last = max([self._last, *found])
         for iteration in sorted(found):
-            self._attempt(f"log iteration {iteration}", self._log, found[iteration], step=iteration)
+            self._attempt(self._log, found[iteration], step=iteration)
 
     def close(self) -> None:
         # Detectron2 closes its writers when training fails, too.
-        self._attempt("end its run", self._end, isinstance(sys.exc_info()[1], Exception))
+        self._attempt(self._end, isinstance(sys.exc_info()[1], Exception))
 
-    def _attempt(self, what: str, call: Callable[..., Any], *args: Any, **keys: Any) -> None:
+    def _attempt(self, call: Callable[..., Any], *args: Any, **keys: Any) -> None:
         try:
             call(*args, **keys)
         except Exception as error:
-            logger.warning(
-                "%s could not %s: %s. metrics.json has the values.", self._name, what, error
-            )
+            logging.getLogger(__name__).warning("%s has failed: %s", self._name, error)

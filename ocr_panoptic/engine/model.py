@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
 
-from .class_names import LABELS, classes_of
-from .result import Result
+from .result import LABELS, Result, classes_of
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +96,8 @@ class Model:
             check_tiling(test.SLIDING_WINDOW.SIZE, test.SLIDING_WINDOW.STRIDE)
             if is_resized:
                 raise UserError(
-                    "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size, but "
-                    f"INPUT.MIN_SIZE_TEST is {inputs.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
-                    f"{list(inputs.FIXED_SIZE)}; set them to 0 and [], or SIZE and STRIDE to []."
+                    "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size. Set "
+                    "INPUT.MIN_SIZE_TEST to 0 and INPUT.FIXED_SIZE to [], or SIZE and STRIDE to []."
                 )
         trained = build_trained_model(config)
         self._model = refined_by_segfix(config, trained)
@@ -144,11 +142,6 @@ class Model:
             return next(results) if is_image else results
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
-        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
-            raise UserError(
-                f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
-                "an array, a tensor, an image of Pillow, or several of them."
-            )
         return _raise_faults_last(
             _result_or_error(self._result_of_source, f"{number:06d}", image)
             for number, image in enumerate(source)

@@ -7,17 +7,21 @@ Shape letters: H, W size of the image, C channels, K semantic classes, M instanc
 import io
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from detectron2.data import Metadata
 from detectron2.structures import Instances
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.predictions import raw_labels
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, write_panoptic_png
 from ocr_panoptic.formats.files import path_argument, replacing, write_json
 from ocr_panoptic.formats.image_sources import Item
 from ocr_panoptic.formats.labels import write_label_png
@@ -26,11 +30,67 @@ from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.modeling.panoptic_tiles import coco_results
 from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
-from .class_names import Classes
-
 NOTEBOOK = 1024  # longer side of a picture in a notebook, pixels
 OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel
 SUFFIXES = {"overlays": ".jpg", "coco": ".json"}  # other kinds of files end in .png
+LABELS = ("train", "dataset")  # what label PNGs may contain
+
+
+@dataclass(frozen=True)
+class Classes:
+    """
+    The classes that a model's results contain.
+
+    Attributes:
+        names, colors: names and colours of the K semantic classes.
+        labels: value that stands for each class in label PNGs, uint8 or uint16 [K].
+        categories: categories in COCO panoptic format; empty for a semantic model.
+        thing_ids, stuff_ids: category ids of the data set, in the order of the model's thing and
+            stuff classes. The first stuff id stands for "things", which is not a category.
+        thing_colors: colours of the model's thing classes.
+    """
+
+    names: list[str]
+    colors: list
+    labels: np.ndarray
+    categories: list[dict]
+    thing_ids: list[int]
+    stuff_ids: list[int]
+    thing_colors: list
+
+    @property
+    def thing_names(self) -> list[str]:
+        names = {category["id"]: category["name"] for category in self.categories}
+        return [names[number] for number in self.thing_ids]
+
+
+def classes_of(metadata: Metadata, kind: str) -> Classes:
+    """
+    Return the classes of a semantic or panoptic data set.
+
+    Args:
+        kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
+            the data set's files (if it is panoptic: category ids of stuff, and 0 for things).
+    """
+    labels: np.ndarray
+    names = list(metadata.stuff_classes)
+    things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
+    if not things:
+        if kind == "train":
+            labels = np.arange(len(names), dtype=np.uint8)
+        else:
+            labels = raw_labels(names, metadata.get("label_map"))
+        return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
+    labels = np.array(range(len(names)) if kind == "train" else stuff)
+    if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
+        raise UserError(
+            f"--labels {kind}: the data set {metadata.name} has categories "
+            f"{sorted([*things, *stuff[1:]])}, so 0 cannot stand for things, or the ids do not fit "
+            "16 bits. Take --labels train."
+        )
+    labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
+    categories, thing_colors = categories_of(metadata), metadata.thing_colors
+    return Classes(names, metadata.stuff_colors, labels, categories, things, stuff, thing_colors)
 
 
 class Result:
@@ -140,7 +200,6 @@ class Result:
         return self._drawn(1)
 
     def _drawn(self, step: int) -> Image.Image:
-        """Return the picture of :meth:`draw`, reduced to every ``step``-th pixel."""
         shown = slice(None, None, step), slice(None, None, step)
         image, ids = as_colours(self.image[shown], "RGB"), self.ids
         if ids is None:

@@ -9,7 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.checkpointer import last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
@@ -23,14 +23,10 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     """Return the file of the last whole checkpoint in OUTPUT_DIR, or "" to start a new run."""
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
-        former = newest_whole(folder)
-        fix = (
-            f"The last training there ended before its first one. To go on with {former}, which "
-            f"is of another run before it, remove {folder}/last_checkpoint."
-            if former
-            else "Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
+        raise MissingFileError(
+            f"--resume found no checkpoint in OUTPUT_DIR={folder}, or only those of an earlier "
+            "training. Set OUTPUT_DIR to the run to resume, or start a run with --resume auto."
         )
-        raise MissingFileError(f"--resume found no checkpoint in OUTPUT_DIR={folder}. {fix}")
     return file
 
 
@@ -50,12 +46,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
-    """
-    Return the next iteration of a run, and the number of images that all processes trained on.
-
-    Args:
-        cfg: current config, scaled to the number of processes.
-    """
+    """Return the next iteration of a run, and the images that all processes have trained on."""
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
@@ -107,10 +98,8 @@ def continued_optimizer(
     """
     Return the state for the optimizer to load: saved momenta, current hyperparameters.
 
-    Args:
-        saved: state of the saved optimizer.
-        saved_names, names: parameter names in the order of the saved and the current optimizer.
-            The orders may differ, because parameters with equal settings are grouped.
+    The names are in the order of the saved and the current optimizer. The orders may differ,
+    because parameters with equal settings are grouped.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}

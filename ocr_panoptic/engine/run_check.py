@@ -3,7 +3,6 @@
 import copy
 import logging
 import math
-from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +11,6 @@ from detectron2.data import DatasetCatalog
 from detectron2.engine import DefaultTrainer
 from detectron2.utils import comm
 from tabulate import tabulate
-from torch import nn
 
 from ocr_panoptic.checkpoint.checkpointer import last_checkpoint
 from ocr_panoptic.checkpoint.reading import fetch_weights
@@ -23,7 +21,6 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
-from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .segfix import segfix_config
 from .task import task_of
@@ -41,7 +38,7 @@ class RunCheck:
     Attributes:
         tables: title -> rows of cells; the first row has the headers.
         faults: sentences about everything that would stop the run.
-        warnings: sentences about settings that are allowed but seldom intended.
+        warnings: sentences about data that are allowed but seldom intended.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
@@ -65,7 +62,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
-        check.tables["Learning rates"] = _learning_rates(cfg, build_network(cfg).train())
+        build_network(cfg)
     file, weights = "", cfg.MODEL.WEIGHTS
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)
@@ -74,22 +71,13 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     except ERRORS as e:
         check.faults.append(str(e))
     found = last_checkpoint(cfg.OUTPUT_DIR) or "nothing: there is no checkpoint"
-    check.tables["Start"] = [
-        ["", ""],
-        ["starts from", file or weights or "random weights"],
-        ["--resume finds", found],
-    ]
+    starts = ["starts from", file or weights or "random weights"]
+    check.tables["Start"] = [["", ""], starts, ["--resume finds", found]]
     return check
 
 
 def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
-    """
-    Check a run's schedule, weights and data before anything is built; log warnings about the data.
-
-    Args:
-        cfg: completed config.
-        training: whether DATASETS.TRAIN is used.
-    """
+    """Check a completed config's schedule, weights and data; log warnings about the data."""
     if training:
         check_inference_keys(cfg)  # both would fail in the first evaluation, after hours
         segfix_config(cfg)
@@ -98,7 +86,7 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> None:
     else:
         check_trained_weights(cfg.MODEL.WEIGHTS)
     names = *(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST
-    for text in _data_warnings(cfg, check_data_sets(names)):
+    for text in check_data_sets(names).warnings_for(_most_things(cfg)):
         logging.getLogger(__name__).warning(text)
 
 
@@ -113,13 +101,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
-    """
-    Check the batch size of a training, and the settings of the evaluations during the training.
-
-    Returns:
-        the config with batch and schedule scaled to the number of processes
-        (SOLVER.REFERENCE_WORLD_SIZE)
-    """
+    """Check batch size and evaluations; return the config scaled by REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(
@@ -160,9 +142,9 @@ def _check_best_metric(cfg: CfgNode) -> None:
         )
 
 
-def _data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
-    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
+def _most_things(cfg: CfgNode) -> float:
+    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return cfg.TEST.DETECTIONS_PER_IMAGE if is_panoptic else math.inf
 
 
 def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
@@ -186,28 +168,5 @@ def _data(cfg: CfgNode, check: RunCheck) -> list[list]:
                 plan += f": {solver.MAX_ITER * solver.IMS_PER_BATCH / count:.1f} epochs"
         title = "training" if is_train else "evaluation"
         rows.append([title, ", ".join(names), count or "not found", plan])
-    check.warnings += _data_warnings(cfg, DataSummary(tuple(found)))
+    check.warnings += DataSummary(tuple(found)).warnings_for(_most_things(cfg))
     return rows
-
-
-def _learning_rates(cfg: CfgNode, model: nn.Module) -> list[list]:
-    names = {id(p): name for name, p in model.named_parameters()}
-    optimizer = build_optimizer(cfg, model)
-    scheduler = build_schedule(cfg, optimizer)
-    first = scheduler.get_last_lr()
-    scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
-    last = scheduler.get_lr()
-    counts: Counter[tuple] = Counter()
-    for i, group in enumerate(optimizer.param_groups):
-        rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
-        for p in group["params"]:
-            part = names[id(p)].partition(".")[0]
-            row = part, *rates, group["weight_decay"]
-            counts[row] += p.numel()
-    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return [
-        ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],
-        *([part, f"{count:,}", *values] for (part, *values), count in counts.items()),
-        ["frozen", f"{frozen:,}", "", "", "", ""],
-        ["all", f"{frozen + counts.total():,}", "", "", "", ""],
-    ]

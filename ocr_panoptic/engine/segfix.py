@@ -27,11 +27,7 @@ from .trained_model import build_trained_model, check_trained_weights
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """
-    Return the completed config of the SegFix model in TEST.SEGFIX; None if no model is named.
-
-    The SegFix model gets the device of ``cfg``.
-    """
+    """Return the completed config of the SegFix model in TEST.SEGFIX; None if none is named."""
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
@@ -52,11 +48,7 @@ def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> 
 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
-    """
-    Load, complete and freeze a SegFix model's config, with the overrides KEY VALUE ... in ``opts``.
-
-    The config's data sets are ignored, so they need not exist.
-    """
+    """Load, complete and freeze a SegFix model's config; its data sets need not exist."""
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != "SegFix":
         raise UserError(
@@ -84,11 +76,7 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """
-    Return the mapper for SegFix, which computes offset labels from semantic or panoptic labels.
-
-    Offsets do not depend on the classes, so data sets with different classes can be mixed.
-    """
+    """Return the mapper for SegFix, which computes offset labels from labels of any classes."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}

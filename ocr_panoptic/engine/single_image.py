@@ -25,13 +25,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
         )
     if not cfg.DATASETS.TEST:
         raise UserError("DATASETS.TEST is empty; its first data set gives the classes' names")
-    metadata = MetadataCatalog.get(cfg.DATASETS.TEST[0])
-    if not hasattr(metadata, "stuff_classes"):
-        raise UserError(
-            f"DATASETS.TEST[0] = {cfg.DATASETS.TEST[0]} has no stuff_classes; name a panoptic or "
-            "semantic data set that is registered"
-        )
-    return metadata
+    return MetadataCatalog.get(cfg.DATASETS.TEST[0])
 
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
@@ -46,10 +40,6 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     Raises:
         TooThin: a side of the image would be scaled to 0 pixels.
     """
-    if image.shape[2] != cfg.INPUT.CHANNELS:
-        raise UserError(
-            f"The image has {image.shape[2]} channels, but INPUT.CHANNELS is {cfg.INPUT.CHANNELS}."
-        )
     height, width = image.shape[:2]
     longest = cfg.INPUT.MAX_SIZE_TEST
     is_scaled = cfg.INPUT.MIN_SIZE_TEST and not cfg.INPUT.FIXED_SIZE

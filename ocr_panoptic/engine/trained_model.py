@@ -47,12 +47,7 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """
-    Return a model deployed for inference, with TEST.OPTIMIZED and TEST.PRECISION applied.
-
-    Args:
-        **options: further arguments of :func:`.deploy`.
-    """
+    """Return a model deployed with TEST.OPTIMIZED, TEST.PRECISION and options of ``deploy``."""
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 

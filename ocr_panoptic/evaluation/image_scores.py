@@ -112,7 +112,7 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Stack the counts of all images, [N, K, S], sorted to be equal for any number of processes."""
+    """Stack the counts of all images, sorted by file name, [N, K, S]."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

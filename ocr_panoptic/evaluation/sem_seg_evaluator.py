@@ -76,7 +76,7 @@ class SemSegCounts(NamedTuple):
         num_classes: int,
         ignore_label: int,
     ) -> "SemSegCounts":
-        """Return the counts of one image; arguments as in :func:`.confusion_matrix`."""
+        """Return the counts of one image from labels and, if known, their confidences [H, W]."""
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
         near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})

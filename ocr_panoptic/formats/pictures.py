@@ -37,6 +37,8 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 # Formats that change the values of pixels, which labels need exactly.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
+_DEEP = "16 bits in the file"  # key of a note in Pillow's ``image.info``
+
 Color = tuple[int, int, int]  # RGB in 0..255
 
 
@@ -65,6 +67,7 @@ class PictureSize(NamedTuple):
     width: int
     height: int
     note: str  # how the image was turned, for messages; usually ""
+    bits: int  # bits per channel in the file, 8 or more
     brightness: float | None  # highest value as a share of white; None if it was not read
     is_turned: bool  # whether the EXIF data turn the image, but width and height stay the same
 
@@ -194,7 +197,8 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
     if decode and image.format != "JPEG":  # a JPEG has 8 bits
         grey = image if bits > 8 else image.convert("L")
         brightness = int(np.max(np.asarray(grey))) / (2**bits - 1)
-    return PictureSize(*size, note, brightness, turns and size == image.size)
+    bits = 16 if image.info.get(_DEEP) else bits
+    return PictureSize(*size, note, bits, brightness, turns and size == image.size)
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
@@ -224,6 +228,7 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         )
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
+            image.info[_DEEP] = ";16" in str(image.tile)  # of colours, Pillow reads 8 bits
             if decode:
                 image.load()
             return image

@@ -120,8 +120,8 @@ def _enlarge(
 ) -> Tensor:
     """Return the source, interpolated at the row positions ``rows`` up to ``last``, and resized."""
     source, lower = source.to(_precision(source)), rows.long()
-    pair = (source.index_select(2, row) for row in (lower, (lower + 1).clamp(max=last)))
-    blended = torch.lerp(*pair, (rows - lower)[:, None])
+    upper, fraction = (lower + 1).clamp(max=last), (rows - lower)[:, None]
+    blended = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(blended, size=size, mode="bilinear", align_corners=align_corners)
 
 

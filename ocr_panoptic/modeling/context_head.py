@@ -1,6 +1,5 @@
 """The semantic segmentation head of the OCR paper (section "Architecture")."""
 
-from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode, configurable
@@ -76,8 +75,8 @@ class ContextSemSegHead(RefinedHead):
             channels = count_channels(input_shape, coarse_in_features) or pixel_channels
             branch = nn.Sequential()
             if coarse_kernel:
-                conv = partial(ConvNormReLU, kernel_size=coarse_kernel, **kinds)
-                branch.extend([conv(channels, coarse_channels), nn.Dropout2d(coarse_dropout)])
+                conv = ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, **kinds)
+                branch.extend([conv, nn.Dropout2d(coarse_dropout)])
                 channels = coarse_channels
             return branch, Conv2d(channels, num_classes, kernel_size=1)
 

@@ -1,5 +1,6 @@
 """Safe and checked loading of weights, the fit to a model, and classifier rows by class name."""
 
+import json
 import pickle
 import re
 from urllib.error import URLError
@@ -331,3 +332,27 @@ def test_the_zoos_files_know_cocos_classes():
     assert (len(found["thing_classes"]), found["stuff_classes"][0]) == (80, "things")
     assert {"person", "sky"} < {*found["thing_classes"], *found["stuff_classes"]}
     assert zoo_classes("model_final.pth") is None
+
+
+def test_changed_bytes_are_refused(tmp_path):
+    path = tmp_path / "m.pth"
+    values = torch.arange(64.0)
+    torch.save({"model": {"a": values}}, path)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(values.numpy().tobytes())] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="the bytes of .* were changed"):
+        load(path)
+
+
+@pytest.mark.parametrize("record", ["7", "{}", '{"source": "a", "file": "b"}', "no JSON"])
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+def test_a_broken_record_of_a_conversion(tmp_path, suffix, record):
+    path, state = tmp_path / f"m.{suffix}", randomised().state_dict()
+    if suffix == "safetensors":
+        save_file(state, path, {"conversion": record})
+    else:
+        record = json.loads(record) if record[:2] != "no" else record
+        torch.save({"model": state, "conversion": record}, path)
+    with pytest.raises(ValueError, match=f"m.{suffix}: its record of where the weights come from"):
+        load(path)

@@ -140,7 +140,7 @@ def test_detectron2s_files(tmp_path, kind):
     """
     Detectron2's ImageNetPretrained/*/R-*.pkl fill a dilated ResNet.
 
-    Those of torchvision have Detectron2's names without a prefix, and fc. Those of MSRA have
+    The torchvision files have Detectron2's names without a prefix, and fc. The MSRA files have
     Caffe2's names, and norms with only scale and shift.
     """
     source, model = (dilated_resnet(STRIDE_IN_1X1=kind == "MSRA") for _ in range(2))

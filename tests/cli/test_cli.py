@@ -13,7 +13,7 @@ from ocr_panoptic.cli import COMMANDS, convert, import_, main, predict, view
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.class_names import LABELS
+from ocr_panoptic.engine.result import LABELS
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
 from support.imported import FIXTURES

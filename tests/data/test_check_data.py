@@ -188,9 +188,15 @@ TURNED[274] = 3
         ([PHOTO], [LABELS * 0], {}, "no pixel is b; a model learns nothing from one class."),
         ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "no pixel is c."),
         ([PHOTO], [LABELS * 9], {"ignore": 9}, "62.50% of the pixels are 9, ignored."),
-        ([PHOTO[..., 0] * np.uint16(20)], [LABELS], {}, "all images is 6.1% of white"),
-        ([PHOTO // 20], [LABELS], {}, "all images is 3.9% of white"),
+        ([PHOTO[..., 0] * np.uint16(20)], [LABELS], {}, "all 1 images of 16 bits is 6.1% of white"),
+        ([PHOTO // 20], [LABELS], {}, "all 1 images of 8 bits is 3.9% of white"),
         ([PHOTO // 20, PHOTO], [LABELS, LABELS], {}, ""),
+        (
+            [PHOTO[..., 0], PHOTO[..., 0] * np.uint16(256)],
+            [LABELS, LABELS],
+            {"channels": 1},
+            "1 images have 16 bits and 1 have 8",
+        ),
         ([(PHOTO, TURNED)], [LABELS], {}, "EXIF data turn 1 images without a change of their size"),
     ],
 )

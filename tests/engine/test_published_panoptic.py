@@ -20,69 +20,56 @@ SMALL = (
     *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", 0.0),
     *("MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", 0.0),
 )
-CITY = "Cityscapes-PanopticSegmentation/panoptic_fpn_ocr_R_50_65k_bs32"
-ADE = "ADE20K-PanopticSegmentation/panoptic_fpn_ocr_R_50_90k_bs16"
+CONFIG = {
+    "cityscapes": "Cityscapes-PanopticSegmentation/panoptic_fpn_ocr_R_50_65k_bs32",
+    "ade20k": "ADE20K-PanopticSegmentation/panoptic_fpn_ocr_R_50_90k_bs16",
+}
 CROPS = ("INPUT.CROP.SIZE", "[32, 64]", "INPUT.MIN_SIZE_TRAIN", "(32, 128)")
+IMAGES = {"cityscapes": trees.FRAMES["val"], "ade20k": ["ADE_val_00000001", "ADE_val_00000002"]}
+BERLIN = "berlin_000000_000019"  # an image of the test split, whose truth only the server has
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch, make_args):
-    """Return a function that trains and evaluates, and returns the folder of the results."""
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-
-    def run(config: str, tests: tuple[str, ...], *opts: object) -> Path:
-        train = f"{config.partition('-')[0].lower()}_panoptic_train"
-        data = ["DATASETS.TRAIN", f"('{train}',)", "DATASETS.TEST", str(tests)]
-        path = CONFIGS / f"{config}.yaml"
-        main(make_args(*SMALL, *TINY_OCR, *opts, *data, config=path))
-        return tmp_path / "run/inference"
-
-    return run
-
-
-def check_metrics(folder: Path) -> None:
-    metrics = json.loads((folder / "metrics.json").read_text())
-    assert metrics["panoptic_seg"]["PQ"] >= 0 and "AP" in metrics["segm"]
-    assert metrics["sem_seg"]["mIoU"] >= 0
-
-
-@pytest.mark.slow
-def test_ade20k(run, tmp_path):
-    trees.write_ade20k(tmp_path)
-    folder = run(ADE, ("ade20k_panoptic_val",)) / "ade20k_panoptic_val"
-    check_metrics(folder)
-    written = check_predictions(folder, "ade20k")
-    assert sorted(a["image_id"] for a in written) == ["ADE_val_00000001", "ADE_val_00000002"]
-
-
-def check_predictions(folder: Path, release: str) -> list[dict]:
+def predictions(folder: Path, release: str) -> list[dict]:
+    """Return the checked entries of panoptic_predictions.json."""
     written = json.loads((folder / "panoptic_predictions.json").read_text())["annotations"]
     categories = {c.id for c in PANOPTIC_RELEASES[f"{release}_panoptic_val"].categories}
     for annotation in written:
-        ids = read_panoptic_png(folder / "panoptic_predictions" / annotation["file_name"])
-        assert ids.shape == trees.SIZE
-        segments = annotation["segments_info"]
+        file = folder / "panoptic_predictions" / annotation["file_name"]
+        ids, segments = read_panoptic_png(file), annotation["segments_info"]
+        assert ids.shape == trees.SIZE and Image.open(file).mode == "RGB"
         assert {segment["id"] for segment in segments} == set(np.unique(ids).tolist()) - {0}
         assert segments and {segment["category_id"] for segment in segments} <= categories
     return written
 
 
 @pytest.mark.slow
-def test_cityscapes_and_predictions_for_its_server(run, tmp_path):
+@pytest.mark.parametrize("release", CONFIG)
+def test_a_run(tmp_path, monkeypatch, make_args, release):
     """Predictions for the test split have the server's ids of images and categories."""
-    trees.write_cityscapes(tmp_path)
-    path = tmp_path / "cityscapes/leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png"
-    trees.write_image(path, np.random.default_rng(0))
-    val, test = "cityscapes_panoptic_val", "cityscapes_panoptic_test"
-    folder = run(CITY, (val, test), *CROPS)
-    check_metrics(folder / val)
-    written = check_predictions(folder / val, "cityscapes")
-    assert sorted(a["image_id"] for a in written) == sorted(trees.FRAMES["val"])
-    (written,) = check_predictions(folder / test, "cityscapes")
-    assert written["image_id"] == "berlin_000000_000019"
-    assert written["file_name"] == "berlin_000000_000019_leftImg8bit.png"
-    file = folder / test / "panoptic_predictions" / written["file_name"]
-    assert Image.open(file).mode == "RGB"
-    with pytest.raises(ValueError, match="has no labels, so there is nothing to evaluate"):
-        opts = ("TEST.SAVE_PREDICTIONS", False, "OUTPUT_DIR", tmp_path / "other")
-        run(CITY, (test,), *CROPS, *opts)
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    getattr(trees, f"write_{release}")(tmp_path)
+    val, test = f"{release}_panoptic_val", f"{release}_panoptic_test"
+    tests, crops = (val,), ()
+    if release == "cityscapes":
+        path = tmp_path / f"cityscapes/leftImg8bit/test/berlin/{BERLIN}_leftImg8bit.png"
+        trees.write_image(path, np.random.default_rng(0))
+        tests, crops = (val, test), CROPS
+
+    def run(tests: tuple[str, ...], *opts: object) -> None:
+        data = ["DATASETS.TRAIN", f"('{release}_panoptic_train',)", "DATASETS.TEST", str(tests)]
+        config = CONFIGS / f"{CONFIG[release]}.yaml"
+        main(make_args(*SMALL, *TINY_OCR, *crops, *opts, *data, config=config))
+
+    run(tests)
+    folder = tmp_path / "run/inference"
+    metrics = json.loads((folder / val / "metrics.json").read_text())
+    assert metrics["panoptic_seg"]["PQ"] >= 0 and "AP" in metrics["segm"]
+    assert metrics["sem_seg"]["mIoU"] >= 0
+    written = predictions(folder / val, release)
+    assert sorted(a["image_id"] for a in written) == sorted(IMAGES[release])
+    if release == "cityscapes":
+        (written,) = predictions(folder / test, release)
+        assert written["image_id"] == BERLIN
+        assert written["file_name"] == f"{BERLIN}_leftImg8bit.png"
+        with pytest.raises(ValueError, match="has no labels, so there is nothing to evaluate"):
+            run((test,), "TEST.SAVE_PREDICTIONS", False, "OUTPUT_DIR", tmp_path / "other")

@@ -11,9 +11,8 @@ from torch import nn
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
 from ocr_panoptic.engine.run_check import check_start
-from support.interrupted_runs import AT, assert_same, run, saved
+from support.interrupted_runs import AT, STATEFUL, assert_same, run, saved
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
-from support.tiny_runs import TINY_SEMANTIC as SEMANTIC
 from train_net import main
 
 ITERATIONS = 6
@@ -23,7 +22,6 @@ COMMON = [
     *("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.WARMUP_ITERS", 3),
     *("MODEL.OCR.DROPOUT", 0.5, "SEED", 6, "DATASETS.TEST", "()"),
 ]
-# Settings that have state, which a resumed run could lose.
 SETTINGS = {
     "panoptic": (
         OCR_CONFIG,
@@ -31,13 +29,7 @@ SETTINGS = {
     ),
     "semantic": (
         SEMANTIC_CONFIG,
-        [
-            *(*TINY_OCR, *SEMANTIC, "DATALOADER.NUM_WORKERS", 1, "SOLVER.IMS_PER_BATCH", 4),
-            *("MODEL.TIMM.NAME", "test_resnet", "SOLVER.LAYER_DECAY", 0.7),
-            *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
-            *("SOLVER.ACCUMULATION_STEPS", 2, "SOLVER.AMP.ENABLED", True),
-            *("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75),
-        ],
+        STATEFUL,
     ),
 }
 
@@ -78,11 +70,7 @@ def whole(tmp_path_factory) -> Callable[[str, int], Path]:
 def test_a_resumed_run_equals_an_uninterrupted_run(
     tiny_data, whole, tmp_path, how, processes, kind
 ):
-    """
-    After any interruption the final checkpoint is equal bit by bit, also with another SEED.
-
-    Signals lose no iteration.
-    """
+    """The final checkpoint is equal bit by bit, also with another SEED; signals lose nothing."""
     first = ["SOLVER.MAX_ITER", AT] if how == "end" else []
     status = run(words(kind, *first), tmp_path, how=how, processes=processes)
     expected = {"signal": 143, "exception": 1, "end": 0}.get(how, -9)
@@ -109,11 +97,7 @@ def position(now: dict, state: dict) -> tuple[int, int]:
 
 
 def test_where_a_run_continues():
-    """
-    The iteration stays, unless the schedule follows the number of processes.
-
-    Then half of the processes see the same images in twice the iterations.
-    """
+    """With REFERENCE_WORLD_SIZE, half of the processes need twice the iterations."""
     assert position({}, resumable(100)) == (100, 800)
     assert position({"IMS_PER_BATCH": 4}, resumable(100)) == (100, 800)
     eight = {"IMS_PER_BATCH": 16, "REFERENCE_WORLD_SIZE": 8}
@@ -220,11 +204,7 @@ def test_refused_continuations(interrupted, resume):
 
 @pytest.mark.slow
 def test_another_training_in_the_folder(interrupted, resume, short_args):
-    """
-    A new training keeps the former config under another name, and is then resumed.
-
-    An evaluation changes no config.
-    """
+    """A new training keeps the former config under another name; an evaluation changes none."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
     first, last = config.read_text(), interrupted / "last_checkpoint"
     file, best = last.read_text(), interrupted / "model_best.pth"
@@ -239,7 +219,7 @@ def test_another_training_in_the_folder(interrupted, resume, short_args):
     assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
     assert last.read_text() != file and not best.exists()
     # If it is killed before its first checkpoint, the other training must not go on instead.
-    with pytest.raises(FileNotFoundError, match="first one.*_final.pth, which is of"):
+    with pytest.raises(FileNotFoundError, match="only those of an earlier"):
         resume()
     trainer = Trainer(*setup(short_args(flags=("--resume", "auto"))))
     trainer.resume_or_load("auto")

@@ -181,6 +181,8 @@ def test_nothing_predicted_and_segments_without_pixels():
         ((ids, truth, empty, [{"id": 1, "category_id": 4}]), ([], [], [4])),
         ((ids, [*truth, lost], ids, truth), ([(4, 1.0)], [], [5])),
         ((empty, [], empty, []), ([], [], [])),
+        # Most of the prediction is on void: it is neither wrong nor confused with the true segment.
+        ((np.eye(3, dtype=np.int32), truth, np.full((3, 3), 2), [lost]), ([], [], [4])),
     ):
         assert SegmentOverlaps(*arguments).matches() == (*expected, [])
     assert np.isnan(list(PanopticQuality(make_categories(1, 1)).averages().values())).all()

@@ -13,10 +13,9 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--force-prefers-reduced-motion", "--remote-debugging-pipe"),
     *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
+    "--remote-debugging-pipe",
 )
-KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " ")}  # code, text
 
 
 def find_chromium() -> str | None:
@@ -33,14 +32,11 @@ class Browser:
         before: script that runs before the page's scripts.
     """
 
-    def __init__(
-        self, page: Path, profile: Path, size: tuple[int, int] = (1280, 900), before: str = ""
-    ):
-        options = (f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}")
+    def __init__(self, page: Path, profile: Path, before: str = ""):
         # Chromium reads from file 3 and writes to file 4.
         as_3_and_4 = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
         self._process = subprocess.Popen(
-            ["sh", "-c", as_3_and_4, "sh", find_chromium(), *FLAGS, *options, "about:blank"],
+            ["sh", "-c", as_3_and_4, "sh", find_chromium(), *FLAGS, f"--user-data-dir={profile}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -69,13 +65,13 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    def wait_for(self, expression: str, seconds: float = 120) -> Any:
+    def wait_for(self, expression: str) -> Any:
         """Return the value of a JavaScript expression once it is true."""
-        return _once_true(lambda: self.evaluate(expression), expression, seconds)
+        return _once_true(lambda: self.evaluate(expression), expression)
 
-    def wait_for_file(self, file: Path, seconds: float = 120) -> Path:
+    def wait_for_file(self, file: Path) -> Path:
         """Wait until a saved file is complete: Chromium first creates an empty file."""
-        _once_true(lambda: file.exists() and file.stat().st_size, str(file), seconds)
+        _once_true(lambda: file.exists() and file.stat().st_size, str(file))
         return file
 
     def choose(self, element: str, *files: Path) -> None:
@@ -83,28 +79,9 @@ class Browser:
         found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
-    def click(self, element: str, x: float = 0.5, y: float = 0.5) -> None:
-        """
-        Click with the left mouse button.
-
-        Args:
-            element: JavaScript expression for the element.
-            x, y: place in the element's box, as shares of its sides.
-        """
-        box = self.evaluate(
-            f"(() => {{ const e = {element}; e.scrollIntoView({{block: 'center', behavior: "
-            "'instant'}); return e.getBoundingClientRect().toJSON(); })()"
-        )
-        place = {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]}
-        for kind in ("mousePressed", "mouseReleased"):
-            self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
-
-    def press(self, key: str) -> None:
-        """Press a key of KEYS."""
-        code, text = KEYS[key]
-        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
-        self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
-        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+    def click(self, element: str) -> None:
+        """Click on the element of a JavaScript expression."""
+        self.evaluate(f"{element}.click()")
 
     def _call(self, method: str, **params: Any) -> dict:
         number = next(self._numbers)
@@ -124,8 +101,8 @@ class Browser:
         return json.loads(message)
 
 
-def _once_true(value_of: Callable[[], Any], what: str, seconds: float) -> Any:
-    end = time.monotonic() + seconds
+def _once_true(value_of: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + 120
     while not (value := value_of()):
         assert time.monotonic() < end, f"{what}: nothing has come"
         time.sleep(0.05)

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import numpy as np
+import pytest
 import torch
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
-from PIL import Image
 from torch import Tensor, nn
 
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import complete_config, load_config
 
-from .tiny_runs import TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
+from .tiny_runs import TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary, pixels
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 
@@ -55,19 +54,31 @@ SEMANTIC = [
 ]
 
 
-def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dict]:
-    """Return a random model whose labels vary on an image, and its input."""
+def build(config: Path, options: list[str], image: Path) -> nn.Module:
+    """Return a random model whose labels vary on an image."""
     cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
     complete_config(cfg)
     torch.manual_seed(0)
-    model = build_model(cfg).eval()
-    pixels = np.asarray(Image.open(image))
+    model, colours = build_model(cfg).eval(), pixels(image)
     if cfg.INPUT.FORMAT == "BGR":
         model.roi_heads.box_predictor.cls_score.weight.data *= 300
-        pixels = pixels[:, :, ::-1]
-    record = {"image": torch.as_tensor(pixels.transpose(2, 0, 1).copy())}
-    make_labels_vary(model, record)
-    return model, record
+        colours = colours[:, :, ::-1]
+    make_labels_vary(model, {"image": torch.as_tensor(colours.transpose(2, 0, 1).copy())})
+    return model
+
+
+def assert_json_close(found: object, expected: object) -> None:
+    """Check that JSON values are equal, numbers up to 2e-4."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(map(found.get, expected)), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected):
+            assert_json_close(*pair)
+    else:
+        is_float = isinstance(expected, float)
+        assert found == (pytest.approx(expected, abs=2e-4) if is_float else expected)
 
 
 def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:

@@ -1,4 +1,4 @@
-"""Programs that run in copies of this process."""
+"""Programs that run in copies of this process, which saves seconds of imports."""
 
 import gc
 import multiprocessing
@@ -7,35 +7,27 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 from tqdm import tqdm
 
 
 class Forked:
-    """
-    A stand-in for ``subprocess.Popen([python, script, ...])``.
-
-    It runs the script in a copy of this process, which saves seconds of imports.
-    """
+    """A stand-in for ``subprocess.Popen([python, script, ...])`` with one file for its output."""
 
     def __init__(
         self,
         command: Sequence[object],
         *,
         stdout: IO,
-        stderr: int | None = None,  # always with stdout
         env: dict[str, str] | None = None,
         start_new_session: bool = False,
-        preexec_fn: Callable[[], None] | None = None,
     ):
-        words, output = list(map(str, command[1:])), stdout.fileno()
-        arguments = (words, output, env, start_new_session, preexec_fn)
+        arguments = (list(map(str, command[1:])), stdout.fileno(), env, start_new_session)
         self._process = multiprocessing.get_context("fork").Process(target=_run, args=arguments)
         self._process.start()
         self.pid = self._process.pid
-        self.returncode: int | None = None
 
     def poll(self) -> int | None:
         return self._process.exitcode
@@ -45,18 +37,10 @@ class Forked:
         return self.poll()
 
 
-def _run(
-    argv: list[str],
-    output: int,
-    env: dict[str, str] | None,
-    new_session: bool,
-    before: Callable[[], None] | None,
-) -> None:
+def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:
     gc.freeze()  # otherwise each collection would copy all pages of the parent's objects
     if new_session:
         os.setsid()
-    if before is not None:
-        before()
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(output, number)
         setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115

@@ -1,8 +1,7 @@
 """
 Small training runs that are interrupted and resumed, and a comparison of their files.
 
-As a script, this is train_net.py with two more words in front: the kind of the interruption, and
-its iteration.
+As a script, this is train_net.py after two more words: the kind and iteration of an interruption.
 """
 
 import os
@@ -17,7 +16,17 @@ import torch
 from ocr_panoptic import engine
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from support.forked import Forked
+from support.tiny_runs import TINY, TINY_SEMANTIC
 
+# Semantic runs with all state that a resumed run could lose.
+STATEFUL = [
+    *(*TINY, *TINY_SEMANTIC, "DATASETS.TEST", "()", "SOLVER.STEPS", "()"),
+    *("MODEL.OCR.CHANNELS", 16, "MODEL.OCR.KEY_CHANNELS", 8, "MODEL.OCR.DROPOUT", 0.5),
+    *("SOLVER.IMS_PER_BATCH", 4, "SOLVER.ACCUMULATION_STEPS", 2, "DATALOADER.NUM_WORKERS", 1),
+    *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
+    *("SOLVER.LAYER_DECAY", 0.7, "SOLVER.AMP.ENABLED", True),
+    *("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75),
+]
 AT = 3  # the interrupted iteration; the last checkpoint before it has iteration 1
 
 

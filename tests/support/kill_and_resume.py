@@ -23,25 +23,19 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "datasets")]
 
 from generate_scenes import generate_scenes  # noqa: E402
-from support.interrupted_runs import assert_same, saved  # noqa: E402
-from support.tiny_runs import SEMANTIC_CONFIG, TINY, TINY_SEMANTIC  # noqa: E402
+from support.interrupted_runs import STATEFUL, assert_same, saved  # noqa: E402
+from support.tiny_runs import SEMANTIC_CONFIG  # noqa: E402
 
-SETTINGS = [
-    *(*TINY, *TINY_SEMANTIC, "DATASETS.TEST", "()", "SEED", "1", "SOLVER.STEPS", "()"),
-    *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
-    *("SOLVER.IMS_PER_BATCH", "4", "SOLVER.ACCUMULATION_STEPS", "2", "SOLVER.OPTIMIZER", "AdamW"),
-    *("SOLVER.BASE_LR", "0.001", "SOLVER.LAYER_DECAY", "0.8", "DATALOADER.NUM_WORKERS", "1"),
-    *("MODEL.EMA.ENABLED", "True", "MODEL.EMA.DECAY", "0.8", "SOLVER.AMP.ENABLED", "True"),
-    *("SOLVER.CHECKPOINT_PERIOD", "3", "SOLVER.CHECKPOINTS_TO_KEEP", "2"),
-]
+SAVING = ["SEED", "1", "SOLVER.CHECKPOINT_PERIOD", "3", "SOLVER.CHECKPOINTS_TO_KEEP", "2"]
 
 
 def start(data: Path, folder: Path, processes: int, iterations: int) -> subprocess.Popen:
     folder.mkdir(exist_ok=True)
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command = [sys.executable, *(launcher if processes > 1 else ()), str(ROOT / "train_net.py")]
-    command += ["--config-file", str(SEMANTIC_CONFIG), "--resume", "auto", *SETTINGS]
-    command += ["SOLVER.MAX_ITER", str(iterations), "OUTPUT_DIR", str(folder)]
+    command += ["--config-file", str(SEMANTIC_CONFIG), "--resume", "auto"]
+    command += [*map(str, STATEFUL), *SAVING, "SOLVER.MAX_ITER", str(iterations)]
+    command += ["OUTPUT_DIR", str(folder)]
     env = {**os.environ, "DETECTRON2_DATASETS": str(data), "CUDA_VISIBLE_DEVICES": ""}
     with open(folder / "stdout.txt", "a") as log:
         return subprocess.Popen(

@@ -99,8 +99,8 @@ def verdict(study: Study, records: Records) -> str:
     """
     Return a line of text for each metric that compares "ours" with every other head.
 
-    For each head, it gives the mean difference, its 95 % confidence interval, and a word: "better"
-    or "worse" if the interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
+    The line has the mean difference, its 95 % confidence interval, and a word: "better" or "worse"
+    if the interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
     """
     lines = []
     for metric in study.metrics:
@@ -137,11 +137,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """
-    Return each class's IoU, PQ or AP in a run, depending on the task.
-
-    The task is the part of ``metric`` ("task/metric") before the slash.
-    """
+    """Return each class's IoU, PQ or AP in a run, depending on the task in "task/metric"."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

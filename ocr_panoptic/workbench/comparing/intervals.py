@@ -10,15 +10,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """
-    The confidence interval of a mean (Student's t), from mean - half to mean + half.
-
-    ``values`` is the number of averaged values. ``half`` is None if there is only one.
-    """
+    """The confidence interval of a mean (Student's t), from mean - half to mean + half."""
 
     mean: float
-    half: float | None
-    values: int
+    half: float | None  # None for a single value
+    values: int  # number of averaged values
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Interval":
@@ -40,11 +36,7 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """
-    Return t such that a Student's t variable lies in -t..t with probability CONFIDENCE.
-
-    ``freedom`` is the distribution's number of degrees of freedom.
-    """
+    """Return t so that a Student's t variable lies in -t..t with probability CONFIDENCE."""
     low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4

@@ -21,8 +21,7 @@ from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
-from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth, TrueSegments
-from ocr_panoptic.modeling.inference_output import InferenceOutput
+from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
 from ocr_panoptic.progress import with_progress
 
@@ -38,18 +37,14 @@ class KeptPredictions(NamedTuple):
     """
     The predictions for a data set of T thing classes, L semantic labels and C categories.
 
-    Attributes:
-        images: images in the order of the data set.
-        categories: category index, 0..C-1, of each thing class, then of each semantic label,
-            int64 [T + L]; -1 for the label that stands for things.
-        things: number T of thing classes.
-        num_categories: number C of categories.
+    ``categories``, int64 [T + L], has the category index, 0..C-1, of each thing class, then of each
+    semantic label; -1 for the label that stands for things.
     """
 
-    images: list[KeptImage]
+    images: list[KeptImage]  # in the order of the data set
     categories: np.ndarray
-    things: int
-    num_categories: int
+    things: int  # T
+    num_categories: int  # C
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
@@ -71,7 +66,12 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
     model, images = build_trained_model(cfg), []
     for inputs in with_progress(Trainer.build_test_loader(cfg, name), "predict"):
         for input_, output in zip(inputs, model(inputs), strict=True):
-            images.append(_kept_image(output, truth[input_["image_id"]], ids))
+            instances, true = output["instances"].to("cpu"), truth[input_["image_id"]]
+            instances = instances[torch.argsort(-instances.scores)]
+            masks = instances.pred_masks.to(torch.bool).numpy()
+            labels = output["labels"].cpu().numpy()
+            found = instances.scores.numpy(), instances.pred_classes.numpy(), masks, labels
+            images.append(keep_image(*found, true.ids, true.segments, ids))
     positions = []
     things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     for kind, count in (("thing", things), ("stuff", labels)):
@@ -81,38 +81,15 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
     return KeptPredictions(images, np.array(positions), things, len(ids))
 
 
-def _kept_image(output: InferenceOutput, truth: TrueSegments, categories: list[int]) -> KeptImage:
-    instances = output["instances"].to("cpu")
-    instances = instances[torch.argsort(-instances.scores)]
-    return keep_image(
-        instances.scores.numpy(),
-        instances.pred_classes.numpy(),
-        instances.pred_masks.to(torch.bool).numpy(),
-        output["labels"].cpu().numpy(),
-        truth.ids,
-        truth.segments,
-        categories,
-    )
-
-
 class MergeFit(NamedTuple):
-    """
-    Fitted rules with their PQ in percent.
-
-    Attributes:
-        rules: rules fitted to all images.
-        fitted: PQ of these rules on all images.
-        held_out: PQ on all images, each merged with rules fitted to the folds without it.
-        gain: ``held_out`` minus the PQ of the current rules.
-        interval: 95 % bootstrap interval of the gain over the images.
-    """
+    """Rules fitted to all images, with their PQ in percent."""
 
     name: str
     rules: MergeRules
-    fitted: float
-    held_out: float
-    gain: float
-    interval: tuple[float, float]
+    fitted: float  # PQ of these rules on all images
+    held_out: float  # PQ on all images, each merged with rules fitted to the folds without it
+    gain: float  # held_out minus the PQ of the current rules
+    interval: tuple[float, float]  # 95 % bootstrap interval of the gain over the images
 
     @property
     def is_improvement(self) -> bool:
@@ -127,11 +104,7 @@ def fit_merge(
     Fit the merge rules to the predictions; return the PQ of the current rules, and two fits.
 
     The first fit has the same constants for all classes, the second has constants for each class.
-    PQ is in percent.
-
-    Args:
-        present: current rules.
-        folds: number of folds of the cross-validation.
+    PQ is in percent. ``folds`` is the number of folds of the cross-validation.
     """
     count = len(kept.images)
     if not 2 <= folds <= count:
@@ -263,10 +236,8 @@ def _pq(counts: np.ndarray) -> np.ndarray:
     """
     Return the mean PQ, 0..1, over the categories that occur in the truth.
 
-    If an absent category counted, its wrong segments would enter the mean as a PQ of 0.
-
-    Args:
-        counts: sum of matched IoUs, TP, FP and FN of each category, float64 [..., C, 4].
+    If an absent category counted, its wrong segments would enter the mean as a PQ of 0. ``counts``,
+    [..., C, 4], has the sum of matched IoUs, TP, FP and FN of each category.
     """
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))

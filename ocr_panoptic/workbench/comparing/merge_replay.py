@@ -36,16 +36,12 @@ class Rules(NamedTuple):
     stuff_area: np.ndarray
 
     def part(self, chosen: slice | np.ndarray) -> "Rules":
-        """Return the rules of the chosen settings."""
         return Rules(*(field[chosen] for field in self))
 
 
 class KeptImage(NamedTuple):
     """
-    The data of an image that determine its merge and the PQ of the merge.
-
-    The image is divided into atoms: sets of pixels that are covered by the same instances and have
-    the same semantic label and the same true segment.
+    The data of an image, divided into atoms, that determine its merge and the PQ of the merge.
 
     Attributes:
         scores: scores of the instances, float64 [n], in descending order.
@@ -185,10 +181,9 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Let stuff segments own the atoms that no instance owns, by changing ``owner`` in place.
+    Give the atoms that no instance owns to stuff segments, by changing ``owner`` in place.
 
-    The owner becomes ``first`` + the atom's semantic label, if the segment is large enough. The
-    module's docstring defines atoms.
+    The owner becomes ``first`` + the atom's semantic label, if the segment is large enough.
     """
     for label in np.unique(image.labels):
         if label == 0:

@@ -31,16 +31,12 @@ class System:
     """
     A training setup that a study compares with others.
 
-    Attributes:
-        config: config file.
-        opts: KEY VALUE overrides for the config file.
-        seeds: seeds of the runs.
-        trial: training script of this system, followed by the script's first arguments; () for
-            the study's training script.
+    ``trial`` is the training script of this system, followed by the script's first arguments; ()
+    for the study's training script.
     """
 
     config: Path
-    opts: tuple[str, ...]
+    opts: tuple[str, ...]  # KEY VALUE ...
     seeds: tuple[int, ...]
     trial: tuple[str, ...] = ()
 
@@ -52,20 +48,13 @@ class System:
 
 @dataclass(frozen=True)
 class Study:
-    """
-    The systems that a study compares, and its metrics.
-
-    Attributes:
-        systems: systems by name; the runs of a system are in a folder of this name.
-        metrics: metrics to compare, as "task/metric" in metrics.json, the main metric first.
-    """
+    """The systems that a study compares, by name, and its metrics, the main metric first."""
 
     systems: Mapping[str, System]
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # "task/metric" in metrics.json
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Return the distinct seeds of all systems, in order of appearance."""
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
@@ -74,11 +63,10 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     Train all missing runs, one seed after the other, so that all systems get the same seeds.
 
     An interrupted run is resumed from its last checkpoint. Several processes may call this at the
-    same time: each skips the runs that another process trains.
+    same time: each skips the runs that another process trains. Runs lie in ``<system>/seed<n>``.
 
     Args:
         train: interpreter and training script (train_net.py or similar).
-        output: folder of the study; runs lie in ``<system>/seed<n>`` below it.
     """
     count, runs = len(read_runs(study, output)), sum(len(s.seeds) for s in study.systems.values())
     print(f"{runs} runs, of which {count} are finished", flush=True)
@@ -170,11 +158,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """
-    Return the records of all finished runs by system, then by seed.
-
-    A UserError is raised if the settings of a run differ from the study's.
-    """
+    """Return the records of all finished runs by system and seed; refuse other settings."""
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:

@@ -23,20 +23,10 @@ from .operators import confident_labels
 
 
 class SemanticGraph(nn.Module):
-    """
-    An exportable ``OCRSemanticSegmentor``, which turns a resized image into labels.
-
-    Args:
-        model: model in evaluation mode, on the CPU.
-        channel_order: INPUT.FORMAT used in training.
-
-    Attributes:
-        outputs: names of the results of :meth:`forward`.
-        stride: stride of the network's coarsest map, in pixels of the image.
-    """
+    """An exportable ``OCRSemanticSegmentor``, which turns a resized image into labels."""
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
-    stride = 32
+    stride = 32  # of the network's coarsest map, in pixels of the image
     model: OCRSemanticSegmentor | PanopticFPN
 
     def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
@@ -110,15 +100,7 @@ class SemanticGraph(nn.Module):
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """
-        Return labels [Ho, Wo], confidences [Ho, Wo] and logits [K, h, w].
-
-        Args:
-            logits: logits of the padded image, [1, K, h, w].
-            x: padded image, only for its size.
-            image: image without padding, only for its size.
-            size: Ho and Wo, int64 [2].
-        """
+        """Return the results of :meth:`forward`; only the sizes of ``x`` and ``image`` are used."""
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 

@@ -56,7 +56,6 @@ def find_instances(
     classes [M] are int64, and masks [M, s, s] are probabilities inside the boxes.
 
     Args:
-        model: ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
         features: backbone features, name -> [1, C, h, w].
         size: height and width of the image without padding.
     """

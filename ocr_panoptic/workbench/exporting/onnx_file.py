@@ -18,7 +18,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import UserError, lacks_memory
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
@@ -55,12 +55,11 @@ def export_onnx(
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: classes and origin of the model, from :func:`describe`.
-        path: file to write atomically.
         semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
         precision: "float32", or "int8" for layers that compute in 8 bits, with wider limits.
 
     Returns:
-        differences between the results, a row for each tested image size
+        the rows of :func:`.check_parity`
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -78,11 +77,7 @@ def export_onnx(
 
 
 def quantized(model: ir.Model) -> ir.Model:
-    """
-    Return a network whose convolutions and linear layers compute in 8 bits.
-
-    This is onnxruntime's dynamic quantisation, which rounds the layers' inputs at run time.
-    """
+    """Return a network whose convolutions and linear layers compute in 8 bits."""
     # Only constants are quantised, so norms are folded into the weights first, however large.
     proto = ir.to_proto(optimize(model, input_size_limit=2**28, output_size_limit=2**28))
     proto.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
@@ -134,8 +129,6 @@ def write_onnx(
                 verbose=False,
             )
         except Exception as error:
-            if lacks_memory(error):
-                raise
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise UserError(f"PyTorch cannot export this network: {reason}") from error
     # `export` returns None only without dynamo.
@@ -149,25 +142,14 @@ def write_onnx(
     given = {value.name: value for value in whole.graph.outputs}
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
-    save(whole, path)
-
-
-def save(model: ir.Model, path: Path) -> None:
-    """Write an ONNX model; raise MemoryError if there is too little memory for it."""
-    weights = [value.const_value for value in model.graph.initializers.values()]
-    # Without memory for its copies, protobuf would crash with SIGSEGV; this raises MemoryError.
-    bytearray(3 * sum(weight.nbytes for weight in weights if weight is not None))
-    ir.save(model, path)
+    ir.save(whole, path)
 
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
     """
     Return a model's description, as JSON values that :class:`.run_onnx.Model` reads.
 
-    Args:
-        model: ``PanopticFPN`` or ``OCRSemanticSegmentor``.
-        metadata: metadata of a data set with the model's classes.
-        made: origin of the model, e.g. versions and the hash of the config.
+    ``made`` is the origin of the model, e.g. versions and the hash of the config.
     """
 
     def classes(names: list[str], colors: list) -> list[dict[str, Any]]:

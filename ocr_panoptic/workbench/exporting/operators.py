@@ -29,7 +29,6 @@ def nms(
     Args:
         boxes: boxes x0, y0, x1, y1, [B, R, 4].
         scores: scores [B, G, R].
-        iou_threshold: IoU of two boxes above which the lower-scored box is removed.
         score_threshold: score above which a box takes part.
         limit: maximum number of boxes to keep, by highest score; -1 for no limit.
 

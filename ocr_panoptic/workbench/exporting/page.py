@@ -42,9 +42,8 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     """
     Return the files of onnxruntime-web that a page needs: name -> content.
 
-    Args:
-        given: package as installed by npm (a folder) or packed by npm (``.tgz``); by default it is
-            fetched from npm's registry.
+    They come from ``given``, a package as installed by npm (a folder) or packed by npm (``.tgz``),
+    or by default from npm's registry.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
     registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")  # noqa: SIM112
@@ -76,13 +75,7 @@ def _read_runtime(where: Path | str) -> dict[str, bytes]:
 
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
-    """
-    Write a model's page to a folder, ``index.html`` last.
-
-    Args:
-        model: ONNX file written by :func:`.export_onnx`.
-        runtime: files of onnxruntime-web, name -> content.
-    """
+    """Write the page of an ONNX file and the files of onnxruntime-web, ``index.html`` last."""
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)
     packed = _script("model.onnx", model.read_bytes())

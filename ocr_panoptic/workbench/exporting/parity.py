@@ -51,13 +51,8 @@ def check_parity(
     """
     Return the differences between a model's results and its ONNX file's, on an image of each size.
 
-    Args:
-        model: inference model on the CPU.
-        exported: ONNX file of the model.
-        semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
-        channel_order: INPUT.FORMAT of the model's images.
-        augmentation: transform that resizes test images.
-        sizes: (height, width) of each test image.
+    ``semantic_logits`` maps (network, inputs) to the final logits [1, K, h, w]. ``sizes`` has the
+    (height, width) of each image.
 
     Returns:
         a row for each size. "image" and "network" are the sizes (height x width) of the image and

@@ -45,16 +45,11 @@ class Model:
     A model loaded from an ONNX file.
 
     Args:
-        path: ONNX file.
         threads: number of CPU threads; 0 for one per core.
         providers: onnxruntime's execution providers, the preferred first; by default all available.
 
     Attributes:
-        description: description of the model from the file's metadata.
         classes: "name" and "color" of the semantic labels 0..K-1.
-
-    Raises:
-        ValueError: onnxruntime cannot read the file, or ocr-panoptic export did not write it.
     """
 
     def __init__(
@@ -98,9 +93,6 @@ class Model:
 
         Args:
             image: image, uint8 [H, W, 3] RGB.
-
-        Raises:
-            ValueError: onnxruntime fails on the image, most often for lack of memory.
         """
         try:
             values = self.session.run(None, {"image": np.ascontiguousarray(image)})
@@ -125,9 +117,6 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data.
 
     Values of 16 bits are cut to their upper 8 bits.
-
-    Raises:
-        ValueError: the file is not an image, or is damaged.
     """
     try:
         with Image.open(path) as file:

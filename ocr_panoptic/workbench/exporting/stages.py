@@ -192,11 +192,7 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
 
 @script(default_opset=op)
 def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
-    """
-    Return the image resized to ``sides`` (height, width), and its size before the resizing.
-
-    The values equal Pillow's: bilinear if ``reach`` is 1, bicubic if it is 2.
-    """
+    """Return the image resized to ``sides`` (height, width), and its size before the resizing."""
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
     rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)

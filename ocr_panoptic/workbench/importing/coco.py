@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 _LISTS = ("images", "annotations", "categories")
 ROBOFLOW = "_annotations.coco.json"  # lies beside the images
 DARWIN = "Exported from Darwin"
+# Word in "info" -> tool, for tools whose polygons go through the centres of pixels.
+TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
@@ -37,12 +39,16 @@ def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
 
-def read_coco(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
+def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
     """
     Find the images in a COCO JSON.
 
     An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has no polygon and no RLE, its
     segment is empty.
+
+    Args:
+        polygons: "edges" or "centres" of pixels; None for edges, with a warning if the tool that
+            made the file is known to draw through centres.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -55,6 +61,13 @@ def read_coco(source: Path, images: Path | None, polygons: str = EDGES) -> Annot
             )
     folder = require_images(images, f"{source}: a COCO JSON")
     ((content, names, own),) = read_each([(str(source), source)], _load)
+    tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
+    if tools and polygons is None:
+        logger.warning(
+            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
+            "pixels. They are now drawn along edges, which makes small things smaller. Give "
+            "--polygons centres, or --polygons edges if this is right."
+        )
 
     def find(entry: tuple[dict, list]) -> AnnotatedImage:  # an image in the JSON, its annotations
         image = image_file(folder, names_of_upload(entry[0]["file_name"]))
@@ -68,7 +81,12 @@ def read_coco(source: Path, images: Path | None, polygons: str = EDGES) -> Annot
             for e in content["images"]
         ],
         find,
-        partial(_read, names=names, polygons=polygons, is_doubtful=is_doubtful),
+        partial(_read, names=names, polygons=polygons or EDGES, is_doubtful=is_doubtful),
+        lambda entry: [
+            Segment(name, {}, instance=True)
+            for annotation in entry[1]
+            if (name := names.get(_id(annotation["category_id"])))
+        ],
     )
 
 

@@ -48,7 +48,12 @@ def read_cvat(source: Path, images: Path | None) -> Annotations:
 
     elements = _image_elements(path)
     places = [(f"{path}: image {element.get('name', '')!r}", element) for element in elements]
-    return Annotations(places, find, _read_image)
+    return Annotations(places, find, _read_image, _drafts)
+
+
+def _drafts(element: Element) -> list[Segment]:
+    shapes = [shape for shape in element if shape.tag not in ("tag", *_WITHOUT_AREA)]
+    return [Segment(label, {}) for shape in shapes if (label := shape.get("label"))]
 
 
 def _image_elements(path: Path) -> list[Element]:

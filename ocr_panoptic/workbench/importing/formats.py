@@ -33,6 +33,8 @@ class Format(NamedTuple):
             has no splits.
         has_polygons: whether some tools draw polygons along pixel edges and others through pixel
             centres.
+        void_class: class name that means void.
+        rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
     """
 
     read: Callable[..., Annotations]
@@ -40,6 +42,8 @@ class Format(NamedTuple):
     kinds: Kinds | None = None
     splits: Callable[[Path], dict[str, tuple[Path, str | None]]] = lambda source: {}
     has_polygons: bool = False
+    void_class: str | None = None
+    rest_class: str | None = None
 
 
 ANNOTATION_FORMATS = {
@@ -51,7 +55,7 @@ ANNOTATION_FORMATS = {
     "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
     "cvat": Format(read_cvat),
     "label-studio": Format(read_label_studio),
-    "labelme": Format(read_labelme),
+    "labelme": Format(read_labelme, void_class="__ignore__", rest_class="_background_"),
     "masks": Format(read_masks, smaller_on_top=True),
     "via": Format(read_via, has_polygons=True),
 }

@@ -19,7 +19,7 @@ from ocr_panoptic.progress import imap_with_progress
 
 from .annotated_image import AnnotatedImage, Segment
 from .formats import ANNOTATION_FORMATS
-from .kinds import ClassCount, Kinds, add_classes, check_crowds
+from .kinds import VOID, ClassCount, Kinds, add_classes, check_crowds, resolve_kinds
 from .masks import masks_of_map
 from .reading import read_each
 
@@ -125,6 +125,7 @@ def read_sources(
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
     missing, readers = {}, {}
+    drafted: dict[str, ClassCount] = {}
     for split, source in sources.items():
         options = {"polygons": plan.polygons, "part": source.part}
         options = {key: value for key, value in options.items() if value is not None}
@@ -135,8 +136,15 @@ def read_sources(
             found[split] = annotations.found(skip_missing=plan.skip_missing)
             if len(found[split]) < len(annotations.entries):
                 missing[split] = len(annotations.entries) - len(found[split])
+            for _, (draft, entry) in found[split]:
+                if annotations.drafts:
+                    add_classes(drafted, replace(draft, segments=annotations.drafts(entry)))
     raise_if_any(faults)
     raise_if_any(list(_name_faults(sources, found)))
+    has_faults = any(any(faults_of_class(name, [0, 0, 0])) for name in drafted)
+    if not (has_faults or plan.label_space):  # label PNGs add classes
+        # Ask for things and stuff now, not after minutes of reading masks.
+        resolve_kinds(dict(sorted(drafted.items())), plan.kinds, None, plan.rest, plan.semantic)
     images: dict[str, list[AnnotatedImage]] = {}
     classes: dict[str, ClassCount] = {}
     for split, listed in found.items():
@@ -195,10 +203,20 @@ def _read(
         (image,) = read_each([found], read_one)
     except DataFaults as error:
         return error.faults
-    if plan.crowds == "objects":
-        segments = [replace(segment, is_crowd=False) for segment in image.segments]
-        image = replace(image, segments=segments)
-    return image
+    # The format's void class and rest class are renamed unless the user lists them.
+    own, kinds = ANNOTATION_FORMATS[plan.format], plan.kinds or Kinds()
+    names = {own.void_class: VOID, own.rest_class: plan.rest or VOID}
+    for listed in (None, *kinds.classes, *kinds.ignore):
+        names.pop(listed, None)
+    segments = [
+        replace(
+            segment,
+            label=names.get(segment.label, segment.label),
+            is_crowd=segment.is_crowd and plan.crowds != "objects",
+        )
+        for segment in image.segments
+    ]
+    return replace(image, segments=segments)
 
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:

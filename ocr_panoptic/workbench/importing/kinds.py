@@ -17,6 +17,7 @@ from ocr_panoptic.formats.pictures import Color
 from .annotated_image import AnnotatedImage
 
 _KEYS = ("things", "stuff", "ignore", "colors")
+VOID = "(void)"  # label of segments that belong to no class
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class ClassCount:
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
     crowds: Counter[str] = Counter()
     for segment in image.segments:
+        if segment.label == VOID:
+            continue
         count = found.setdefault(segment.label, ClassCount())
         count.segments[True if segment.is_crowd else segment.instance] += 1
         count.is_doubtful |= segment.is_doubtful

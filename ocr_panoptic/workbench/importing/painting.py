@@ -11,7 +11,7 @@ import numpy as np
 from pycocotools import mask as rle
 
 from .annotated_image import AnnotatedImage, Segment
-from .kinds import Kinds
+from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
@@ -77,7 +77,7 @@ def paint(
         counts["left out"].update(image.left_out)
     for place, segment in enumerate(segments):
         pixels, name = segment.pixels(), segment.label
-        if name in kinds.ignore:
+        if name == VOID or name in kinds.ignore:
             ids[pixels] = _IGNORED
             counts["void"]["segments"] += 1
             continue

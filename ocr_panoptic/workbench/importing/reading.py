@@ -18,7 +18,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, raise_error, read_json
 from ocr_panoptic.formats.pictures import header_size
 
-from .annotated_image import AnnotatedImage
+from .annotated_image import AnnotatedImage, Segment
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,14 @@ class Annotations:
             of a file. The entry has the annotations of the image, in the format's own type.
         find: function: entry -> image without segments.
         read: function: (image without segments, entry) -> image with segments; can be pickled.
+        drafts: function: entry -> segments without masks, which are known before pixels are read;
+            None if the format has no such function.
     """
 
     entries: Sequence[tuple[str, Any]]
     find: Callable[[Any], AnnotatedImage]
     read: Callable[[AnnotatedImage, Any], AnnotatedImage]
+    drafts: Callable[[Any], list[Segment]] | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """Return (place, (image without segments, entry)) for each image file that is found."""

@@ -31,7 +31,7 @@ SIDE = 320  # longer side of a picture, pixels
 
 
 class DataClass(NamedTuple):
-    """A class of a data set; ``number`` is its category_id in the records."""
+    """A class of a data set; ``number`` is the category_id in the records."""
 
     name: str
     isthing: bool
@@ -60,30 +60,14 @@ class ViewedImage(NamedTuple):
     fault: str = ""
 
 
-class ClassRow(NamedTuple):
-    """A row of the class table; ``area`` is the median area of the class's segments in pixels."""
-
-    name: str
-    kind: str
-    color: str
-    images: int
-    segments: int
-    share: float
-    area: float | None
-
-
 def write_data_page(
     dataset: str, output: Path, num_images: int, workers: int | None = None
 ) -> list[str]:
     """
-    Write a self-contained page about a registered data set.
+    Write a self-contained page about a registered data set; return the faults on the page.
 
     Args:
         num_images: maximum number of images to show and count, evenly spread over the data set.
-        workers: number of processes; by default one per core, at most 8.
-
-    Returns:
-        faults found by the data check, and images that cannot be read
     """
     metadata = registered_metadata(dataset)
     faults: list[str] = []
@@ -133,7 +117,7 @@ def data_classes(metadata: Metadata) -> list[DataClass]:
 def view_image(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> ViewedImage:
-    """Return an image of a data set and its ground truth, read and drawn for the page."""
+    """Read an image of a data set and its ground truth, and draw both for the page."""
     name = record["file_name"]
     try:
         image = read_picture(name, "RGB")
@@ -177,8 +161,12 @@ def _truth(
     return labels, [{"id": c.number, "isthing": False, "category_id": c.number} for c in classes]
 
 
-def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> list[ClassRow]:
-    """Return a row for each class, with its numbers of images, segments and pixels."""
+def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> list[dict[str, Any]]:
+    """
+    Return a table with a row for each class.
+
+    "share" is the percentage of the pixels, "area" the median area of the segments in pixels.
+    """
     total = max(1, sum(area for image in images for *_, area in image.segments))
     rows = []
     for c in classes:
@@ -188,14 +176,14 @@ def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> l
         ]
         areas = [area for of_image in own for area in of_image]
         rows.append(
-            ClassRow(
-                name=c.name,
-                kind=("stuff", "thing")[c.isthing],
-                color=css_color(c.color),
-                images=sum(map(bool, own)),
-                segments=len(areas),
-                share=100 * sum(areas) / total,
-                area=float(np.median(areas)) if areas else None,
-            )
+            {
+                "name": c.name,
+                "kind": ("stuff", "thing")[c.isthing],
+                "color": css_color(c.color),
+                "images": sum(map(bool, own)),
+                "segments": len(areas),
+                "share": 100 * sum(areas) / total,
+                "area": float(np.median(areas)) if areas else None,
+            }
         )
     return rows

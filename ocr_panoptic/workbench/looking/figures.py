@@ -30,7 +30,7 @@ SHOWN = 6  # number of regions to show for a pixel, the most related first
 
 
 class Picture(NamedTuple):
-    """A picture as a data URI; ``color`` is the CSS colour of the class that it shows, if any."""
+    """A picture as a data URI, with the CSS colour of the class that it shows, if any."""
 
     title: str
     caption: str
@@ -39,36 +39,21 @@ class Picture(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """
-    The relation of a pixel to the object regions.
-
-    Attributes:
-        src: data URI of the image, on which the pixel is marked.
-        true_class: name of the pixel's true class.
-        shares: (name, CSS colour, percent) of the most related regions, in descending order.
-    """
+    """The relation of a pixel, marked in a picture, to the object regions, the largest first."""
 
     src: str
     true_class: str
-    shares: Sequence[tuple[str, str, float]]
+    shares: Sequence[tuple[str, str, float]]  # name, CSS colour, percent
 
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """
-    What the report shows of an image.
-
-    Attributes:
-        views: pictures of the input, the ground truth and the predictions.
-        regions: picture of each true class's soft object region.
-        legend: (name, CSS colour) of each class in the views.
-        relation: relation of a pixel to the regions; None if it is not shown.
-    """
+    """What the report shows of an image."""
 
     name: str
-    views: list[Picture]
-    regions: list[Picture]
-    legend: list[tuple[str, str]]
+    views: list[Picture]  # input, ground truth and predictions
+    regions: list[Picture]  # the soft object region of each true class
+    legend: list[tuple[str, str]]  # name and CSS colour of each class in the views
     relation: Relation | None = None
 
 
@@ -85,7 +70,6 @@ def image_figures(
     Args:
         truth: true panoptic map or, for a semantic model, true labels int [H,W], in which
             metadata.ignore_label is void.
-        metadata: names and colours of the classes.
         with_regions: whether to draw soft object regions and relation, if the head has them.
     """
     full = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
@@ -151,13 +135,12 @@ def relation_of_a_pixel(
     """
     Return the relation of a pixel of the image's rarest class to the object regions.
 
+    The result is None if no cell of the features has a label at its centre.
+
     Args:
         labels: true labels int [H,W]; values outside 0..K-1 are void.
         classes: name and CSS colour of each region.
-        image: image uint8 [H',W',3] RGB; the mark is drawn on a copy.
-
-    Returns:
-        relation; None if no cell of the features has a label at its centre
+        image: image uint8 [H',W',3] RGB.
     """
     rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in regions.cells)
     cells = labels[rows.astype(int)[:, None], columns.astype(int)]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.pictures import as_colours, read_picture
-from ocr_panoptic.layers import ASPOCR, RegionContext, gather_regions
+from ocr_panoptic.layers import ASPOCR, gather_regions
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.inference_model import PRECISIONS
@@ -26,12 +26,7 @@ Seen = dict[str, Any]  # "size": (H, W) of the padded images; "features": by nam
 
 
 class Inspector:
-    """
-    A callable that returns a model's prediction for an image, with intermediate results.
-
-    The intermediate results are the coarse prediction and, if the context scheme has them, the soft
-    object regions and the relation of pixels to regions.
-    """
+    """A callable that returns a model's prediction for an image, with intermediate results."""
 
     def __init__(self, cfg: CfgNode, model: InferenceModel):
         self._image_format, self._channels = cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS
@@ -106,7 +101,9 @@ class Inspector:
             return found
         with self._watching():
             _, x, m = head.prepare(seen["features"])
-            relation = self._relation(context, x, m)
+            if isinstance(context, ASPOCR):  # its pixel representations come from a bottleneck
+                x = context.bottleneck(x)
+            relation = context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
         cells = m.shape[2:]
         # Numbers of the features' rows and columns outside the padding; the last may overlap it.
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
@@ -116,13 +113,6 @@ class Inspector:
         weights = regions.flatten(1).softmax(dim=1).view_as(regions)
         seen_regions = SeenRegions(weights.cpu().numpy(), relation.cpu().numpy(), (rows, columns))
         return replace(found, regions=seen_regions)
-
-    @staticmethod
-    def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
-        """Return the relation of pixel representations x to object regions m, [N,K,h,w]."""
-        if isinstance(context, ASPOCR):  # which computes pixel representations by a bottleneck
-            x = context.bottleneck(x)
-        return context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
 
 
 def cell_edges(
@@ -136,8 +126,7 @@ def cell_edges(
     Args:
         inside: number of cells that cover the input without padding.
         features: number of cells that cover the padded input.
-        padded: side of the padded input.
-        side: side of the input without padding.
+        padded, side: side of the input with and without padding.
         pixels: side of the image file.
         align_corners: whether resizing aligns the centres of the corner pixels, not their corners.
 

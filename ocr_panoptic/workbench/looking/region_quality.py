@@ -126,12 +126,9 @@ SCHEMES = [
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """
-    Measure the soft object regions of a trained model on DATASETS.TEST[0].
+    Return the region quality of a model on DATASETS.TEST[0], and facts about the run.
 
     The model sees each image as a whole, at a single scale.
-
-    Returns:
-        the results of :meth:`RegionQuality.results`, and facts about the run
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:

@@ -25,11 +25,7 @@ MEANINGS = {
 
 
 class RankedImage(NamedTuple):
-    """
-    An image in the report, with its score in percent.
-
-    ``losses`` are the percentage points lost to each kind of error; score and losses sum to 100.
-    """
+    """An image with its score and its losses to each kind of error, which sum to 100 percent."""
 
     figures: ImageFigures
     score: float
@@ -42,12 +38,7 @@ def worst_images(
     """
     Return (file name, score, losses) of the images with the lowest scores, the worst first.
 
-    Images without a score are left out.
-
-    Args:
-        rows: table of an evaluation with a row for each image, from :func:`.read_table`.
-        metric: name of the column of scores.
-        number: maximum number of images.
+    Images without a score are left out. ``rows`` comes from :func:`.read_table`.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = [row for row in rows if metric in row]
@@ -83,10 +74,8 @@ def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve
     Return the loss curves of each chart: chart title -> curve label -> curve.
 
     Values that a logarithmic axis cannot show are left out: NaN, infinity, and 0 from batches
-    without instances. Charts without a curve are left out.
-
-    Args:
-        log: losses of each logged iteration, from :func:`.read_training_log`.
+    without instances. Charts without a curve are left out. ``log`` comes from
+    :func:`.read_training_log`.
     """
     charts = {}
     for title, losses in LOSSES.items():
@@ -139,10 +128,7 @@ def render_report(
 
     Args:
         results: stored results of an evaluation, task -> metric -> value.
-        training_log: losses of each logged iteration; if empty, the page has no section on
-            training.
-        metadata: names and colours of the classes.
-        settings: facts about the run, name -> value.
+        training_log: losses of each logged iteration; [] for no section on training.
         confusion: data URI of the confusion matrix's picture; "" for no picture.
     """
     per_class = per_class_rows(results)

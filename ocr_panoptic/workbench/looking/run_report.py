@@ -1,7 +1,6 @@
 """The report of a run, made from its files, its model and its data set."""
 
-import logging
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,8 +29,6 @@ from .inspection import HEADS, Inspector
 from .report import RankedImage, png_source, render_report, worst_images
 from .scene import PanopticMap, panoptic_truth, semantic_truth
 
-logger = logging.getLogger(__name__)
-
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: int) -> str:
     """
@@ -56,9 +53,9 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
             f"first: ocr-panoptic evaluate --config-file CONFIG --weights {cfg.MODEL.WEIGHTS} "
             f"OUTPUT_DIR {cfg.OUTPUT_DIR}"
         )
-    records, inspector = DatasetCatalog.get(metadata.name), Inspector(cfg, model)
     is_panoptic = "panoptic_seg" in evaluation.results
-    segments = PanopticTruth(metadata) if is_panoptic else None
+    task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
+    segments, inspector = PanopticTruth(metadata) if is_panoptic else None, Inspector(cfg, model)
 
     def figures(record: dict[str, Any], with_regions: bool) -> ImageFigures:
         truth: PanopticMap | np.ndarray
@@ -69,29 +66,30 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         name = Path(record["file_name"]).name
         return image_figures(name, inspector(record), truth, metadata, with_regions)
 
+    records = DatasetCatalog.get(metadata.name)
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
     shown = with_progress([records[place] for place in places], "pictures")
     images = [figures(record, with_regions=True) for record in shown]
-
-    task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
     by_name = {record["file_name"]: record for record in records}
-    rows = _rows_in_data(image_scores_file(folder, task), by_name, metadata.name)
-    worst = worst_images(rows, metric, num_ranked)
+    scores = [r for r in read_table(image_scores_file(folder, task)) if r["file_name"] in by_name]
+    worst = worst_images(scores, metric, num_ranked)
     ranking = [  # without regions, which would take up most of the page
         RankedImage(figures(by_name[file_name], with_regions=False), score, losses)
         for file_name, score, losses in with_progress(worst, "worst images")
     ]
     confusion = folder / "confusion_matrix.png"
     has_confusion = not is_panoptic and confusion.is_file()
+    settings = {
+        **{k.replace("_", " "): v for k, v in evaluation.run.items() if v not in (None, "")},
+        "config": config_file,
+        **_settings(cfg, log),
+    }
+    scheme = settings["context scheme"]
     iterations = int(max((r["iteration"] for r in log if "total_loss" in r), default=-1)) + 1
-    times = [row["time"] for row in log if "time" in row]
-    head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
-    if head not in HEADS:  # Detectron2's own head
-        scheme = "none"
     return render_report(
         title=task_of(cfg).title + ("" if scheme == "none" else f" + {scheme}"),
-        description=f"{cfg.MODEL.META_ARCHITECTURE} with {head}, context scheme {scheme}. Trained "
-        f"on {', '.join(cfg.DATASETS.TRAIN)}"
+        description=f"{cfg.MODEL.META_ARCHITECTURE} with {settings['semantic head']}, context "
+        f"scheme {scheme}. Trained on {', '.join(cfg.DATASETS.TRAIN)}"
         + (f" for {iterations} iterations" if iterations else "")
         + f", evaluated on the {len(records)} images of {metadata.name}.",
         dataset=metadata.name,
@@ -99,30 +97,20 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         training_log=log,
         images=images,
         metadata=metadata,
-        settings={
-            **{k.replace("_", " "): v for k, v in evaluation.run.items() if v not in (None, "")},
-            "config": config_file,
-            "semantic head": head,
-            "context scheme": scheme,
-            "weights": cfg.MODEL.WEIGHTS,
-            "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
-            "base learning rate": cfg.SOLVER.BASE_LR,
-            **({"time per iteration": f"{median(times):.3g} s (median)"} if times else {}),
-        },
+        settings=settings,
         confusion=png_source(confusion.read_bytes()) if has_confusion else "",
         ranking=ranking,
     )
 
 
-def _rows_in_data(file: Path, known: Collection[str], dataset: str) -> list[dict[str, str]]:
-    """Return the rows of a table of image scores, and warn of images that are no longer known."""
-    rows = read_table(file)
-    found = [row for row in rows if row["file_name"] in known]
-    if len(found) < len(rows):
-        logger.warning(
-            "%d of %d evaluated images are no longer in %s, and not among the worst images",
-            len(rows) - len(found),
-            len(rows),
-            dataset,
-        )
-    return found
+def _settings(cfg: CfgNode, log: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    head = cfg.MODEL.SEM_SEG_HEAD.NAME
+    times = [row["time"] for row in log if "time" in row]
+    return {
+        "semantic head": head,
+        "context scheme": cfg.MODEL.CONTEXT.NAME if head in HEADS else "none",
+        "weights": cfg.MODEL.WEIGHTS,
+        "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
+        "base learning rate": cfg.SOLVER.BASE_LR,
+        **({"time per iteration": f"{median(times):.3g} s (median)"} if times else {}),
+    }

@@ -18,17 +18,10 @@ from ocr_panoptic.formats.labels import has_labels, read_true_labels
 
 @dataclass(frozen=True)
 class PanopticMap:
-    """
-    A panoptic map, true or predicted.
+    """A panoptic map, true or predicted, with Detectron2's dict for each segment."""
 
-    Attributes:
-        ids: segment ids, int [H,W]; 0 is void.
-        info: Detectron2's dict for each segment, with "id", "isthing" and the contiguous
-            "category_id".
-    """
-
-    ids: np.ndarray
-    info: list[dict[str, Any]]
+    ids: np.ndarray  # int [H,W]; 0 is void
+    info: list[dict[str, Any]]  # with "id", "isthing" and the contiguous "category_id"
 
     def sem_seg(self, void: int) -> np.ndarray:
         """
@@ -61,21 +54,12 @@ class SeenRegions(NamedTuple):
 
 @dataclass(frozen=True)
 class Inspection:
-    """
-    A model's results for one image.
+    """A model's results for one image; None for what the model does not have."""
 
-    Attributes:
-        image: image, uint8 [H,W,3] RGB.
-        panoptic: panoptic prediction; None for a semantic model.
-        refined: labels of the semantic head's output, int [H,W].
-        coarse: labels of the coarse logits, int [H,W]; None for a head without coarse logits.
-        regions: soft object regions and relation; None if the head has no regions.
-    """
-
-    image: np.ndarray
+    image: np.ndarray  # uint8 [H,W,3] RGB
     panoptic: PanopticMap | None
-    refined: np.ndarray
-    coarse: np.ndarray | None = None
+    refined: np.ndarray  # labels of the semantic head's output, int [H,W]
+    coarse: np.ndarray | None = None  # labels of the coarse logits, int [H,W]
     regions: SeenRegions | None = None
 
 

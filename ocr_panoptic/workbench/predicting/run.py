@@ -9,7 +9,6 @@ coco.json        COCO instance format, with a mask for each segment
 overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
 """
 
-import errno
 import json
 import logging
 import os
@@ -19,9 +18,8 @@ from pathlib import Path
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 
-from ocr_panoptic.engine.class_names import Classes, classes_of
 from ocr_panoptic.engine.model import Model
-from ocr_panoptic.engine.result import Result, files_of
+from ocr_panoptic.engine.result import Classes, Result, classes_of, files_of
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.formats.files import printable, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
@@ -38,20 +36,15 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     """
     Predict every image that lacks up-to-date results, and write the JSON files of all images.
 
-    Every process calls this and takes a share of the images.
+    Every process calls this and takes a share of the images. If a file cannot be written, OSError
+    is raised; existing files are complete, and a repeated call continues.
 
     Args:
-        cfg: completed config with trained MODEL.WEIGHTS.
-        folder: folder of the results.
         labels: labels in the written PNGs, "train" for 0..K-1 or "dataset" for the labels in the
             data set's files.
-        overlays: whether to draw the segments over the images.
 
     Returns:
         number of images without results, whose names are logged
-
-    Raises:
-        OSError: a file cannot be written. Existing files are complete; a repeated call continues.
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -104,12 +97,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         item, result = found
         if isinstance(result, Exception):
             return item.name, str(result)
-        try:
-            result.save(folder, overlays)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
-                raise
-            return item.name, f"{item.source}: the names of its results would be too long"
+        result.save(folder, overlays)
         return item.name, ""
 
     saved = ahead(save, model.results(items))
@@ -119,7 +107,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 def _time(path: Path) -> float:
     """Return the time of a file's last change, in seconds; 0 if it does not exist."""
-    return os.path.getmtime(path) if os.path.exists(path) else 0  # too long a name, too
+    return os.path.getmtime(path) if os.path.exists(path) else 0
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:

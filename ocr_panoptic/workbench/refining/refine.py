@@ -42,7 +42,6 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     Return the offsets computed from true labels, which show the best possible refinement.
 
     Args:
-        dataset_name: data set with semantic or panoptic labels.
         boundary_distance: largest distance in pixels between a boundary and a pixel with an offset.
     """
     if dataset_name not in DatasetCatalog:
@@ -54,9 +53,8 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
     def of(record: Mapping[str, Any]) -> np.ndarray:
         segments = read_segment_map(record, label_map)
-        near_boundary, direction = split_offset_labels(
-            true_offset_labels(segments, boundary_distance)
-        )
+        labels = true_offset_labels(segments, boundary_distance)
+        near_boundary, direction = split_offset_labels(labels)
         return offsets_of(near_boundary == 1, direction)
 
     names = (PurePath(record["file_name"]).with_suffix("").as_posix() for record in records)
@@ -73,13 +71,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
-    """
-    Return the offsets that a trained SegFix model predicts.
-
-    Args:
-        cfg: completed config of a SegFix model with trained MODEL.WEIGHTS.
-        images: image files by name.
-    """
+    """Return the offsets that the trained SegFix model of a completed config predicts."""
     model = build_trained_model(cfg)
 
     @torch.inference_mode()
@@ -95,13 +87,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     """
     Refine every label PNG in or below a folder: each pixel gets the label its offset points to.
 
-    Args:
-        output: folder of the refined PNGs.
-        offsets: function that returns the offsets of an image, by image name.
-        scale: factor by which the offsets are multiplied.
-
-    Returns:
-        number of refined PNGs
+    ``scale`` multiplies the offsets. The result is the number of refined PNGs.
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(

@@ -17,12 +17,7 @@ from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.config_files import values_by_key
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic, rules_of_config
 from ocr_panoptic.workbench.comparing import merge_fit
-from ocr_panoptic.workbench.comparing.merge_fit import (
-    KeptPredictions,
-    fit_merge,
-    kept_predictions,
-    rules_fragment,
-)
+from ocr_panoptic.workbench.comparing.merge_fit import KeptPredictions, fit_merge
 from ocr_panoptic.workbench.comparing.merge_replay import Rules, keep_image, replay
 from support.tiny_runs import OCR_CONFIG, SEGMENTS
 
@@ -32,11 +27,7 @@ PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 def kept(
     scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
 ) -> KeptPredictions:
-    """
-    Return images with a true instance and a scored wrong instance for each class.
-
-    The wrong instance lies on stuff. Classes not in ``true_classes`` are void in the truth.
-    """
+    """Return images with a true instance and a wrong instance, on stuff, for each class."""
     truth = np.zeros((8, 8), np.int64)
     truth[:2], truth[2:4], truth[4:] = 1, 2, 3
     truth[~np.isin(truth, true_classes)] = 0
@@ -44,21 +35,15 @@ def kept(
     masks = np.zeros((4, 8, 8), bool)
     masks[0, :2] = masks[1, 2:4] = True
     masks[2, 4:6, :4] = masks[3, 6:, :4] = True
-    scores = np.array([of_true, of_true, *scores_of_wrong])
+    scores, classes = np.array([of_true, of_true, *scores_of_wrong]), np.array([0, 1, 0, 1])
     order = np.argsort(-scores, kind="stable")
-    scores = scores[order]
-    classes = np.array([0, 1, 0, 1])[order]
-    labels = np.where(truth == 3, 1, 0)
-    image = keep_image(scores, classes, masks[order], labels, truth, names, [1, 2, 3])
+    found = scores[order], classes[order], masks[order], np.where(truth == 3, 1, 0)
+    image = keep_image(*found, truth, names, [1, 2, 3])
     return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), 2, 3)
 
 
 def test_wrong_instances_below_a_threshold_are_removed():
-    """
-    A threshold above 0.6, the score of all wrong instances, removes all errors.
-
-    Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, too few for a match.
-    """
+    """Before, each thing has PQ 1 / 1.5, and stuff has 16 of 32 pixels, too few for a match."""
     before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
     assert before == pytest.approx(100 * (2 / 1.5) / 3)
     assert alike.held_out == alike.fitted == 100 and alike.is_improvement
@@ -68,18 +53,13 @@ def test_wrong_instances_below_a_threshold_are_removed():
 
 def test_each_class_has_its_own_threshold():
     """No threshold helps class a, whose wrong instances have higher scores than its right ones."""
-    images = kept([0.95, 0.6])
-    before, (_, by_class) = fit_merge(images, PRESENT)
+    before, (_, by_class) = fit_merge(kept([0.95, 0.6]), PRESENT)
     first, second = by_class.rules.scores
     assert second > 0.6 and by_class.held_out > before
 
 
 def test_the_reported_quality_is_of_held_out_images():
-    """
-    Half of the images need a threshold above 0.6, half need a threshold below 0.4.
-
-    Either raises PQ on all images, but a threshold chosen on one half does not help the other half.
-    """
+    """Half of the images need a threshold above 0.6, half need a threshold below 0.4."""
     wrong_above, right_below = kept([0.6, 0.6]), kept([0.1, 0.1], of_true=0.4)
     images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
     before, fits = fit_merge(images, PRESENT, folds=2)
@@ -97,11 +77,7 @@ def test_perfect_predictions_gain_nothing():
 
 
 def test_a_class_without_truth_does_not_matter():
-    """
-    The truth lacks the class, so a fit must not remove its instances.
-
-    Here they are wrong, and cover 8 of 32 stuff pixels.
-    """
+    """A fit must not remove its wrong instances, which cover 8 of 32 stuff pixels."""
     images = kept([0.1, 0.9], of_true=0.6, true_classes=(1, 3))
     before, fits = fit_merge(images, PRESENT)
     assert before == pytest.approx(100 * (1 + 0.75) / 2)
@@ -116,28 +92,25 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
     cfg = load_config(args.config_file, opts)
     complete_config(cfg)
-    kept = kept_predictions(cfg)
+    kept = merge_fit.kept_predictions(cfg)
     assert all((np.diff(image.scores) <= 0).all() for image in kept.images)
     rules = rules_of_config(cfg)
     before, (fit, _) = fit_merge(kept, rules, folds=2)
     metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())["panoptic_seg"]
     assert before == metrics["PQ"]
     counts = np.zeros((1, kept.num_categories, 4))
+    in_use = Rules(*(np.array([field]) for field in dataclasses.astuple(rules)))
     for image in kept.images:
-        in_use = Rules(*(np.array([field]) for field in vars_of(rules)))
         replay(image, in_use, kept.categories, counts)
     metadata = MetadataCatalog.get("tiny_val")
     names = [*metadata.thing_classes, *metadata.stuff_classes]
-    for i, name in ((c, n) for c, n in zip(kept.categories, names, strict=True) if c >= 0):
-        found = [metrics[f"{kind}-{name}"] for kind in ("TP", "FP", "FN")]
-        assert counts[0, i, 1:].tolist() == found
+    for i, name in zip(kept.categories, names, strict=True):
+        found = [metrics.get(f"{kind}-{name}") for kind in ("TP", "FP", "FN")]
+        assert i < 0 or counts[0, i, 1:].tolist() == found
     assert counts[..., 2].sum() > 0 and counts[..., 3].sum() > 0
-
     words = ["--config-file", args.config_file, "--folds", "2", *opts]
-    fitted = fit._replace(
-        rules=dataclasses.replace(rules, stuff_areas=(16.0,) * len(rules.stuff_areas)), gain=1.0
-    )
-    fitted = fitted._replace(interval=(0.5, 1.5))
+    changed = dataclasses.replace(rules, stuff_areas=(16.0,) * len(rules.stuff_areas))
+    fitted = fit._replace(rules=changed, gain=1.0, interval=(0.5, 1.5))
     monkeypatch.setattr(merge_fit, "fit_merge", lambda *_: (before, [fitted]))
     command.run(command.argument_parser().parse_args(words))
     assert f"| as it is                    |{before:20.2f} |" in capsys.readouterr().out
@@ -152,7 +125,7 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
 def test_the_written_config_has_the_rules(scores, tmp_path):
     rules = MergeRules(0.3, scores, (16.0, 4.0) if scores[0] < scores[1] else (64.0, 64.0))
     file = tmp_path / "merge.yaml"
-    combine = rules_fragment(rules)
+    combine = merge_fit.rules_fragment(rules)
     file.write_text(yaml.safe_dump({"MODEL": {"PANOPTIC_FPN": {"COMBINE": combine}}}))
     classes = ("MODEL.ROI_HEADS.NUM_CLASSES", "2", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "2")
     cfg = load_config(str(file), [*classes])
@@ -169,11 +142,7 @@ CATEGORIES = [{"id": i, "isthing": int(i in IDS[0])} for i in (3, 5, 7, 11, 12, 
 
 
 def random_image(rng: np.random.Generator):
-    """
-    Return boxes as instances and as true segments; some match.
-
-    There are void, a segment that the JSON lacks, and crowds.
-    """
+    """Return boxes as instances and as true segments; some match, and some are crowds."""
     height, width, n = 24, 30, int(rng.integers(0, 9))
 
     def boxes(count: int) -> np.ndarray:
@@ -218,35 +187,23 @@ def test_equals_the_merge_and_its_panoptic_quality():
         )
         for _ in range(60)
     ]
-    rules = Rules(*(np.array(field) for field in zip(*map(vars_of, settings), strict=True)))
+    fields = zip(*map(dataclasses.astuple, settings), strict=True)
+    rules = Rules(*map(np.array, fields))
     order = [category["id"] for category in CATEGORIES]
     rows = np.array([order.index(i) for i in IDS[0]] + [-1] + [order.index(i) for i in IDS[1]])
     totals = np.zeros((len(settings), len(CATEGORIES), 4))
     expected = [PanopticQuality(CATEGORIES) for _ in settings]
     for _ in range(30):
         instances, labels, ids, segments = random_image(rng)
-        kept = keep_image(
-            instances.scores.numpy(),
-            instances.pred_classes.numpy(),
-            instances.pred_masks.numpy(),
-            labels.numpy(),
-            ids,
-            segments,
-            order,
-        )
+        found = instances.scores, instances.pred_classes, instances.pred_masks, labels
+        kept = keep_image(*(tensor.numpy() for tensor in found), ids, segments, order)
         assert kept.pixels.sum() == ids.size
         replay(kept, rules, rows, totals)
         for setting, quality in zip(settings, expected, strict=True):
             merged, found = merge_panoptic(instances, labels, setting)
             for segment in found:
-                number = segment["category_id"]
-                segment["category_id"] = (
-                    IDS[0][number] if segment["isthing"] else IDS[1][number - 1]
-                )
+                known = IDS[0] if segment["isthing"] else [0, *IDS[1]]
+                segment["category_id"] = known[segment["category_id"]]
             quality.add(SegmentOverlaps(ids, segments, merged.numpy(), found).matches())
     assert (totals == np.stack([quality.statistics() for quality in expected])).all()
     assert (totals.sum(axis=(0, 1)) > 50).all()  # all kinds of counts occur
-
-
-def vars_of(rules: MergeRules) -> tuple:
-    return rules.overlap, rules.scores, rules.stuff_areas

@@ -42,9 +42,8 @@ def forked(monkeypatch):
 @pytest.mark.slow
 def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
     output, length = tmp_path / "out", ("SOLVER.MAX_ITER", "0", "SOLVER.EPOCHS", "1.5")  # 6
-    systems = study.systems.items()
-    systems = {name: replace(system, opts=(*system.opts, *length)) for name, system in systems}
-    study = replace(study, systems=systems)
+    longer = {n: replace(s, opts=(*s.opts, *length)) for n, s in study.systems.items()}
+    study = replace(study, systems=longer)
     run_study(study, TRAIN, output)
     records = read_runs(study, output)
     assert [(r["system"], r["seed"]) for r in records] == [("none", 3), ("OCR", 3)]
@@ -73,11 +72,10 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
 
 def test_runs_of_a_changed_study_are_refused(study, tmp_path):
     output, (config, opts) = tmp_path / "out", study.systems["OCR"].settings(3).values()
-    record = {"config": config, "opts": opts, "metrics": {}}
+    record, system = {"config": config, "opts": opts, "metrics": {}}, study.systems["OCR"]
     (output / "OCR/seed3").mkdir(parents=True)
     (output / "OCR/seed3/study_run.json").write_text(json.dumps(record))
     assert read_runs(study, output) == [record]
-    system = study.systems["OCR"]
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
     message = r"study_run.json: OCR, seed 3 was trained with SOLVER.MAX_ITER 6; .*MAX_ITER 7"
@@ -93,14 +91,9 @@ def test_runs_of_a_changed_study_are_refused(study, tmp_path):
         ("signal.signal(n, signal.SIG_DFL)", "time.sleep(60)"),
         ("signal.pthread_sigmask(signal.SIG_BLOCK, {n})", "signal.sigwait({n})"),
     ],
-    ids=["killed", "ends well"],
 )
 def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before, after):
-    """
-    The child signals its parent, this process, which must pass the signal on.
-
-    The parent must then train no further system.
-    """
+    """The child signals its parent, which passes the signal on and trains no further system."""
     child = "import os, signal, time", f"n = {number:d}", before, "os.kill(os.getppid(), n)", after
     with pytest.raises(SystemExit) as end:
         run_study(study, [sys.executable, "-c", "\n".join(child)], tmp_path)
@@ -108,18 +101,14 @@ def test_a_signal_also_ends_the_training(study, tmp_path, capsys, number, before
     assert f"none, seed 3: ended by {number.name}; the same" in capsys.readouterr().out
 
 
-def test_a_failing_run_names_its_log(study, tmp_path):
-    with pytest.raises(ValueError, match=r"none, seed 3 failed with exit code 2; see (.+)\. The"):
-        run_study(study, ABSENT, tmp_path / "out")
-    assert "can't open" in (tmp_path / "out/none/seed3/study_log.txt").read_text()
-    assert read_runs(study, tmp_path / "out") == []
-
-
-def test_a_trial_trains_instead_of_the_command(study, tmp_path):
+def test_a_failing_run_names_its_log_and_its_trial(study, tmp_path):
     trial = (str(tmp_path / "absent_trial.py"), "skip")
-    systems = {"tried": replace(study.systems["none"], trial=trial)}
-    with pytest.raises(ValueError, match=r"absent_trial\.py skip --config-file"):
-        run_study(replace(study, systems=systems), TRAIN, tmp_path / "out")
+    tried = replace(study, systems={"tried": replace(study.systems["none"], trial=trial)})
+    message = r"tried, seed 3 failed with exit code 2; see .*absent_trial\.py skip --config-file"
+    with pytest.raises(ValueError, match=message):
+        run_study(tried, TRAIN, tmp_path)
+    assert "can't open" in (tmp_path / "tried/seed3/study_log.txt").read_text()
+    assert read_runs(tried, tmp_path) == []
 
 
 def test_runs_of_another_process_are_skipped(study, tmp_path, capsys):

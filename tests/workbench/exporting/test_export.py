@@ -2,16 +2,12 @@
 
 import importlib
 import json
-import multiprocessing
-import resource
 import shutil
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -31,15 +27,8 @@ from ocr_panoptic.workbench.exporting import onnx_file, run_onnx
 from ocr_panoptic.workbench.exporting.graphs import build_graph
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
 from ocr_panoptic.workbench.exporting.parity import check_parity, match_segments, parity_faults
-from support.exported_models import PANOPTIC, SEMANTIC, build, export
-from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
-
-SWIN = [
-    *("MODEL.BACKBONE.NAME", "build_timm_backbone"),
-    *("MODEL.TIMM.NAME", "swin_tiny_patch4_window7_224"),
-    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['layers.0']"),
-    *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"),
-]
+from support.exported_models import PANOPTIC, SEMANTIC, assert_json_close, build, export
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, pixels
 
 
 def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> None:
@@ -48,53 +37,37 @@ def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> 
     (folder / "images/below").mkdir()
     Image.open(first).save(folder / "images" / f"{first.stem}.png")
     second.rename(folder / "images/below" / second.name)
-    arguments = folder / "model.onnx", "--input", folder / "images", "--output", folder / "onnx"
-    assert run_onnx.main([str(a) for a in arguments]) == 0
-    files = ["--config-file", config, "--weights", folder / "model.pth"]
-    files += ["--input", folder / "images", "--output", folder / "torch"]
-    assert cli.call("predict", [*map(str, files), *options]) == 0
-    for name in ("panoptic.json", "labels.json"):
-        contents = [folder / program / name for program in ("onnx", "torch")]
-        if contents[1].exists():
-            found, expected = (json.loads(content.read_text()) for content in contents)
-            assert_json_close(found, expected)
-    pngs = sorted(path.relative_to(folder / "torch") for path in (folder / "torch").rglob("*.png"))
-    assert pngs == sorted(p.relative_to(folder / "onnx") for p in (folder / "onnx").rglob("*.png"))
+    images, (found, expected) = ["--input", folder / "images"], (folder / "onnx", folder / "torch")
+    assert run_onnx.main([str(a) for a in [folder / "model.onnx", *images, "--output", found]]) == 0
+    files = ["--config-file", config, "--weights", folder / "model.pth", *images]
+    assert cli.call("predict", [*map(str, files), "--output", str(expected), *options]) == 0
+    for file in {"panoptic.json", "labels.json"} & {path.name for path in expected.iterdir()}:
+        assert_json_close(*(json.loads((out / file).read_text()) for out in (found, expected)))
+    pngs = {path.relative_to(expected) for path in expected.rglob("*.png")}
+    assert pngs == {path.relative_to(found) for path in found.rglob("*.png")}
     for png in pngs:
-        both = (
-            np.asarray(Image.open(folder / name / png)).astype(int) for name in ("onnx", "torch")
-        )
-        assert np.abs(np.subtract(*both)).max() <= (png.parts[0] == "confidence"), png
+        difference = np.subtract(*(pixels(out / png).astype(int) for out in (found, expected)))
+        assert np.abs(difference).max() <= (png.parts[0] == "confidence"), png
 
 
-def assert_json_close(found: object, expected: object) -> None:
-    """Check that JSON values are equal, numbers up to 2e-4."""
-    if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        found, expected = list(map(found.get, expected)), list(expected.values())
-    if isinstance(expected, list):
-        assert len(found) == len(expected)
-        for pair in zip(found, expected):
-            assert_json_close(*pair)
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, abs=2e-4)
-    else:
-        assert found == expected
+@pytest.fixture
+def image(tiny_data, tmp_path) -> Path:
+    """Return an image of tmp_path/images."""
+    shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
+    return sorted((tmp_path / "images").iterdir())[0]
 
 
 @pytest.mark.slow
-def test_panoptic_model(tiny_data, tmp_path, capsys):
-    shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
-    image = sorted((tmp_path / "images").iterdir())[0]
+def test_panoptic_model(image, tmp_path, capsys):
     # test_semantic_model is not residual
     options = [*PANOPTIC, "MODEL.OCR.RESIDUAL", "True", "MODEL.OCR.DOWNSAMPLE", "2"]
-    model, _ = build(OCR_CONFIG, options, image)
+    model = build(OCR_CONFIG, options, image)
     path = export(OCR_CONFIG, options, tmp_path, model)
     assert "| 97x259  | 64x171" in capsys.readouterr().out
-    (tmp_path / "broken.png").write_text("no image")
-    folder = tmp_path / "second"
-    again = [path, "--input", tmp_path / "broken.png", image, "--output", folder, "--overlays"]
-    assert run_onnx.main([str(a) for a in again]) == 1
+    folder, broken = tmp_path / "second", tmp_path / "broken.png"
+    broken.write_text("no image")
+    again = [*map(str, [path, "--input", broken, image, "--output", folder]), "--overlays"]
+    assert run_onnx.main(again) == 1
     said = capsys.readouterr()
     assert "broken.png: cannot be read as an image" in said.err and said.err.count("\n") == 1
     assert "1 of 2 images predicted" in said.out
@@ -102,16 +75,14 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
         assert [file.stem for file in (folder / name / "images").iterdir()] == [image.stem]
     kinds = {s["isthing"] for s in run_onnx.Model(path)(run_onnx.read_image(image))["segments"]}
     assert kinds == {True, False}, "the test needs things and stuff"
-    assert run_onnx.main([str(a) for a in again]) == 1
+    assert run_onnx.main(again) == 1
     assert "second already exists: name a new or an empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, options, tmp_path)
 
 
 @pytest.mark.slow
-def test_semantic_model(tiny_data, tmp_path):
-    shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
-    image = sorted((tmp_path / "images").iterdir())[0]
-    model, _ = build(SEMANTIC_CONFIG, SEMANTIC, image)
+def test_semantic_model(image, tmp_path):
+    model = build(SEMANTIC_CONFIG, SEMANTIC, image)
     exported = run_onnx.Model(export(SEMANTIC_CONFIG, SEMANTIC, tmp_path, model))
     assert len(np.unique(exported(run_onnx.read_image(image))["labels"])) > 1
     assert not exported.is_panoptic and exported.classes[0].keys() == {"name", "color"}
@@ -144,17 +115,13 @@ def test_every_scheme(tmp_path):
     torch.manual_seed(0)
     schemes, dynamic = Schemes().eval(), torch.export.Dim.DYNAMIC
     sides = {2: dynamic, 3: dynamic}
+    options = {"strict": False, "prefer_deferred_runtime_asserts_over_guards": True}
+    table = {"custom_translation_table": TRANSLATIONS, "verbose": False}
     with torch.no_grad():
-        program = torch.export.export(
-            schemes,
-            (torch.randn(1, 16, 9, 13), torch.randn(1, 5, 9, 13)),
-            dynamic_shapes=(sides, sides),
-            strict=False,
-            prefer_deferred_runtime_asserts_over_guards=True,
-        )
-        torch.onnx.export(
-            program, input_names=["x", "m"], custom_translation_table=TRANSLATIONS, verbose=False
-        ).save(tmp_path / "schemes.onnx")
+        inputs = torch.randn(1, 16, 9, 13), torch.randn(1, 5, 9, 13)
+        program = torch.export.export(schemes, inputs, dynamic_shapes=(sides, sides), **options)
+        written = torch.onnx.export(program, input_names=["x", "m"], **table)
+        written.save(tmp_path / "schemes.onnx")
         session = onnxruntime.InferenceSession(tmp_path / "schemes.onnx")
         for h, w in ((9, 13), (16, 8), (7, 21)):
             x, m = torch.randn(1, 16, h, w), torch.randn(1, 5, h, w)
@@ -166,6 +133,10 @@ def test_every_scheme(tmp_path):
 
 COUNT = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3", "MODEL.DEVICE", "cpu", "DATASETS.TEST", "()"]
 AGNOSTIC = ["MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True"]
+SWIN = ["MODEL.BACKBONE.NAME", "build_timm_backbone"]
+SWIN += ["MODEL.TIMM.NAME", "swin_tiny_patch4_window7_224"]
+SWIN += ["MODEL.SEM_SEG_HEAD.IN_FEATURES", "['layers.0']"]
+SWIN += ["MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"]
 
 
 @pytest.mark.slow
@@ -209,57 +180,18 @@ def test_same_padding_is_constant_in_the_graph(small_cfg):
 
 
 def test_another_architecture_cannot_be_exported():
-    class Offsets(OCRSemanticSegmentor):
-        """A subclass, which could compute something else from the same layers."""
-
-    model = Offsets.__new__(Offsets)
+    """A subclass could compute something else from the same layers."""
+    subclass = type("Offsets", (OCRSemanticSegmentor,), {})
     with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
-        build_graph(model, "RGB")
+        build_graph(subclass.__new__(subclass), "RGB")
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"output": "folder"}, "output folder: name a file that ends in .onnx"),
-        ({"output": "a.onnx", "precision": "float16"}, "'float16'.* float32 .*int8"),
-    ],
-)
-def test_refused_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        cli_export.export("run", **arguments)
-
-
-@pytest.mark.parametrize("copies", [1.2, 2.2, 6])
-def test_too_little_memory_for_the_file_is_an_error(tmp_path, copies):
-    # Without the check, protobuf ends the process by SIGSEGV with room for 1 to 2 copies of the
-    # weights, and says that it cannot serialize with room for 2.2.
-    weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(2**25, np.float32), name="w"))
-    graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 18}, name="g")
-    model, size = ir.Model(graph, ir_version=10), weight.const_value.nbytes
-
-    def save_with_little_memory() -> None:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used + int(copies * size),) * 2)
-        with pytest.raises(MemoryError) if copies < 3 else nullcontext():
-            onnx_file.save(model, tmp_path / "model.onnx")
-
-    process = multiprocessing.get_context("fork").Process(target=save_with_little_memory)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
-@pytest.mark.parametrize(
-    "reason, error", [("can't allocate memory", RuntimeError), ("no such operator", ValueError)]
-)
-def test_too_little_memory_is_not_the_networks_fault(tmp_path, monkeypatch, reason, error):
-    def fail(*args: object, **options: object) -> None:
-        raise RuntimeError(reason)
-
-    monkeypatch.setattr(torch.export, "export", fail)
-    resize = T.ResizeShortestEdge(64, 128)
-    with pytest.raises(error, match=reason):
-        onnx_file.write_onnx(SimpleNamespace(stride=32), resize, {}, tmp_path / "model.onnx")
+def test_refusals_name_the_precision_and_pytorchs_reason(tmp_path):
+    with pytest.raises(ValueError, match="'float16'.* float32 .*int8"):
+        cli_export.export("run", output="a.onnx", precision="float16")
+    no_module, resize = SimpleNamespace(stride=32), T.ResizeShortestEdge(64, 128)
+    with pytest.raises(ValueError, match="cannot export this network: .*Module"):
+        onnx_file.write_onnx(no_module, resize, {}, tmp_path / "model.onnx")
 
 
 def test_missing_packages_of_the_extra(monkeypatch):
@@ -323,20 +255,16 @@ def test_differences_may_be_as_large_as_the_models_rounding(error, equal):
     model = Cancelling()
     model.register_buffer("large", torch.tensor(3000.3))
 
-    class Exported:
-        def __call__(self, image: np.ndarray) -> dict:
-            red = image[:, :, 0] / 255 + error
-            logits = np.stack([red, 0.5 - red])
-            # The model's labels are used, so that only logits differ.
-            labels = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]
-            return {
-                "logits": logits,
-                "labels": labels["labels"].numpy(),
-                "confidences": np.ones(image.shape[:2]),
-            }
+    def exported(image: np.ndarray) -> dict:
+        red = image[:, :, 0] / 255 + error
+        # The model's labels are used, so that only logits differ.
+        found = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]
+        labels, confidences = (values.numpy() for values in found.values())
+        logits = np.stack([red, 0.5 - red])
+        return {"logits": logits, "labels": labels, "confidences": confidences}
 
     same = T.ResizeShortestEdge(0)
     used = deploy(model, optimize=False)
-    (row,) = check_parity(used, Exported(), lambda m, x: m.logits(x), "RGB", same, [(40, 60)])
+    (row,) = check_parity(used, exported, lambda m, x: m.logits(x), "RGB", same, [(40, 60)])
     assert 1e-4 < row["rounding"] < 3e-4  # half the distance of two float32 near 3000
     assert (not parity_faults(row)) == equal

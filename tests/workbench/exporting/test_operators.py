@@ -1,7 +1,5 @@
 """The operators that PyTorch's exporter lacks, and operators in 8 bits, in onnxruntime."""
 
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -18,7 +16,8 @@ from ocr_panoptic.workbench.exporting.instances import pool
 from ocr_panoptic.workbench.exporting.onnx_file import quantized
 from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS, confident_labels, nms
 
-DYNAMIC = torch.export.Dim.DYNAMIC
+OPTIONS = {"custom_translation_table": TRANSLATIONS, "verbose": False}
+DYNAMIC_SIDES = (2, 3), (0, 1), (), (1,), (2,)  # of each input of Both
 
 
 class Both(nn.Module):
@@ -36,23 +35,11 @@ class Both(nn.Module):
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory) -> onnxruntime.InferenceSession:
-    path = Path(tmp_path_factory.mktemp("onnx") / "operators.onnx")
-    program = torch.export.export(
-        Both(),
-        example(0),
-        dynamic_shapes=(
-            {2: DYNAMIC, 3: DYNAMIC},
-            {0: DYNAMIC, 1: DYNAMIC},
-            {},
-            {1: DYNAMIC},
-            {2: DYNAMIC},
-        ),
-        strict=False,
-    )
+    path = tmp_path_factory.mktemp("onnx") / "operators.onnx"
+    shapes = [dict.fromkeys(sides, torch.export.Dim.DYNAMIC) for sides in DYNAMIC_SIDES]
+    program = torch.export.export(Both(), example(0), dynamic_shapes=shapes, strict=False)
     names = [f"input_{i}" for i in range(5)]
-    torch.onnx.export(
-        program, input_names=names, custom_translation_table=TRANSLATIONS, verbose=False
-    ).save(path)
+    torch.onnx.export(program, input_names=names, **OPTIONS).save(path)
     return onnxruntime.InferenceSession(path)
 
 
@@ -124,8 +111,7 @@ def test_weights_of_8_bits():
             return y, *confident_labels(y, x, x[0].permute(1, 2, 0), torch.tensor([9, 11]), False)
 
     x = torch.randn(1, 3, 8, 12)
-    options = {"custom_translation_table": TRANSLATIONS, "verbose": False}
-    model = torch.onnx.export(Labelled().eval(), (x,), input_names=["x"], **options).model
+    model = torch.onnx.export(Labelled().eval(), (x,), input_names=["x"], **OPTIONS).model
     files = [ir.to_proto(m).SerializeToString() for m in (model, quantized(model))]
     onnx.checker.check_model(onnx.load_from_string(files[1]))
     whole, found = (onnxruntime.InferenceSession(f).run(None, {"x": x.numpy()})[0] for f in files)

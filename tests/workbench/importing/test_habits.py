@@ -99,6 +99,17 @@ def test_crowds_that_may_be_objects_are_refused(load, shape):
     assert as_set(found) == {("dog", True, False, p.tobytes()) for p in (SIMPLE, shape)}
 
 
+def test_centres_of_pixels(load, caplog):
+    """A tool named in "info" gives a hint, unless the user chooses."""
+    content = dogs(as_supervision(SIMPLE), info="Exported from roboflow.com")
+    (region,) = load(content)
+    assert region.pixels.sum() == 8 * 6 and SIMPLE.sum() == 9 * 7
+    assert "is an export of Roboflow" in caplog.text and "--polygons centres" in caplog.text
+    caplog.clear()
+    (region,) = load(content, polygons="centres")
+    assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
+
+
 def test_other_crowds_are_accepted(load, caplog, tmp_path):
     """Objects in several parts show that crowds are crowds, except in exports of V7."""
     several = as_supervision(SIMPLE)

@@ -10,11 +10,13 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import cli
+from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage
 from ocr_panoptic.workbench.importing.import_plan import split_images
+from support import annotation_files as files
 from support.annotation_files import coco, save
 from support.imported import FIXTURES, SCENES, stuff_labels
 
@@ -251,6 +253,43 @@ def test_boxes_points_and_missing_stuff_are_reported(root, tmp_path, caplog):
         assert message in caplog.text
     counts = json.loads((root / "x/raw/import.json").read_text())["counts"]["train"]
     assert (counts["boxes"], counts["left out"]) == ({"cat": 2}, {"line": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "things", "pixels"),
+    [
+        ((), "things: [cell]", {"cell": 32}),
+        (("--rest", "air"), "{things: [cell]}", {"cell": 32, "air": 96}),
+        (
+            ("--rest", "air"),
+            "{things: [cell], stuff: [air, _background_, __ignore__]}",
+            {"cell": 32, "air": 64, "_background_": 32, "__ignore__": 32},
+        ),
+    ],
+)
+def test_labelmes_predefined_classes(root, tmp_path, options, things, pixels):
+    """__ignore__ is void and _background_ is the rest, unless the user says otherwise."""
+    shapes = [
+        {"label": label, "points": [[x, 0], [x + 3, 0], [x + 3, 7], [x, 7]]}
+        for x, label in ((0, "cell"), (4, "_background_"), (8, "__ignore__"))
+    ]
+    save(tmp_path / "l/a.json", {"imagePath": "a.png", "shapes": shapes})
+    Image.new("RGB", (20, 8)).save(tmp_path / "l/a.png")
+    kinds = save(tmp_path / "kinds.yaml", things)
+    run("--from", "labelme", "--name", "x", "--train", tmp_path / "l", "--things", kinds, *options)
+    (split,) = check_data([root / "x/x.yaml"], workers=1).splits
+    assert {c.name: c.pixels for c in split.classes} == pixels
+
+
+@pytest.mark.parametrize("format", ["coco", "cvat"])
+def test_kinds_are_asked_for_before_pixels_are_read(root, tmp_path, things, monkeypatch, format):
+    write = {"coco": files.coco_polygons, "cvat": files.cvat}[format]
+    source, images = write(tmp_path, {"a.png": files.SCENES["a.png"]})
+    Image.new("RGB", files.SIZE[::-1]).save(tmp_path / "a.png")
+    monkeypatch.delattr(f"ocr_panoptic.workbench.importing.{format}.mask_of_polygons")
+    given = ("--things", things) if format == "coco" else ()
+    with pytest.raises(ValueError, match=r"car\W+1 segments in 1 images(.|\n)*--things"):
+        run("--from", format, "--name", "x", "--train", source, tmp_path, *given)
 
 
 def test_a_folder_of_roboflow_with_one_split(root, tmp_path):

@@ -1,21 +1,20 @@
-"""The pictures of an image, read back from the page's data URIs."""
+"""The pictures of an image, read back from the page's data URIs, and colours over images."""
 
 import base64
+import colorsys
 import io
 
+import matplotlib
 import numpy as np
 import pytest
 from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.evaluation.panoptic_truth import TrueSegments
+from ocr_panoptic.visualization import overlays
+from ocr_panoptic.workbench.looking import scene
 from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
-from ocr_panoptic.workbench.looking.scene import (
-    Inspection,
-    PanopticMap,
-    SeenRegions,
-    panoptic_truth,
-)
+from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, SeenRegions
 
 METADATA = Metadata(
     name="figures",
@@ -43,28 +42,28 @@ def truth() -> PanopticMap:
 
 
 @pytest.fixture
-def inspection(truth) -> Inspection:
+def inspection() -> Inspection:
     """Return an inspection: refined, all is sky; coarse, the right half is sand."""
     regions = np.full((3, 5, 10), 1 / 50, dtype=np.float32)
     regions[1] = 0.4 / 49
     regions[1, 0, 0] = 0.6
+    relation = np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10))
+    cells = np.linspace(0, 20, 6), np.linspace(0, 40, 11)
+    refined = np.full((20, 40), 1)
     return Inspection(
         image=np.full((20, 40, 3), 100, dtype=np.uint8),
-        panoptic=PanopticMap(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
-        refined=np.full((20, 40), 1),
+        panoptic=PanopticMap(refined, [{**SKY, "id": 1}]),
+        refined=refined,
         coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
-        regions=SeenRegions(
-            regions,
-            np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
-            (np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
-        ),
+        regions=SeenRegions(regions, relation, cells),
     )
 
 
 def test_the_pictures_show_the_classes(inspection, truth):
     """Captions and legend name the shown classes; the truth may have a data set's own labels."""
     segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
-    assert panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA).info == truth.info
+    found = scene.panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA)
+    assert found.info == truth.info
     assert truth.sem_seg(void=255)[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
     figures = image_figures("a.jpg", inspection, truth, METADATA)
     assert {view.title: view.caption for view in figures.views} == {
@@ -129,12 +128,9 @@ def test_the_mark_is_in_its_class(inspection):
     labels[2:7, 2:7] = 1
     labels[3:6, 3:6] = 0
     one_hot = np.stack([labels == 0, labels == 1]).astype(float)
-    cells = np.arange(10.0), np.arange(10.0)
-    seen = inspection.regions._replace(relation=one_hot, cells=cells)
-    classes, image = (
-        [("sky", "rgb(1,2,3)"), ("ring", "rgb(4,5,6)")],
-        np.zeros((90, 90, 3), np.uint8),
-    )
+    seen = inspection.regions._replace(relation=one_hot, cells=(np.arange(10.0), np.arange(10.0)))
+    classes = [("sky", "rgb(1,2,3)"), ("ring", "rgb(4,5,6)")]
+    image = np.zeros((90, 90, 3), np.uint8)
     found = relation_of_a_pixel(seen, labels, classes, image)
     assert found.shares[0] == ("ring", "rgb(4,5,6)", 100) and found.true_class == "ring"
     assert relation_of_a_pixel(seen, np.full((9, 9), -1), classes, image) is None
@@ -147,3 +143,42 @@ def test_size_in_the_page(size, expected):
     figures = image_figures("a.jpg", record, nothing, METADATA)
     assert decode(figures.views[0].src).shape[:2] == expected
     assert figures.views[-1].caption == "no true label in this image"
+
+
+def test_outlines_lie_on_one_side_of_a_border():
+    ids = np.array([[1, 1, 2], [1, 1, 2], [3, 3, 3]])
+    expected = np.array([[0, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=bool)
+    drawn = overlays.draw_segments(np.zeros((3, 3, 3), np.uint8), ids, {})
+    np.testing.assert_array_equal((drawn == overlays.OUTLINE_COLOR).all(axis=2), expected)
+
+
+def test_segments_cover_a_grey_image():
+    image = np.zeros((2, 4, 3), dtype=np.uint8)
+    image[..., 0] = 90  # the mean of the channels is 30
+    ids = np.array([[7, 7, 0, 0], [7, 7, 0, 0]])
+    drawn = overlays.draw_segments(image, ids, {7: (200, 100, 0)}, opacity=0.5)
+    assert drawn[0, 0].tolist() == [115, 65, 15]  # (color + 30) / 2
+    assert drawn[0, 1].tolist() == list(overlays.OUTLINE_COLOR)
+    assert drawn[0, 3].tolist() == [round((v + 30) / 2) for v in overlays.VOID_COLOR]
+
+
+def test_instances_of_a_class_differ_and_keep_its_hue():
+    info = [
+        {"id": 5, "isthing": True, "category_id": 0},
+        {"id": 6, "isthing": True, "category_id": 0},
+        {"id": 9, "isthing": False, "category_id": 1},
+    ]
+    colors = overlays.segment_colors(info, [(220, 50, 60)], [(0, 0, 0), (135, 190, 235)])
+    assert colors[5] == (220, 50, 60)
+    assert colors[9] == (135, 190, 235)
+    hues = [colorsys.rgb_to_hls(*(c / 255 for c in colors[i]))[0] for i in (5, 6)]
+    assert hues[0] == pytest.approx(hues[1], abs=0.01)
+    assert len({overlays.instance_color((220, 50, 60), i) for i in range(7)}) == 7
+
+
+def test_a_heat_map_is_logarithmic_over_three_decades():
+    image = np.zeros((1, 4, 3), dtype=np.uint8)
+    weights = np.array([[0.5, 0.5 * 10**-1.5, 0.5e-3, 0.0]])
+    colormap = matplotlib.colormaps["inferno"]
+    expected = [0.86 * 255 * np.array(colormap(v)[:3]) for v in (255, 128, 0, 0)]
+    np.testing.assert_allclose(overlays.heat_map(weights, image)[0], expected, atol=1.5)

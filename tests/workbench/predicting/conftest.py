@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from detectron2.modeling import build_model
-from PIL import Image
 
 from ocr_panoptic import cli
 from ocr_panoptic.engine import complete_config, load_config
@@ -16,9 +14,13 @@ from support.tiny_runs import (
     TINY_SEMANTIC,
     images_of,
     make_labels_vary,
+    pixels,
 )
 
 KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANTIC)}
+# Untrained scores are around 1 / 5.
+LOW = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.01"]
+LOW += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.1"]
 
 
 @pytest.fixture
@@ -33,11 +35,7 @@ def known_weights() -> dict:
 
 @pytest.fixture
 def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
-    """
-    Return a function that gives --config-file, --weights and overrides of a tiny model.
-
-    Its labels vary, and it finds instances.
-    """
+    """Return a function that gives the command line of a model that finds many segments."""
 
     def make(kind: str, *opts: object) -> list[str]:
         config, own = KINDS[kind]
@@ -47,16 +45,12 @@ def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
             complete_config(cfg)
             torch.manual_seed(0)
             model = build_model(cfg).eval()
-            image = np.asarray(Image.open(images_of(tiny_data)[0])).transpose(2, 0, 1)
+            image = pixels(images_of(tiny_data)[0]).transpose(2, 0, 1)
             make_labels_vary(model, {"image": torch.as_tensor(image.copy())})
-            weights = tmp_path_factory.mktemp("weights") / "model.pth"
-            torch.save({"model": model.state_dict()}, weights)
-            known_weights[kind] = weights
+            known_weights[kind] = tmp_path_factory.mktemp("weights") / "model.pth"
+            torch.save({"model": model.state_dict()}, known_weights[kind])
         named = ["--config-file", config, "--weights", known_weights[kind]]
-        # Untrained scores are around 1 / 5.
-        low = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.01"]
-        low += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.1"]
-        low = low if kind == "panoptic" else []
+        low = LOW if kind == "panoptic" else []
         return [*map(str, named), *args.opts, *low, *map(str, opts)]
 
     return make

@@ -79,18 +79,16 @@ def test_predict(kind, model_of, call, segfix, expected, tiny_data, tmp_path):
 
 @pytest.mark.parametrize("kind, optimized", [("semantic", True), ("panoptic", False)])
 def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
-    named = {"semantic": "sem_seg_predictions", "panoptic": "panoptic_predictions"}
-    read = {"semantic": read_label_image, "panoptic": read_panoptic_png}[kind]
-    metrics = {}
+    kinds = {"semantic": ("sem_seg", read_label_image), "panoptic": ("panoptic", read_panoptic_png)}
+    name, read = kinds[kind]
+    accuracies = []
     for output, keys in (("plain", ()), ("refined", ("TEST.SEGFIX.WEIGHTS", segfix))):
-        _, config, _, weights, *opts = model_of(
-            kind, *keys, "TEST.SAVE_PREDICTIONS", True, "TEST.OPTIMIZED", optimized
-        )
-        opts += ["OUTPUT_DIR", str(tmp_path / output), "MODEL.WEIGHTS", weights]
-        args = argument_parser().parse_args(["--config-file", config, "--eval-only", *opts])
-        metrics[output] = train_net(args)
-    assert metrics["plain"]["sem_seg"]["pACC"] != metrics["refined"]["sem_seg"]["pACC"]
-    files = sorted((tmp_path / "plain/inference").glob(f"*/{named[kind]}/*.png"))
+        keys += ("TEST.SAVE_PREDICTIONS", True, "TEST.OPTIMIZED", optimized)
+        _, config, _, weights, *opts = model_of(kind, *keys, "OUTPUT_DIR", tmp_path / output)
+        words = ["--config-file", config, "--eval-only", *opts, "MODEL.WEIGHTS", weights]
+        accuracies.append(train_net(argument_parser().parse_args(words))["sem_seg"]["pACC"])
+    assert accuracies[0] != accuracies[1]
+    files = sorted((tmp_path / "plain/inference").glob(f"*/{name}_predictions/*.png"))
     assert len(files) == 4
     for file in files:
         after = tmp_path / "refined" / file.relative_to(tmp_path / "plain")
@@ -113,29 +111,20 @@ def test_single_images_with_another_channel_order_and_size(model_of, segfix, exp
 
 
 def test_refusals_before_the_prediction(model_of, call, segfix, tiny_data, tmp_path):
-    images, folder = tiny_data / "tiny/raw/val/images", tmp_path / "alone"
-    folder.mkdir()
-    (folder / "model.pth").write_bytes(segfix.read_bytes())
-    cases = (
-        (("TEST.SEGFIX.WEIGHTS", folder / "gone.pth"), "alone/config.yaml: no such file"),
-        (("TEST.SEGFIX.WEIGHTS", folder / "model.pth"), "Set TEST.SEGFIX.CONFIG_FILE"),
+    images, weights = tiny_data / "tiny/raw/val/images", tmp_path / "model.pth"
+    weights.write_bytes(segfix.read_bytes())
+    of, config = "TEST.SEGFIX.WEIGHTS", model_of("semantic")[1]
+    for keys, message in (
+        ((of, tmp_path / "gone.pth"), f"{tmp_path.name}/config.yaml: no such file"),
+        ((of, weights), "Set TEST.SEGFIX.CONFIG_FILE"),
         (("TEST.SEGFIX.SCALE", 1), "TEST.SEGFIX.SCALE is 1 .* read only with TEST.SEGFIX.WEIGHTS"),
-        (
-            ("TEST.SEGFIX.WEIGHTS", segfix, "TEST.SEGFIX.CONFIG_FILE", model_of("semantic")[1]),
-            "META_ARCHITECTURE is OCRSemanticSegmentor; offsets come from SegFix",
-        ),
-    )
-    for keys, message in cases:
+        ((of, segfix, "TEST.SEGFIX.CONFIG_FILE", config), "OCRSemanticSegmentor; offsets come fr"),
+    ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model_of("semantic", *keys), images)
-    weights = folder / "model.pth"
-    _, config, *_ = model_of("semantic")
-    given = ["TEST.SEGFIX.WEIGHTS", str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]
-    assert segfix_config(load_config(config, ["MODEL.DEVICE", "cpu", *given])) is not None
-
-
-def test_segfix_itself_predicts_no_classes(call, segfix, tiny_data):
     model = ["--config-file", CONFIG, "--weights", str(segfix), "DATASETS.TEST", "('tiny_val',)"]
     model += ["DATASETS.TRAIN", "('tiny_train',)", "MODEL.DEVICE", "cpu"]
     with pytest.raises(ValueError, match="SegFix predicts no classes. Name it in TEST.SEGFIX"):
-        call(model, tiny_data / "tiny/raw/val/images")
+        call(model, images)
+    given = [of, str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]
+    assert segfix_config(load_config(config, ["MODEL.DEVICE", "cpu", *given])) is not None

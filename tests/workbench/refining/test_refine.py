@@ -71,6 +71,7 @@ def test_the_oracle_corrects_predictions(tiny_data, clean_catalog, tmp_path):
         ("twice", "out", "1 of 1 predictions .*: a"),
         ("small", "out", "a.png: the prediction has 17x6 pixels, the offsets 17x12"),
         ("broken", "out", "a.png"),
+        ("colours", "out", "a.png: has the colours .1, 2, 3., and the classes"),
         ("small", "small", "small is .*small or lies in it"),
         ("small", "small/new", "new is .*small or lies in it"),
     ],
@@ -81,8 +82,10 @@ def test_refusals(predictions, output, message, offsets, tmp_path):
     io.savemat(tmp_path / "offsets/town/a.mat", {"mat": offsets})
     for name, height in (("other/b", 12), ("twice/a", 12), ("small/city/a", 6)):
         write_label_png(tmp_path / f"{name}.png", np.zeros((height, 17), np.uint8))
-    (tmp_path / "broken/city").mkdir(parents=True)
+    for folder in ("broken/city", "colours/city"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "broken/city/a.png").write_text("no PNG")
+    Image.new("RGB", (17, 12), (1, 2, 3)).save(tmp_path / "colours/city/a.png")
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         stored(tmp_path, predictions, output)
     assert not (tmp_path / "out").exists()
@@ -95,10 +98,3 @@ def test_refusals(predictions, output, message, offsets, tmp_path):
 def test_contradicting_flags(words, capsys):
     with pytest.raises((SystemExit, ValueError)):
         refine(["--predictions", "a", "--output", "b", *words.split()])
-
-
-def test_a_colour_picture_is_refused(offsets, tmp_path):
-    (tmp_path / "labels").mkdir()
-    Image.new("RGB", (17, 12), (1, 2, 3)).save(tmp_path / "labels/a.png")
-    with pytest.raises(ValueError, match="a.png: has the colours .1, 2, 3., and the classes"):
-        stored(tmp_path, "labels", "out")
