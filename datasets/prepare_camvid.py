@@ -68,7 +68,6 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     sources = [SemanticSource(f"camvid_{name}", split, space) for name, split in splits.items()]
     check_sources(sources, workers, thorough=True)
     write_data_file(semantic, "camvid", splits, **classes)
-    panoptic.unlink(missing_ok=True)  # is written again when its files are complete
     made = {
         name: write_panoptic_split(split, panoptic.parent / "raw" / name, workers)
         for name, split in splits.items()

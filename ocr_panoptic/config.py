@@ -128,10 +128,10 @@ SECTIONS: dict[str, list[Key]] = {
         'Filter for resizing: "bicubic" (as in openseg.pytorch) or "bilinear" (HRNet-OCR, '
         "mmsegmentation)."),
     Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, then scale by a random factor between these two numbers (uniform)."),
+        "In training, scale resized images by a random factor between these numbers (uniform)."),
     Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
-        "In training, also multiply the aspect ratio (width / height) by a random factor between "
-        "these two numbers (uniform)."),
+        "In training, multiply the aspect ratio (width / height) by a random factor between these "
+        "numbers (uniform)."),
     Key("INPUT.RANDOM_FLIP", THEIRS, [], one_of("horizontal", "vertical", "both", "none"),
         "Flip images in training, with probability 0.5 for each direction."),
     Key("INPUT.RANDOM_ROTATE_90", False, [], ANY,
@@ -146,8 +146,8 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.DEVICE", "auto", [], DEVICE,
         '"auto" uses a GPU if the machine has one, else the CPU. Detectron2\'s default is "cuda".'),
     Key("MODEL.TRUST_PICKLE", False, [], ANY,
-        "Load MODEL.WEIGHTS even if its pickle may run code; trust the file first. Tensors and "
-        "arrays load without this key. Config files cannot set it, only command line and code."),
+        "Load MODEL.WEIGHTS even if its pickle may run code; use this only for files that you "
+        "trust. Set it on the command line or in Python; a config file cannot."),
     Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
         "Smallest share of the backbone's tensors (without an FPN) that MODEL.WEIGHTS must fill at "
         "the start of training. Heads may always differ."),

@@ -1,17 +1,14 @@
-"""Panoptic PNGs, compared with ids by hand and with panopticapi; the truth of a data set."""
+"""Panoptic PNGs, compared with ids by hand and with panopticapi."""
 
 import numpy as np
 import pytest
-from detectron2.data import DatasetCatalog, Metadata
 from panopticapi import utils
 from PIL import Image
 
-from ocr_panoptic.evaluation.panoptic_truth import PanopticTruth
 from ocr_panoptic.formats.coco_panoptic import (
     id2rgb,
     read_panoptic_png,
     rgb2id,
-    write_panoptic_json,
     write_panoptic_png,
 )
 
@@ -51,26 +48,3 @@ def test_png_that_is_not_rgb(tmp_path, mode):
 def test_opaque_png(tmp_path):
     Image.new("RGBA", (4, 4), (7, 1, 0, 255)).save(tmp_path / "a.png")
     assert (read_panoptic_png(tmp_path / "a.png") == 263).all()
-
-
-def test_the_truth_of_a_data_set(tmp_path, clean_catalog):
-    ids, crowd = np.array([[0, 70000], [5, 5]]), {"id": 70000, "category_id": 3, "iscrowd": 1}
-    segments = [{**crowd, "area": 1}, {"id": 5, "category_id": 9}]
-    images = [{"id": name, "file_name": f"{name}.jpg", "height": 2, "width": 2} for name in "ab"]
-    annotations = [
-        {"image_id": name, "file_name": f"more/{name}.png", "segments_info": segments}
-        for name in "ab"
-    ]
-    categories = [{"id": 3, "name": "cat", "isthing": 1}, {"id": 9, "name": "sky", "isthing": 0}]
-    write_panoptic_json(tmp_path / "p.json", zip(images, annotations), categories)
-    write_panoptic_png(tmp_path / "pngs/more/a.png", ids)
-
-    DatasetCatalog.register("truth", lambda: [])
-    places = {"panoptic_json": tmp_path / "p.json", "panoptic_root": tmp_path / "pngs"}
-    truth = PanopticTruth(Metadata(name="truth", **places))
-    assert truth.categories == categories
-    png, found, listed = truth["a"]
-    assert png == "more/a.png" and np.array_equal(found, ids)
-    assert listed == [crowd, {"id": 5, "category_id": 9, "iscrowd": 0}]
-    with pytest.raises(FileNotFoundError, match="more/b.png: panoptic PNG not found"):
-        truth["b"]

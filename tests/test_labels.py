@@ -18,31 +18,19 @@ from ocr_panoptic.formats.labels import (
 )
 
 MAP = {0: 255, 7: 0, 8: 1, 300: 1, 1000: 2}
-LABELS = np.array([[0, 1, 7], [255, 7, 7]], np.uint8)
 WIDE = np.array([[0, 300], [459, 65535]], np.uint16)
-
-
-@pytest.mark.parametrize("labels", [LABELS, WIDE, np.array([[True, False]]), "palette"])
-def test_pngs_of_other_programs(tmp_path, labels):
-    """Converted to grey, a palette would turn every label into its colour's brightness."""
-    image = Image.fromarray(LABELS if isinstance(labels, str) else labels)
-    if isinstance(labels, str):
-        image, labels = image.convert("P"), LABELS
-        image.putpalette([200, 10, 10] * 256)
-    image.save(tmp_path / "a.png")
-    found = read_label_image(tmp_path / "a.png")
-    assert np.array_equal(found, labels)
-    assert found.dtype == (np.uint8 if labels.dtype == bool else labels.dtype)
 
 
 SHAPE = np.zeros((24, 32), np.uint8)
 SHAPE[4:16, 6:26] = 1
 COLOURS = np.array([[128, 64, 128], [0, 128, 0]], np.uint8)
 ROAD, TREE = ({"name": n, "color": c.tolist()} for n, c in zip("ab", COLOURS, strict=True))
-NOISE = np.random.default_rng(0).integers(0, 4, (*SHAPE.shape, 3), np.uint8)
 SMOOTH = np.where(SHAPE, 255, 0).astype(np.uint8)
 SMOOTH[3, 6:26], SMOOTH[4, 6:26], SMOOTH[4:16, 5] = 60, 220, 90
 NUMBERED = [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]
+HALF = [{"name": "a", "labels": 0}, {"name": "b", "labels": 128}]  # 255 is ignored
+RIM = SHAPE * 128
+RIM[2:4] = 255
 GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
 
 
@@ -99,8 +87,7 @@ def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     ("file", "pixels", "classes"),
     [
         ("a.jpg", COLOURS[SHAPE], [ROAD, TREE]),
-        ("a.png", COLOURS[SHAPE] + NOISE, [ROAD, TREE]),
-        ("a.png", SHAPE * 252 + NOISE[..., 0], NUMBERED),
+        ("a.jpg", SHAPE * 128, HALF),
         ("a.bmp", SMOOTH, NUMBERED),
     ],
 )
@@ -140,6 +127,7 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
             "is a JPEG file",
         ),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
+        ("a.jpg", RIM, HALF, "JPEG"),
         ("a.jpg", SHAPE * 60, GREYS, "JPEGs will do only for two labels"),
     ],
 )
@@ -159,22 +147,12 @@ def test_values_outside_label_pngs_are_not_written(tmp_path, labels):
     assert not file.exists()
 
 
-@pytest.mark.parametrize("labels", [LABELS, WIDE])
-def test_written_labels_are_read_back(tmp_path, labels):
-    path = tmp_path / "folder" / "a.png"
-    write_label_png(path, labels)
-    found = np.asarray(Image.open(path))
-    assert found.dtype == labels.dtype
-    assert np.array_equal(found, labels)
-    assert np.array_equal(read_label_image(path), labels)
-
-
 @pytest.mark.parametrize(
     "read, write", [(read_label_image, write_label_png), (read_panoptic_png, write_panoptic_png)]
 )
 def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read, write):
-    path = tmp_path / "a.png"
-    write(path, LABELS)
+    path = tmp_path / "folder" / "a.png"
+    write(path, WIDE)
 
     def save(self, file, format):
         Path(file).write_bytes(b"half")
@@ -182,9 +160,9 @@ def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read
 
     monkeypatch.setattr(Image.Image, "save", save)
     with pytest.raises(KeyboardInterrupt):
-        write(path, LABELS + 1)
-    assert np.array_equal(read(path), LABELS)
-    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
+        write(path, WIDE // 2)
+    assert np.array_equal(read(path), WIDE)
+    assert [file.name for file in path.parent.iterdir()] == ["a.png"]
 
 
 def test_label_map_by_hand():
@@ -211,29 +189,15 @@ def test_bytes_and_larger_integers(values):
     assert counts.sum() == labels.size
 
 
-LARGE = np.zeros((60, 90), np.uint8)
-
-
-@pytest.mark.parametrize(
-    "areas, known",
-    [
-        ({0: 100, 30: 101, 60: 102, 75: 103}, [0, 100, 200]),  # forgotten classes
-        ({0: 0, 30: 1, 60: 2, 75: 3}, [0, 255]),
-        ({0: 255, 40: 10, 42: 0, 50: 11, 52: 0, 60: 12, 62: 0}, [0, 1, 2, 255]),  # thin regions
-    ],
-)
-def test_forgotten_classes_are_not_taken_for_noise(tmp_path, areas, known):
-    labels = LARGE.copy()
-    for left, value in areas.items():
-        labels[:, left:] = value
+def test_forgotten_classes_are_not_taken_for_borders(tmp_path):
+    labels = np.repeat(np.arange(4, dtype=np.uint8)[None], 60, 0).repeat(20, 1)
     Image.fromarray(labels).save(tmp_path / "a.png")
-    found = read_label_image(tmp_path / "a.png", {label: i for i, label in enumerate(known)})
-    assert np.array_equal(found, labels)
+    assert np.array_equal(read_label_image(tmp_path / "a.png", {0: 0, 255: 1}), labels)
 
 
 @pytest.mark.parametrize("known", [None, {0: 0, 7: 1, 15: 2, 255: 255}])
 def test_numbers_in_a_jpeg_are_refused(tmp_path, known):
-    labels = LARGE.copy()
+    labels = np.zeros((60, 90), np.uint8)
     labels[:, 30:], labels[:, 60:], labels[:2] = 7, 15, 255
     Image.fromarray(labels).save(tmp_path / "a.jpg")
     with pytest.raises(ValueError, match="JPEG"):
@@ -251,13 +215,11 @@ def stripes(*greys: float, noise: int = 0) -> np.ndarray:
     ("pixels", "expected"),
     [
         (stripes(30, 220), (0, 255)),
-        (stripes(90, 255), (0, 255)),
         (stripes(20, 128), (0, 255)),
         (stripes(75, 190, noise=20), (0, 255)),
         (stripes(12, noise=12), (0,)),  # no object
         (stripes(0, 85, 170, 255), None),
         (stripes(0, 0, 100, 255), None),
-        (stripes(0, 100, 100, 255), None),
         (stripes(60, noise=60), None),  # a photo
     ],
 )

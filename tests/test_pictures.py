@@ -54,12 +54,6 @@ def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
     np.testing.assert_array_equal(read_picture(path, format), read_image(str(path), format))
 
 
-def test_colours_of_16_bits(tmp_path):
-    row = b"\0" + struct.pack(">6H", 255, 256, 65535, 0, 511, 128)
-    write_png(tmp_path / "a.png", 2, 1, 16, 2, row)
-    assert read_picture(tmp_path / "a.png", "RGB").tolist() == [[[0, 1, 255], [0, 1, 0]]]
-
-
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
 @pytest.mark.parametrize("orientation", [None, *range(1, 9), 99])
 def test_every_orientation(tmp_path, suffix, orientation):
@@ -154,9 +148,8 @@ def test_faulty_files(tmp_path, read, name, content, fault):
     with pytest.raises(ValueError, match=rf"{re.escape(printable(path))}: .*{fault}") as error:
         read(path)
     assert str(error.value).isprintable()  # a name cannot control the terminal
-    for absent in ("none.png", "a\0b.png"):
-        with pytest.raises(FileNotFoundError, match="not found"):
-            read(str(tmp_path / absent))
+    with pytest.raises(FileNotFoundError, match="not found"):
+        read(str(tmp_path / "none.png"))
 
 
 def test_another_limit(tmp_path):

@@ -39,7 +39,6 @@ RESULTS = {
 
 
 def test_names_of_detectron2_and_back():
-    """Classes may have any name."""
     values = {"playing-field": 20.0, "sky_low": None, "PQ-sky": 1.0}
     flat = named("PQ", values, values.values())
     assert list(flat) == ["PQ-playing-field", "PQ-sky_low", "PQ-PQ-sky"]
@@ -92,15 +91,6 @@ def test_ap_of_the_only_thing_class(tmp_path):
     disc, *others = read_table(tmp_path / "per_class.csv")
     assert (disc["AP_box"], disc["AP_mask"]) == ("33.0", "12.0")
     assert not any("AP_box" in row for row in others)
-
-
-def test_table_is_logged(tmp_path, caplog):
-    with caplog.at_level(logging.DEBUG):
-        write_evaluation(RESULTS, tmp_path, {})
-    table = caplog.text.splitlines()
-    disc = next(line for line in table if line.startswith("disc"))
-    assert " ".join(disc.split()) == "disc 1 40.50 81.00 50.00 3 2 4 33.00"
-    assert not any("AP_mask" in line for line in table)  # this column would have no value
 
 
 def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):

@@ -1,9 +1,8 @@
 """
 Check data sets before training, and summarize their content.
 
-The results for splits without faults are cached in ``$XDG_CACHE_HOME/ocr_panoptic`` (by default
-``~/.cache/ocr_panoptic``). Each split has a small cache file with its summary and a digest of the
-names, sizes and modification times of its files. The cache may be deleted at any time.
+For each split without faults, a file in the user's cache holds the summary and a digest of the
+names, sizes and modification times of the split's files.
 """
 
 import hashlib

@@ -230,7 +230,6 @@ def begin_worker(worker: int) -> None:
     Make an image-loading process ignore Ctrl-C, SIGHUP, and any SIGTERM not from the trainer.
 
     When such a signal reaches all processes, the trainer still needs images to end its iteration.
-    By default, workers would stop at once, and the trainer would fail.
     """
     end_if_an_image_is_lost(worker)
     for number in (signal.SIGINT, signal.SIGHUP):

@@ -142,6 +142,11 @@ class Model:
             return next(results) if is_image else results
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
+        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview):
+            raise UserError(
+                f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
+                "an array, a tensor, an image of Pillow, or several of them."
+            )
         return _raise_faults_last(
             _result_or_error(self._result_of_source, f"{number:06d}", image)
             for number, image in enumerate(source)

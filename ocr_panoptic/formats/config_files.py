@@ -52,11 +52,9 @@ def default_config() -> CfgNode:
 
 def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
     """
-    Merge a checkpoint's settings, and then a config file, into the default config.
+    Merge a checkpoint's settings by key, and then a config file, into the default config.
 
-    Args:
-        config_file: path or name that :func:`find_config` accepts; "" merges no file.
-        settings: config key -> value, from a checkpoint; unknown keys are skipped with a warning.
+    Unknown settings are skipped with a warning; an empty ``config_file`` merges no file.
     """
     if settings:
         known = values_by_key(cfg)
@@ -133,13 +131,7 @@ def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
 
 
 def find_config(config: str) -> str:
-    """
-    Return the path of a config file.
-
-    Args:
-        config: path of a config file, folder of a run, or name of a config of this package with or
-            without suffix.
-    """
+    """Return the path of a config file, of a run's config by its folder, or of a named config."""
     config = os.path.expanduser(config)
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)

@@ -26,18 +26,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Item:
-    """
-    An input image: a file, or a frame of a video.
+    """An input image: a file, or a frame of a video."""
 
-    Attributes:
-        name: unique relative path for the image's results, usually without suffix.
-        file_name: path of the image relative to the folder that contains all images.
-        source: path of the image file, or of the video that contains the frame.
-    """
-
-    name: str
-    file_name: str
-    source: Path
+    name: str  # unique relative path for the image's results, usually without suffix
+    file_name: str  # path of the image relative to the folder that contains all images
+    source: Path  # image file, or video that contains the frame
     frame: int | None = None  # number of the frame in a video, from 0
 
 

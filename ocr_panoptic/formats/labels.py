@@ -19,7 +19,7 @@ from ocr_panoptic.errors import UserError
 
 from .coco_panoptic import VOID_LABEL, label_of_segments, read_segment_ids
 from .files import printable, replacing
-from .near_labels import CLOSEST, LOSSY, NOISY, SMOOTHED, nearest_of_two
+from .near_labels import CLOSEST, nearest_of_two
 from .pictures import Color, color_codes, load_labels, lossy_fault
 from .segment_runs import SegmentRuns
 
@@ -47,8 +47,8 @@ def read_label_image(
     Images with one channel or a palette are read as numbers: pixel values or palette indices; for
     a GIF, grey values, because its writer may reorder the palette. Images with several channels
     are read as colours, or as numbers if all channels are equal. If the data set lacks one of the
-    labels found, numbers are read as colours and vice versa. If a label is still unknown and the
-    data set has two labels, each pixel gets the nearer label.
+    labels found, numbers are read as colours and vice versa. If a label is still unknown, each
+    pixel of a JPEG file, or of a mask of 0 and 255, gets the nearer of the data set's two labels.
 
     Args:
         known: raw labels of the data set as keys; by default, all numbers are known.
@@ -81,11 +81,11 @@ def decoded_labels(
         shown = found[0] & known.keys()
     # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
     highest = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
-    for meant, noise in _values_meant(known or (), coloured=len(image.getbands()) > 2):
-        if not shown <= set(meant):
-            continue  # the image also shows labels of the data set that are not in ``meant``
+    for meant in _pairs_meant(known or {}, is_lossy, coloured=len(image.getbands()) > 2):
+        if not shown <= set(meant[:2]):
+            continue  # the image also shows other labels of the data set
         values = [_value(label) for label in meant]
-        places = nearest_of_two(image, values, LOSSY if is_lossy else noise, highest)
+        places = nearest_of_two(image, values, highest)
         if places is not None:
             return look_up(np.array(meant, np.min_scalar_type(max(meant))), places), True
     if is_lossy:
@@ -96,14 +96,16 @@ def decoded_labels(
     return readings[0], False
 
 
-def _values_meant(known: Iterable[int], coloured: bool) -> Iterator[tuple[list[int], float]]:
-    """Yield pairs of raw labels that inexact values may stand for, and the noise of each pair."""
-    colours = sorted(label for label in known if label >= COLOURED)
-    numbers = sorted(label for label in known if label < 256)
-    yield from ([(colours, NOISY)] if len(colours) == 2 and coloured else [])
-    yield from ([(numbers, NOISY)] if len(numbers) == 2 else [])
+def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
+    """Yield pairs of raw labels that inexact values may stand for, each before ignored labels."""
+    labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
+    colours = [label for label in labels if label >= COLOURED]
+    numbers = [label for label in labels if label < 256]
+    for listed in (colours if coloured else [], numbers):
+        if is_lossy and sum(known[label] != VOID_LABEL for label in listed) == 2:
+            yield listed
     if numbers and {*numbers} <= {0, 1, 255}:  # a binary data set
-        yield [0, 255], SMOOTHED
+        yield [0, 255]
 
 
 def _value(label: int) -> list[int]:

@@ -50,8 +50,7 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
     Return an error message if an image is too thin for ``ResizeShortestEdge``, else None.
 
-    Args:
-        longest: length of the resized long side in pixels, set by the config key ``key``.
+    The config key ``key`` sets ``longest``, the length of the resized long side in pixels.
     """
     if max(height, width) <= 2 * longest * min(height, width):  # Detectron2 rounds 0.5 to 0
         return None

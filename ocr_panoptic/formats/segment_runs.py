@@ -24,23 +24,15 @@ class SegmentStatistics(NamedTuple):
 
 
 class SegmentRuns:
-    """
-    The runs of a panoptic map, with methods that compute properties of its segments.
-
-    Args:
-        ids: non-negative integers [H, W], as :func:`read_panoptic_png` returns them.
-
-    Attributes:
-        ids: int [S], the map's ids in ascending order, including void (0).
-    """
+    """The runs of a panoptic map, non-negative integers [H, W], and properties of its segments."""
 
     def __init__(self, ids: np.ndarray):
         self.size = ids.shape
         columns = ids.ravel(order="F")
         changes = np.flatnonzero(columns[1:] != columns[:-1]) + 1
         starts = np.concatenate(([0], changes)) if columns.size else changes
-        self.ids, place = np.unique(columns[starts], return_inverse=True)
-        self._place = place  # [R], index of each run's id in ids
+        self.ids, place = np.unique(columns[starts], return_inverse=True)  # [S] with void, [R]
+        self._place = place  # index of each run's id in ids
         self._lengths = np.diff(starts, append=columns.size)
         # The runs sorted by id, and in column order within an id.
         order = np.argsort(place, kind="stable")

@@ -85,12 +85,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
 )
 @torch.no_grad()
 def test_images_of_any_size(case, size):
-    """
-    Converted logits equal the published network's at other sizes.
-
-    They are compared in float64, because the norms of random weights fit only one size. Rounding of
-    the folded biases is left.
-    """
+    """In float64, since norms of random weights fit one size; rounding of folded biases is left."""
     cfg, tensors, _, _ = make(case)
     x, weights = network_input(cfg, image(*size)), published.Weights(**CASES[case].norms)
     weights.tensors = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}

@@ -71,30 +71,12 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
 
 OCR_3X = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 OWN = "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50"
-PLAIN = "quick_schedules/panoptic_fpn_R_18_scenes"
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (OCR_3X.replace("R_50", "R50"), f"does not exist. Did you mean {OCR_3X}?"),
-        (f"configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
-        (f"{PLAIN} SOLVER.MAX_ITERS 3", "key SOLVER.MAX_ITERS. Did you mean SOLVER.MAX_ITER?"),
-        (f"{PLAIN} DATASETS.TRAIN ('tiny_trian',)", "Data set 'tiny_trian' is not registered"),
-    ],
-)
-def test_a_mistyped_config_or_key_gets_a_suggestion(capsys, words, message):
-    with pytest.raises(SystemExit) as end:
-        main(["train", "--config-file", *words.split()])
-    printed = capsys.readouterr().err
-    assert end.value.code == 1 and message in printed and "Traceback" not in printed
-
-
 MISTAKES = [  # words of a command, part of the message
     ("train --config-file nope", "The config nope does not exist"),
+    (f"train --config-file {OCR_3X.replace('R_50', 'R50')}", f"Did you mean {OCR_3X}?"),
+    (f"train --config-file configs/{OWN.lower()}.yml", f"does not exist. Did you mean {OWN}?"),
     ("train --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),
     ("train --config-file {own} SOLVER.MAX_ITERR 3", "Did you mean SOLVER.MAX_ITER?"),
-    ("train --config-file {own} SOLVER.MAX_ITER many", "is of the type int"),
     ("train --config-file {own} SOLVER.MAX_ITER -5", "it is a number of at least 0"),
     ("train --config-file {own} MODEL.WEIGHTS nope.pth", "The weights nope.pth do not exist"),
     ("train --config-file {own} --data {own}", "neither panoptic nor semantic"),
@@ -105,12 +87,10 @@ MISTAKES = [  # words of a command, part of the message
     ("check {empty}", "The name of a data file is empty"),
     ("check nope.yaml", "nope.yaml: data file not found"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
-    ("predict --config-file nope.pth --input . --output o", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),
     ("predict --input . --output o", "Name a trained model"),
     (f"predict --config-file {{own}} --input {PHOTO} --output {PHOTO}", "is a file. Name a folder"),
     ("train --config-file /dev/null", "The config /dev/null is not a file"),
-    ("export --config-file nope --output a.onnx", "The config nope does not exist"),
     ("report", "Name a trained model"),
     ("regions --weights {own} TEST.FLIPP 1", "Did you mean TEST.FLIP?"),
     ("fit-merge --config-file {own} --data nope.yaml", "nope.yaml: data file not found"),

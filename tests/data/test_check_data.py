@@ -13,10 +13,10 @@ from ocr_panoptic.data.data_check import check_data, check_data_sets
 from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
 from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few
 from ocr_panoptic.data.register import register_data_sets
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_image, write_label_png
 from support.faults import faults_of
-from support.raw_pets import CAT, FIRST, SKY, RawData
+from support.raw_pets import CAT, SKY, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -43,28 +43,19 @@ def semantic(raw, name: str = "sem") -> str:
     return file
 
 
-def changed_map(raw):
-    write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 3, FIRST))
-    for segment in raw.content["annotations"][0]["segments_info"]:
-        segment.pop("area", None), segment.pop("bbox", None)
-    raw.content["annotations"][0]["segments_info"].pop(2)
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        changed_map,
+        lambda raw: os.utime(raw.png("first.png"), ns=(1, 1)),
         lambda raw: raw.content["annotations"][0]["segments_info"][0].update(category_id=CAT),
         lambda raw: os.utime(raw.image("first.jpg"), ns=(1, 1)),
-        lambda raw: (raw.content["images"].pop(0), raw.content["annotations"].pop(0)),
     ],
 )
 def test_only_changed_data_are_checked_again(raw, looked_at, change):
     file = raw.described()
     before = str(check_data([file], workers=1))
-    assert looked_at == [2] and str(check_data([file], workers=1)) == before
-    names = register_data_sets([file])
-    check_data_sets(names, workers=1)
+    assert str(check_data([file], workers=1)) == before
+    check_data_sets(register_data_sets([file]), workers=1)
     assert looked_at == [2]
     change(raw)
     raw.save()
@@ -73,22 +64,12 @@ def test_only_changed_data_are_checked_again(raw, looked_at, change):
     assert len(looked_at) == 2
 
 
-def test_faults_are_not_remembered(raw, looked_at):
-    raw.image("first.jpg").unlink()
-    for _ in range(2):
-        with pytest.raises(DataFaults, match="image 21 not found"):
-            raw.checked()
-    assert looked_at == [2, 2]
-
-
 def test_remembered_results_belong_to_the_data(raw, tmp_path, looked_at):
     """Data with the same name in two folders, or with another label map, are checked again."""
     files = raw.described(), RawData(tmp_path / "other").described()
-    before = {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")}
     for file in files * 2:
         check_data([file], workers=1)
     assert looked_at == [2, 2]
-    assert {path: path.stat().st_mtime_ns for path in raw.folder.rglob("*")} == before
     file = semantic(raw)
     check_data([file], workers=1)
     file.write_text(file.read_text() + "ignore: 9\n")
@@ -108,8 +89,10 @@ def test_the_start_of_a_training_does_not_check_many_images(raw, monkeypatch, lo
     raw.image("first.jpg").unlink()
     check_data_sets(names)
     assert looked_at == []
-    with pytest.raises(DataFaults, match="image 21 not found"):
-        check_data([raw.described()], workers=1)
+    for _ in range(2):  # faults are not remembered
+        with pytest.raises(DataFaults, match="image 21 not found"):
+            check_data([raw.described()], workers=1)
+    assert looked_at == [2, 2]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
@@ -185,7 +168,6 @@ TURNED[274] = 3
             "of the pixels are 255, ignored as nothing says otherwise; is that b? Then give each "
             "class its labels, such as {name: b, labels: 255}.",
         ),
-        ([PHOTO], [LABELS * 0], {}, "no pixel is b; a model learns nothing from one class."),
         ([PHOTO], [LABELS], {"classes": ["a", "b", "c"]}, "no pixel is c."),
         ([PHOTO], [LABELS * 9], {"ignore": 9}, "62.50% of the pixels are 9, ignored."),
         ([PHOTO[..., 0] * np.uint16(20)], [LABELS], {}, "all 1 images of 16 bits is 6.1% of white"),

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from detectron2.config import CfgNode
 from detectron2.data.common import AspectRatioGroupedDataset
 from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
@@ -49,6 +50,11 @@ def stream(**changes) -> TrainingStream:
     return TrainingStream(RECORDS, sampler, **options)
 
 
+def config_of(name: str, *opts: object, file: Path = OCR_CONFIG) -> CfgNode:
+    fixed = ["DATASETS.TRAIN", f"('{name}_train',)", "DATALOADER.NUM_WORKERS", "0"]
+    return load_config(str(file), [*fixed, *map(str, opts)])
+
+
 def batches(loader: TrainingStream, number: int, seen: int = 0) -> list:
     loader.seen = seen
     return list(islice(loader, number))
@@ -70,7 +76,6 @@ def test_order_equals_detectron2s(group):
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stream_entered_anywhere_equals_the_whole_stream(group, workers):
-    """Images and the random numbers of their augmentation do not depend on the workers."""
     whole = batches(stream(group=group), 9)
     drawn = [example[1:] for batch in whole for example in batch]
     assert len(set(drawn)) == len(drawn)  # a repeated image is augmented differently
@@ -104,7 +109,6 @@ def test_other_numbers_of_processes_see_the_same_images(monkeypatch):
 
 
 def test_groups_by_the_files_if_the_records_have_no_size(tmp_path):
-    """EXIF data say that a picture must be turned."""
     records = []
     for i, (size, orientation) in enumerate([((8, 4), 1), ((4, 8), 1), ((8, 4), 6), ((8, 4), 1)]):
         exif = Image.Exif()
@@ -125,10 +129,8 @@ def test_groups_by_the_files_if_the_records_have_no_size(tmp_path):
 )
 def test_every_sampler_of_detectron2(tiny_data, kind):
     def make(seed: int) -> TrainingStream:
-        opts = ["DATASETS.TRAIN", "('tiny_train',)", "SOLVER.IMS_PER_BATCH", "2", "SEED", str(seed)]
-        opts += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.REPEAT_THRESHOLD", "0.9"]
-        opts += ["DATALOADER.SAMPLER_TRAIN", f"{kind}TrainingSampler"]
-        cfg = load_config(str(OCR_CONFIG), opts)
+        opts = ["SOLVER.IMS_PER_BATCH", 2, "SEED", seed, "DATALOADER.REPEAT_THRESHOLD", 0.9]
+        cfg = config_of("tiny", *opts, "DATALOADER.SAMPLER_TRAIN", f"{kind}TrainingSampler")
         # Detectron2 reads them, but some of its releases lack defaults.
         cfg.DATALOADER.RANDOM_SUBSET_RATIO = 0.7
         cfg.DATASETS.TRAIN_REPEAT_FACTOR = [("tiny_train", 1.5)]
@@ -154,28 +156,25 @@ def test_rare_classes_of_label_images_are_repeated(clean_catalog, tmp_path):
     split = SemanticSplit(tmp_path / "images", tmp_path / "labels")
     write_data_file(tmp_path / "d.yaml", "rare", {"train": split}, classes=classes, ignore=255)
     register_data_sets([tmp_path / "d.yaml"])
-    opts = ["DATASETS.TRAIN", "('rare_train',)", "SOLVER.IMS_PER_BATCH", "1", "SEED", "0"]
-    opts += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.REPEAT_THRESHOLD", "0.9"]
+    opts = ["SOLVER.IMS_PER_BATCH", 1, "SEED", 0, "DATALOADER.REPEAT_THRESHOLD", 0.9]
     opts += ["DATALOADER.SAMPLER_TRAIN", "RepeatFactorTrainingSampler"]
-    opts += ["DATALOADER.ASPECT_RATIO_GROUPING", "False"]
-    cfg = load_config(str(SEMANTIC_CONFIG), opts)
+    opts += ["DATALOADER.ASPECT_RATIO_GROUPING", False]
+    cfg = config_of("rare", *opts, file=SEMANTIC_CONFIG)
     loader = build_training_stream(cfg, lambda record: Path(record["file_name"]).stem)
     counts = Counter(name for (name,) in batches(loader, 1200))
     assert counts.pop("4") == 300 and set(counts.values()) == {100}
 
 
 def test_a_random_seed_differs_each_time(tiny_data):
-    cfg = load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "('tiny_train',)", "SEED", "-1"])
     register_data_sets([], ["tiny_train"])
+    cfg = config_of("tiny", "SEED", -1)
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0
 
 
 def test_images_without_instances_are_left_out_if_configured(raw):
     def images(usable: bool) -> list:
-        opts = ["DATASETS.TRAIN", "('pets_train',)", "DATALOADER.NUM_WORKERS", "0"]
-        opts += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", str(usable)]
-        cfg = load_config(str(OCR_CONFIG), opts)
+        cfg = config_of("pets", "DATALOADER.FILTER_EMPTY_ANNOTATIONS", usable)
         stream = build_training_stream(cfg, lambda record: record["image_id"])
         return sorted({image for batch in batches(stream, 2) for image in batch})
 
@@ -192,17 +191,13 @@ def fail(record: dict) -> None:
     raise UserError(f"{record['id']}.jpg: broken")
 
 
-def lose(record: dict) -> None:
-    Path("nowhere.jpg").read_bytes()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_error_of_a_worker_is_raised_unchanged(workers):
     with pytest.raises(UserError) as error, explained_workers():
         batches(stream(mapper=fail, workers=workers), 1)
     assert re.fullmatch(r"\d+\.jpg: broken", str(error.value))
     with pytest.raises(FileNotFoundError) as error, explained_workers():
-        batches(stream(mapper=lose, workers=workers), 1)
+        batches(stream(mapper=lambda record: Path("nowhere.jpg").read_bytes(), workers=workers), 1)
     assert (error.value.errno, error.value.filename) == (errno.ENOENT, "nowhere.jpg")
 
 

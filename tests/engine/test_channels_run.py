@@ -23,11 +23,7 @@ QUICK += ("MODEL.TIMM.NAME", "resnet10t", "SOLVER.MAX_ITER", 30, "SOLVER.IMS_PER
 
 
 def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return an image, uint8 [SIZE, SIZE, 4], and its near pixels, one side of a random line.
-
-    Its colours are noise; only the last channel, a distance, shows what is near.
-    """
+    """Return a noise image, uint8 [SIZE, SIZE, 4], and the pixels that its last channel shows."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:SIZE, :SIZE] - SIZE / 2
     angle, offset = rng.uniform(0, 2 * np.pi), rng.uniform(-8, 8)
@@ -35,21 +31,6 @@ def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
     image = rng.uniform(0, 255, (SIZE, SIZE, 4))
     image[:, :, 3] = np.where(near, 60, 180) + rng.normal(0, 6, near.shape)
     return image.clip(0, 255).astype(np.uint8), near
-
-
-@pytest.fixture
-def raw(tmp_path, monkeypatch) -> Path:
-    """Return a folder with RGBA PNGs and label PNGs: 0 far, 1 near."""
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    for split, seeds in SEEDS.items():
-        for kind in ("images", "labels"):
-            (tmp_path / "raw" / split / kind).mkdir(parents=True)
-        for seed in seeds:
-            image, near = scene(seed)
-            folder = tmp_path / "raw" / split
-            Image.fromarray(image).save(folder / f"images/{seed}.png")
-            Image.fromarray(near.astype(np.uint8)).save(folder / f"labels/{seed}.png")
-    return tmp_path / "raw"
 
 
 def describe(raw: Path, channels: int) -> Path:
@@ -60,8 +41,17 @@ def describe(raw: Path, channels: int) -> Path:
 
 
 @pytest.mark.slow
-def test_a_class_that_the_fourth_channel_shows(raw, tmp_path, semantic_args):
+def test_a_class_that_the_fourth_channel_shows(tmp_path, monkeypatch, semantic_args):
     """The model is trained, evaluated and drawn; other numbers of channels are refused."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    raw = tmp_path / "raw"
+    for split, seeds in SEEDS.items():
+        for kind in ("images", "labels"):
+            (raw / split / kind).mkdir(parents=True)
+        for seed in seeds:
+            image, near = scene(seed)
+            Image.fromarray(image).save(raw / split / f"images/{seed}.png")
+            Image.fromarray(near.astype(np.uint8)).save(raw / split / f"labels/{seed}.png")
     check_data([describe(raw, 3)], 1)  # RGBA files can be read as colours
     with pytest.raises(DataFaults, match=r"0.png: the image has 4 channels, expected 1 \(INPUT.CH"):
         check_data([describe(raw, 1)], 1)

@@ -187,15 +187,10 @@ def test_the_present_config_counts(interrupted, resume, caplog):
 def test_refused_continuations(interrupted, resume):
     """A refusal writes nothing."""
     config = (interrupted / "config.yaml").read_text()
-    for opts, fault in (
-        (("MODEL.CONTEXT.NAME", "none"), "CONTEXT.NAME is none, and was OCR"),
-        (("MODEL.OCR.CHANNELS", 64), "OCR.CHANNELS is 64, and was"),
-        (("MODEL.CONTEXT.NAME", "ASP-OCR"), "CONTEXT.NAME is ASP-OCR, and was OCR"),
-        (("SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()"), "has 2 iterations, but SOLVER.MAX_ITER is"),
-        (("SOLVER.OPTIMIZER", "AdamW"), "the checkpoint has the state of SGD"),
-    ):
-        with pytest.raises(ValueError, match=fault):
-            resume(*opts)
+    with pytest.raises(ValueError, match="CONTEXT.NAME is none, and was OCR"):
+        resume("MODEL.CONTEXT.NAME", "none")
+    with pytest.raises(ValueError, match="the checkpoint has the state of SGD"):
+        resume("SOLVER.OPTIMIZER", "AdamW")
     torch.save({"model": {"a": torch.zeros(1)}, "trainer": 3}, interrupted / "model_final.pth")
     with pytest.raises(ValueError, match="has weights, but not the state of training"):
         resume()

@@ -39,11 +39,7 @@ def load_labels(path, dtype):
 
 
 def instances_of(rng: np.random.Generator, sample: samples_of.Sample) -> Instances:
-    """
-    Return the predicted segments, some twice, but never the last class of things.
-
-    Scores have one decimal, so that many are equal.
-    """
+    """Return the predicted segments, some twice, but never the last class of things."""
     masks, classes = [], []
     for segment in sample.predicted_segments:
         for _ in range(rng.integers(1, 3)):
@@ -54,17 +50,12 @@ def instances_of(rng: np.random.Generator, sample: samples_of.Sample) -> Instanc
     found.pred_masks = torch.tensor(np.array(masks).reshape(-1, *sample.ids.shape))
     found.pred_boxes = BitMasks(found.pred_masks).get_bounding_boxes()
     found.pred_classes = torch.tensor(classes, dtype=torch.int64)
-    found.scores = torch.tensor(rng.random(len(classes)).round(1))
+    found.scores = torch.tensor(rng.random(len(classes)).round(1))  # many are equal
     return found
 
 
 def make_data(folder, ids: type = int, number: int = 12) -> tuple[list, list]:
-    """
-    Register images and return inputs and outputs of a model.
-
-    Ids are integers or texts, in another order than the images. The model never predicts the
-    semantic class 1.
-    """
+    """Register images with ids (int or str), and return inputs and outputs of a model."""
     rng = np.random.default_rng(0)
     samples = samples_of.random_samples(rng, number, CATEGORIES, SIZE)
     for sample in samples if ids is str else ():
@@ -72,7 +63,7 @@ def make_data(folder, ids: type = int, number: int = 12) -> tuple[list, list]:
     samples_of.register(NAME, folder, CATEGORIES, samples)
     inputs, outputs = samples_of.inputs_and_outputs(NAME, CATEGORIES, samples, rng)
     for output, sample in zip(outputs, samples, strict=True):
-        output["sem_seg"][1] -= 9
+        output["sem_seg"][1] -= 9  # a class that is never predicted
         output["instances"] = instances_of(rng, sample)
     return inputs, outputs
 

@@ -53,7 +53,6 @@ def city_instances(rng: np.random.Generator) -> np.ndarray:
 
 
 def write_ade20k(root: Path) -> None:
-    """Write images, labels and instances, two images for each split."""
     rng = np.random.default_rng(1)
     folder = root / "ADEChallengeData2016"
     for split, images in (("train", "training"), ("val", "validation")):
@@ -68,12 +67,7 @@ def write_ade20k(root: Path) -> None:
 
 
 def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Return labels uint8 [H, W] and instances uint8 [H, W, 3].
-
-    They show two kinds of stuff and a hidden third; three objects in two classes; and a thing
-    that the instances lack.
-    """
+    """Return labels with hidden stuff, and instances of two classes that lack a labelled thing."""
     stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)
     categories = rng.choice(100, 2, replace=False) + 1
     labels, instances = np.zeros(SIZE, np.uint8), np.zeros((*SIZE, 3), np.uint8)

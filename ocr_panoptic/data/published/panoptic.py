@@ -279,10 +279,7 @@ def cityscapes_test_images(folder: Path) -> list[dict]:
 
 def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
     """Return a record for each image that ``image_info_test-dev2017.json`` lists."""
-    try:
-        listed = [(i["id"], i["file_name"]) for i in read_json(image_info)["images"]]
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{image_info}: lists no images with id and file_name.") from error
+    listed = [(i["id"], i["file_name"]) for i in read_json(image_info)["images"]]
     for _, name in listed:
         for fault in file_name_faults(name):
             raise UserError(f"{image_info}: {fault}")

@@ -148,7 +148,6 @@ def panoptic_record(tmp_path, record):
 
 
 def describe(record: dict, segments: list[dict]) -> dict:
-    """Return the record with the segments of its panoptic PNG."""
     keys = "category_id", "iscrowd"
     things = [{"segment_id": s["id"], **{k: s[k] for k in keys}} for s in segments if s["isthing"]]
     record = {key: value for key, value in record.items() if key != "sem_seg_file_name"}
@@ -218,7 +217,6 @@ def test_turns_and_flips_of_masks_and_boxes(cfg, panoptic_record):
     assert len(seen) == 8
 
 
-@pytest.mark.slow
 def test_more_than_256_segments(cfg, panoptic_record):
     ids = np.arange(60 * 90, dtype=np.int32).reshape(60, 90) // 9
     write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)
@@ -243,8 +241,8 @@ def test_own_instances_come_first(cfg, panoptic_record):
 
 
 def test_an_image_with_only_stuff_can_be_cropped(cfg, panoptic_record):
-    segments = panoptic_record["segments_info"]
-    stuff = [{**s, "isthing": False, "category_id": 1} for s in segments]
+    kind = {"isthing": False, "category_id": 1}
+    stuff = [{**segment, **kind} for segment in panoptic_record["segments_info"]]
     panoptic_record = describe(panoptic_record, stuff)
     cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = True, "bitmask", True
     assert len(mapped(PanopticDatasetMapper, cfg, True, panoptic_record)["instances"]) == 0
@@ -304,12 +302,10 @@ def test_masks_equal_detectron2s(pair, item):
 
 
 def test_masks_of_instances(pair):
-    """Instances with these masks are indexed, moved and sent to another process."""
     ours, theirs = pair
     instances = Instances((40, 60), gt_masks=ours, gt_boxes=Boxes(torch.zeros(7, 4)))
     sent = pickle.loads(pickle.dumps(instances[torch.tensor([2, 2, 6])].to("cpu")))
     assert torch.equal(sent.gt_masks.tensor, theirs.tensor[[2, 2, 6]])
     assert [mask.shape for mask in sent.gt_masks] == [(40, 60)] * 3
-    assert str(sent.gt_masks) == "SegmentMasks(num_instances=3)"
     joined = Instances.cat([instances, sent]).gt_masks.tensor
     assert torch.equal(joined, torch.cat([theirs.tensor, theirs.tensor[[2, 2, 6]]]))

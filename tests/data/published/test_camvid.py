@@ -7,7 +7,6 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_sets
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
@@ -77,24 +76,6 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     assert [s["iscrowd"] for s in record["segments_info"] if s["isthing"]] == [0, 0, 1, 0]
     ids = read_panoptic_png(record["pan_seg_file_name"])
     assert np.array_equal(ids, instances_from_labels(street())[0])
-
-
-@pytest.mark.slow
-def test_an_interrupted_second_run_leaves_no_data_file(tmp_path, monkeypatch, clean_catalog):
-    """Panoptic PNGs change first, so the former data file, which depends on them, must go."""
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
-    prepare_camvid(source, tmp_path / "data", workers=1)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("prepare_camvid.write_panoptic_json", interrupt)
-        prepare_camvid(source, tmp_path / "data", workers=1)
-    file = tmp_path / "data/camvid_panoptic/camvid_panoptic.yaml"
-    assert not file.exists()
-    prepare_camvid(source, tmp_path / "data", workers=1)
-    check_data([file], workers=1)
 
 
 def test_faults(tmp_path):

@@ -15,7 +15,6 @@ def seed():
 
 @pytest.fixture
 def cfg(semantic_cfg):
-    """Return a config whose augmentation changes nothing."""
     semantic_cfg.INPUT.CROP.TYPE = "absolute"
     semantic_cfg.INPUT.CROP.SIZE = [20, 30]
     return semantic_cfg
@@ -150,7 +149,6 @@ def test_turns_and_flips_show_all_eight_sides(cfg, image, labels):
 
 
 def test_colours_are_multiplied(cfg, image, labels):
-    """The change lies within the limits of three factors; labels stay."""
     cfg.INPUT.COLOR_JITTER, ratios = 0.2, []
     for _ in range(50):
         new_image, new_labels = augmented(cfg, image, labels)
@@ -163,7 +161,6 @@ def test_colours_are_multiplied(cfg, image, labels):
 
 
 def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
-    """Only colours change, not the fourth channel."""
     cfg.INPUT.BRIGHTNESS_SHIFT = 10
     image = np.concatenate([image, image[..., :1]], axis=2)
     found = set()
