@@ -28,6 +28,9 @@ ROAD, TREE = ({"name": n, "color": c.tolist()} for n, c in zip("ab", COLOURS, st
 SMOOTH = np.where(SHAPE, 255, 0).astype(np.uint8)
 SMOOTH[3, 6:26], SMOOTH[4, 6:26], SMOOTH[4:16, 5] = 60, 220, 90
 NUMBERED = [{"name": "a", "labels": 0}, {"name": "b", "labels": 255}]
+HALF = [{"name": "a", "labels": 0}, {"name": "b", "labels": 128}]  # 255 is ignored
+RIM = SHAPE * 128
+RIM[2:4] = 255
 GREYS = [{"name": name, "labels": 60 * k} for k, name in enumerate("abc")]
 
 
@@ -84,6 +87,7 @@ def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     ("file", "pixels", "classes"),
     [
         ("a.jpg", COLOURS[SHAPE], [ROAD, TREE]),
+        ("a.jpg", SHAPE * 128, HALF),
         ("a.bmp", SMOOTH, NUMBERED),
     ],
 )
@@ -123,6 +127,7 @@ def test_values_near_labels(tmp_path, file, pixels, classes):
             "is a JPEG file",
         ),
         ("a.jpg", np.repeat([[0, 127, 255]], 32, 0).repeat(8, 1).astype(np.uint8), ["a"], "JPEG"),
+        ("a.jpg", RIM, HALF, "JPEG"),
         ("a.jpg", SHAPE * 60, GREYS, "JPEGs will do only for two labels"),
     ],
 )

@@ -81,9 +81,9 @@ def decoded_labels(
         shown = found[0] & known.keys()
     # Largest pixel value that a class number 1, 2, ... may have after JPEG's rounding.
     highest = max((label + ROUNDING for label in known or () if 0 < label < CLOSEST), default=0)
-    for meant in _pairs_meant(known or (), is_lossy, coloured=len(image.getbands()) > 2):
-        if not shown <= set(meant):
-            continue  # the image also shows labels of the data set that are not in ``meant``
+    for meant in _pairs_meant(known or {}, is_lossy, coloured=len(image.getbands()) > 2):
+        if not shown <= set(meant[:2]):
+            continue  # the image also shows other labels of the data set
         values = [_value(label) for label in meant]
         places = nearest_of_two(image, values, highest)
         if places is not None:
@@ -96,13 +96,14 @@ def decoded_labels(
     return readings[0], False
 
 
-def _pairs_meant(known: Iterable[int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield the pairs of raw labels that inexact values may stand for."""
-    colours = sorted(label for label in known if label >= COLOURED)
-    numbers = sorted(label for label in known if label < 256)
-    for labels in (colours if coloured else [], numbers):
-        if is_lossy and len(labels) == 2:
-            yield labels
+def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
+    """Yield pairs of raw labels that inexact values may stand for, each before ignored labels."""
+    labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
+    colours = [label for label in labels if label >= COLOURED]
+    numbers = [label for label in labels if label < 256]
+    for listed in (colours if coloured else [], numbers):
+        if is_lossy and sum(known[label] != VOID_LABEL for label in listed) == 2:
+            yield listed
     if numbers and {*numbers} <= {0, 1, 255}:  # a binary data set
         yield [0, 255]
 

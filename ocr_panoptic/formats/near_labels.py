@@ -1,7 +1,7 @@
 """
 Masks of two labels whose values are only near the labels: JPEG files, and smoothed borders.
 
-Shape letters: H, W size of the image, C channels, N different colours.
+Shape letters: H, W size of the image, C channels, N different colours, K values.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,11 @@ def nearest_of_two(
     Return the index of the nearer value for each pixel, or None if this would be a guess.
 
     In a JPEG file, all values may be inexact, in other files only those on borders. An area that is
-    far from both values belongs to a class that ``values`` lacks, so that the result is None.
+    far from both values belongs to a class that ``values`` lacks, so that the result is None. So it
+    is if a pixel is nearer to an ignored value.
 
     Args:
-        values: the two intended values: greys (C = 1) or colours (C = 3).
+        values: greys (C = 1) or colours (C = 3): the two intended values, then ignored values.
         numbers: largest pixel value of a JPEG file that may hold class numbers 0, 1, 2, ...
 
     Returns:
@@ -34,21 +35,23 @@ def nearest_of_two(
     """
     import cv2
 
-    meant = np.array(values, np.float32)  # [2, C]
+    meant = np.array(values, np.float32)  # [K, C]
     if image.mode.startswith(("I", "F")):
         return None  # more than 8 bits
     if np.linalg.norm(meant[1] - meant[0]) < CLOSEST:
         return None
     is_lossy = image.format == "JPEG"
     pixels = _Pixels(image, meant.shape[1])
-    places, distances = _nearer(pixels.colours, meant)
+    places, distances = _nearest(pixels.colours, meant)
+    if (places > 1).any():
+        return None
     may_be_numbers = not is_lossy or pixels.colours.max() <= numbers
     if may_be_numbers and len(places) > 1 and not places.any():
         return None
     if is_lossy and meant.shape[1] == 1 and 0 < places.mean() < 1:
         # Accept any two greys: the background of such masks is often dark, but not black.
         meant = np.array([pixels.median(places == place) for place in (0, 1)])
-        places, distances = _nearer(pixels.colours, meant)
+        places, distances = _nearest(pixels.colours, meant)
     if not is_lossy and (distances > 0).sum() < _FEWEST:
         return None
     reach = min(np.linalg.norm(meant[1] - meant[0]) / 4, _LOSSY) if is_lossy else 0
@@ -61,10 +64,10 @@ def nearest_of_two(
     return pixels.spread(places)
 
 
-def _nearer(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each colour [N, C], the index of the nearer value [2, C] and its distance."""
-    first, second = (np.linalg.norm(colours - value, axis=1) for value in meant)
-    return (second < first).view(np.uint8), np.minimum(first, second)
+def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return, for each colour [N, C], the index of the nearest value [K, C] and its distance."""
+    distances = np.stack([np.linalg.norm(colours - value, axis=1) for value in meant])
+    return distances.argmin(0).astype(np.uint8), distances.min(0)
 
 
 class _Pixels:

@@ -39,8 +39,8 @@ def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> It
     yield (
         f"{source.split.labels}: has labels that no class has: {shown}. Write each class as "
         f"{{name: NAME, {key}: {form}}}, and what does not count as ignore: [{form}]. Or are "
-        "their borders smoothed, or are they other files: photos, panoptic PNGs, masks by their "
-        "opacity?"
+        "their borders smoothed (save them without smoothing), or are they other files: photos, "
+        "panoptic PNGs, masks by their opacity?"
     )
 
 

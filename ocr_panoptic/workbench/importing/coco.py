@@ -7,13 +7,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, is_box, mask_of_polygons, mask_of_rle
+from .masks import EDGES, corners_of, is_box, mask_of_polygons, mask_of_rle
 from .reading import (
     Annotations,
     check_size,
@@ -117,6 +115,10 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
             'is not in "images".'
         )
     names = {_id(category["id"]): category["name"] for category in content["categories"]}
+    # Roboflow adds a category without annotations that has the name of another category.
+    used = {_id(annotation["category_id"]) for annotation in annotations}
+    for name, times in repeated(name for number, name in names.items() if number in used):
+        logger.warning(f"{source}: {times} categories are named {name!r}; they become one class.")
     return content, names, own
 
 
@@ -145,7 +147,7 @@ def _read(
             mask = mask_of_rle(shape, image.height, image.width)
         else:
             parts = shape if not shape or isinstance(shape[0], list) else [shape]
-            corners = [np.reshape(part, (-1, 2)) for part in parts]
+            corners = [corners_of(part) for part in parts]
             mask = mask_of_polygons(corners, image.height, image.width, polygons)
             boxed = len(corners) == 1 and is_box(corners[0])
         if (category := _id(annotation["category_id"])) not in names:

@@ -13,7 +13,7 @@ from typing import Any
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.progress import imap_with_progress
 
@@ -72,7 +72,7 @@ class ImportPlan:
 
 
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
-    """Raise UserError if options contradict one another."""
+    """Raise an error if options contradict one another or a folder of label PNGs is missing."""
     if plan.split is not None and "val" in sources:
         raise UserError(
             "Give --split or --val, not both: each of them chooses the validation part."
@@ -86,6 +86,9 @@ def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> Non
             "Label PNGs (after the folder of images, for each of --train and --val) and "
             "--label-classes, the file of their classes, belong together: give both or neither."
         )
+    for source in sources.values():
+        if source.labels is not None and not source.labels.is_dir():
+            raise MissingFileError(f"{source.labels}: folder of label PNGs not found.")
 
 
 def with_own_splits(

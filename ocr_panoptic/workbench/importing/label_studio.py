@@ -134,6 +134,8 @@ def _segment(image: AnnotatedImage, results: list[dict]) -> Segment:
     for result in results:
         region |= result
         value |= result["value"]
+    if region.get("item_index"):
+        raise UserError("is of the second or a later image of its task; a task must have one")
     types = {result["type"] for result in results}
     kinds = {kind.removesuffix("labels") for kind in types} - {""}
     if len(kinds) != 1 or not kinds <= {*_SHAPES}:

@@ -48,6 +48,16 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
     return mask_of_pixels(pixels)
 
 
+def corners_of(numbers: Sequence[float]) -> np.ndarray:
+    """Return a flat list x, y, x, y, ... of unchecked numbers as points [N, 2]."""
+    if len(numbers) % 2:
+        raise UserError(
+            f"has {len(numbers)} coordinates, expected x and y of each corner, without confidence "
+            "or key points"
+        )
+    return np.reshape(numbers, (-1, 2))
+
+
 def check_points(points: object, height: int, width: int) -> np.ndarray:
     """Return points (x, y) as float64 [N, 2]; refuse other values, and points far outside."""
     try:

@@ -13,15 +13,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import EDGES, is_box, mask_of_polygons
+from .masks import EDGES, corners_of, is_box, mask_of_polygons
 from .reading import Annotations, files_below, image_file, read_each, read_lines, tails
 
 logger = logging.getLogger(__name__)
@@ -53,6 +51,8 @@ def read_yolo(
     if not isinstance(names, dict) or not names:
         raise UserError(f"{source}: expected names: with a list of class names.")
     names = {number: str(name) for number, name in names.items()}
+    for name, times in repeated(names.values()):
+        raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
     places = [images] if images else []
     for split, listed in {} if images else _places(content, source).items():
         places += listed if part in (None, split) else []
@@ -181,8 +181,7 @@ def _read_image(
             raise UserError(
                 f"the class {printable(words[0])[:100]} is not in the names of data.yaml"
             )
-        shares = np.reshape([float(word) for word in words[1:]], (-1, 2))
-        corners = shares * (image.width, image.height)
+        corners = corners_of([float(word) for word in words[1:]]) * (image.width, image.height)
         mask = mask_of_polygons([corners], image.height, image.width, polygons)
         return Segment(names[number], mask, instance=True, is_box=is_box(corners))
 

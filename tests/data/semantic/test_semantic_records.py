@@ -31,7 +31,7 @@ def test_pairs_in_sub_folders(touch, folder, tmp_path):
 
 
 def test_linked_folders_and_letters_of_macos(touch, folder, tmp_path):
-    """It takes accents apart: the names have other bytes."""
+    """Names from macOS have accents apart from their letters."""
     touch("disk/city/1.jpg", "l/city/1.png", "i/\u00e9/\u00fc.jpg", "l/e\u0301/u\u0308.png")
     (tmp_path / "i/city").symlink_to(tmp_path / "disk/city")
     assert len(folder.pairs()) == 2

@@ -18,6 +18,7 @@ from support.annotation_files import (
     bitmap,
     brush,
     city_polygons,
+    coco,
     region,
     save,
 )
@@ -36,6 +37,17 @@ def read(format: str, source: Path, images: Path | None = None) -> list:
 def columns(image) -> list[tuple[str, list[int]]]:
     """Return the label of each segment, and its pixels in the first row."""
     return [(s.label, np.flatnonzero(s.pixels()[0]).tolist()) for s in image.segments]
+
+
+# COCO
+
+
+def test_categories_with_the_same_name(folder, caplog):
+    box = {"segmentation": [[1, 1, 9, 1, 9, 9]]}
+    content = coco(box, box | {"category_id": 2}, size=SIZE, classes=("car", "car"))
+    (image,) = read("coco", save(folder / "coco.json", content), folder / "images")
+    assert [segment.label for segment in image.segments] == ["car", "car"]
+    assert "2 categories are named 'car'" in caplog.text
 
 
 # YOLO
@@ -255,6 +267,12 @@ def test_cvat_boxes_and_ellipses_are_rotated(folder):
     box, oval = (s.pixels() for s in cvat(folder, f"<box {box}/><ellipse {oval}/>").segments)
     assert box[1:7, 4:6].all() and box.sum() == 12
     assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
+
+
+def test_cvat_places_masks(folder):
+    shape = '<mask label="m" rle="1, 3, 2" left="5" top="2" width="3" height="2"/>'
+    (found,) = cvat(folder, shape).segments
+    assert np.argwhere(found.pixels()).tolist() == [[2, 6], [2, 7], [3, 5]]
 
 
 def test_cvat_joins_the_shapes_of_a_group(folder):
