@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
@@ -13,9 +14,11 @@ from ocr_panoptic import cli
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.register import register_data_sets
-from ocr_panoptic.formats.labels import read_label_image
-from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage
-from ocr_panoptic.workbench.importing.import_plan import split_images
+from ocr_panoptic.data.semantic.label_space import parse_label_space
+from ocr_panoptic.formats.labels import read_label_image, write_label_png
+from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
+from ocr_panoptic.workbench.importing.import_plan import above_labels, split_images
+from ocr_panoptic.workbench.importing.masks import mask_of_pixels
 from support import annotation_files as files
 from support.annotation_files import coco, save
 from support.imported import FIXTURES, SCENES, stuff_labels
@@ -164,6 +167,16 @@ def test_coco_over_label_pngs(root, tmp_path):
     Image.new("L", (64, 63)).save(tmp_path / "labels/train_00000.png")
     with pytest.raises(DataFaults, match="train_00000.png: the label PNG has 64x63 pixels, the im"):
         run_coco(*given, "--crowds", "objects")
+
+
+def test_label_pngs_lie_below(tmp_path):
+    labels = np.zeros((4, 4), np.uint8)
+    labels[0] = 255
+    write_label_png(tmp_path / "a.png", labels)
+    image = AnnotatedImage(None, "a.jpg", 4, 4, [Segment("car", mask_of_pixels(labels == 0))])
+    found = above_labels(image, tmp_path, parse_label_space({"classes": ["sky", "sea"]}, "x"))
+    assert [segment.label for segment in found.segments] == ["sky", "car"]
+    assert np.array_equal(found.segments[0].pixels(), labels == 0)
 
 
 @pytest.mark.parametrize(

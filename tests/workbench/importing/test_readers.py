@@ -269,6 +269,12 @@ def test_cvat_boxes_and_ellipses_are_rotated(folder):
     assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
 
 
+def test_cvat_places_masks(folder):
+    shape = '<mask label="m" rle="1, 3, 2" left="5" top="2" width="3" height="2"/>'
+    (found,) = cvat(folder, shape).segments
+    assert np.argwhere(found.pixels()).tolist() == [[2, 6], [2, 7], [3, 5]]
+
+
 def test_cvat_joins_the_shapes_of_a_group(folder):
     one, other = 'group_id="1"', 'group_id="2"'
     shapes = cvat_box("cat", 0, 2, one), cvat_box("cat", 3, 4), cvat_box("cat", 5, 6, one)
