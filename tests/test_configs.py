@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable
 from fnmatch import fnmatch
-from pathlib import Path
 from string import Template
 
 import pytest
@@ -20,14 +19,14 @@ from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.config_rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.engine.optimizer import complete_schedule
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
-from support.loaded_configs import NAMES, RESOLVED, differences, load, resolved
+from support.loaded_configs import NAMES, RESOLVED, default_config, differences, load, resolved
+from support.tiny_runs import ROOT
 
 COCO = "COCO-PanopticSegmentation"
 
@@ -65,11 +64,10 @@ def test_numbers_of_the_publications(pattern, expected):
 
 def test_names_describe_schedules_and_folders():
     for name in NAMES:
-        cfg = load(name)
-        if told := re.search(r"_(\d+)k_bs(\d+)$", name):
-            thousands, images = map(int, told.groups())
-            assert images == cfg.SOLVER.IMS_PER_BATCH, name
-            assert thousands == cfg.SOLVER.MAX_ITER // 1000, name
+        if schedule := re.search(r"_(\d+)k_bs(\d+)$", name):
+            solver = load(name).SOLVER
+            found = solver.MAX_ITER // 1000, solver.IMS_PER_BATCH
+            assert tuple(map(int, schedule.groups())) == found, name
     folders = [load(name).OUTPUT_DIR for name in NAMES if not name.startswith("Custom-Panoptic")]
     assert len(set(folders)) == len(folders)
 
@@ -89,15 +87,13 @@ def test_classes_equal_the_data():
 def test_baselines_equal_detectron2s(name):
     """The reference is the config of the same name in Detectron2's model zoo."""
     theirs = model_zoo.get_config(f"{COCO}/panoptic_fpn_{name}.yaml")
-    added = get_cfg()
-    add_ocr_config(added)
-    added = {k for k, (mine, theirs) in differences(added, get_cfg()).items() if theirs is None}
+    added = {key for key, (_, d2) in differences(default_config(), get_cfg()).items() if d2 is None}
     found = differences(load(f"{COCO}/panoptic_fpn_{name}"), theirs)
     free = {"MODEL.DEVICE", "OUTPUT_DIR", "SOLVER.CHECKPOINT_PERIOD"}  # they change no result
     assert set(found) - added <= free
 
 
-TABLES = (Path(__file__).resolve().parents[1] / "docs/paper_tables.md").read_text()
+TABLES = (ROOT / "docs/paper_tables.md").read_text()
 PATH = r"`([\w-]+/[\w/-]+)`"
 
 
