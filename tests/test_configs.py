@@ -1,7 +1,6 @@
 """Every config has the recorded values, builds its model, and agrees with the publications."""
 
 import contextlib
-import math
 import re
 import shlex
 from collections.abc import Callable
@@ -251,17 +250,11 @@ def test_trains_one_iteration(name, batch):
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
-    features = {}
-    model.backbone.register_forward_hook(lambda _, inputs, output: features.update(output))
     inputs = batch(2)
     if is_segfix(cfg):
         inputs = [{**one, "sem_seg": torch.randint(0, 18, one["sem_seg"].shape)} for one in inputs]
     with EventStorage():
         losses = model.train()(inputs)
-    for key, shape in model.backbone.output_shape().items():  # for 64 x 96 pixels
-        assert features[key].shape[1] == shape.channels
-        for side, found in zip((64, 96), features[key].shape[2:]):
-            assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
     assert all(loss.isfinite() for loss in losses.values())
     if is_segfix(cfg):
         assert set(losses) == {"loss_boundary", "loss_direction"}
