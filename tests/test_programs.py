@@ -22,12 +22,6 @@ def test_help(path, capsys, monkeypatch):
     assert f"usage: {path.name} [-h]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", [p for p in PROGRAMS if p.parent.name], ids=str)
-def test_a_program_in_a_folder_imports_from_its_checkout(path):
-    line = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
-    assert line in (ROOT / path).read_text()
-
-
 def test_a_program_runs_the_package_of_its_checkout(tmp_path):
     """It does not run another checkout's package, even if the environment has it."""
     (tmp_path / "ocr_panoptic.py").write_text("raise SystemExit('that of another')")
