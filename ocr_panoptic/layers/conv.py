@@ -197,7 +197,7 @@ class ConvNormReLU(Conv2d):
         """
         Return y [N, O, h, w] after the norm (unless folded), the ReLU and ``dropout``.
 
-        y is the input convolved with the result of :meth:`linear_part`; this method can overwrite y.
+        y is the input convolved with the result of :meth:`linear_part`. y can be overwritten.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)
