@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Callable
 from fnmatch import fnmatch
-from pathlib import Path
 from string import Template
 
 import pytest
@@ -20,14 +19,14 @@ from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.config_rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.engine.optimizer import complete_schedule
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
-from support.loaded_configs import NAMES, RESOLVED, differences, load, resolved
+from support.loaded_configs import NAMES, RESOLVED, default_config, differences, load, resolved
+from support.tiny_runs import ROOT
 
 COCO = "COCO-PanopticSegmentation"
 
@@ -65,11 +64,10 @@ def test_numbers_of_the_publications(pattern, expected):
 
 def test_names_describe_schedules_and_folders():
     for name in NAMES:
-        cfg = load(name)
-        if told := re.search(r"_(\d+)k_bs(\d+)$", name):
-            thousands, images = map(int, told.groups())
-            assert images == cfg.SOLVER.IMS_PER_BATCH, name
-            assert thousands == cfg.SOLVER.MAX_ITER // 1000, name
+        if schedule := re.search(r"_(\d+)k_bs(\d+)$", name):
+            solver = load(name).SOLVER
+            found = solver.MAX_ITER // 1000, solver.IMS_PER_BATCH
+            assert tuple(map(int, schedule.groups())) == found, name
     folders = [load(name).OUTPUT_DIR for name in NAMES if not name.startswith("Custom-Panoptic")]
     assert len(set(folders)) == len(folders)
 
@@ -89,15 +87,13 @@ def test_classes_equal_the_data():
 def test_baselines_equal_detectron2s(name):
     """The reference is the config of the same name in Detectron2's model zoo."""
     theirs = model_zoo.get_config(f"{COCO}/panoptic_fpn_{name}.yaml")
-    added = get_cfg()
-    add_ocr_config(added)
-    added = {k for k, (mine, theirs) in differences(added, get_cfg()).items() if theirs is None}
+    added = {key for key, (_, d2) in differences(default_config(), get_cfg()).items() if d2 is None}
     found = differences(load(f"{COCO}/panoptic_fpn_{name}"), theirs)
     free = {"MODEL.DEVICE", "OUTPUT_DIR", "SOLVER.CHECKPOINT_PERIOD"}  # they change no result
     assert set(found) - added <= free
 
 
-TABLES = (Path(__file__).resolve().parents[1] / "docs/paper_tables.md").read_text()
+TABLES = (ROOT / "docs/paper_tables.md").read_text()
 PATH = r"`([\w-]+/[\w/-]+)`"
 
 
@@ -185,17 +181,6 @@ def is_segfix(cfg: CfgNode) -> bool:
     return cfg.MODEL.META_ARCHITECTURE == "SegFix"
 
 
-def stride(cfg: CfgNode) -> int:
-    """Return the stride of the logits, as in the paper."""
-    if is_segfix(cfg):
-        return 4
-    if "dilated" in cfg.MODEL.BACKBONE.NAME or "blocks.2" in cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES:
-        return 8
-    if "fpn" in cfg.MODEL.BACKBONE.NAME or len(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES) > 1:
-        return 4
-    return 14 if "patch14" in cfg.MODEL.TIMM.NAME else cfg.MODEL.TIMM.OUTPUT_STRIDE
-
-
 @pytest.fixture(scope="module")
 def builder() -> Callable[[str], Callable]:
     """Return a registry's ``get`` that builds each backbone only once for all models."""
@@ -213,6 +198,15 @@ def builder() -> Callable[[str], Callable]:
         return build
 
     return get_shared
+
+
+# Strides of the logits that are not in the config's name, and not 4, the stride of an FPN.
+STRIDES = {
+    "Custom-SemanticSegmentation/ocr_Lite0": 8,
+    "Custom-SemanticSegmentation/plain_Lite0": 8,
+    "quick_schedules/semantic_ocr_R_18_scenes": 8,
+    "quick_schedules/semantic_ocr_Lite0_scenes": 16,
+}
 
 
 @pytest.mark.slow
@@ -241,7 +235,9 @@ def test_builds(name, builder, monkeypatch):
         deploy(model, "bfloat16")  # deploys all layers of a config
     classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
     classes = [2, 8] if is_segfix(cfg) else classes
-    size = (128 // stride(cfg), 192 // stride(cfg))
+    told = re.search(r"_[sd](\d+)", name)
+    stride = int(told[1]) if told else STRIDES.get(name, 4)
+    size = (128 // stride, 192 // stride)
     logits = [logits] if isinstance(logits, torch.Tensor) else logits
     assert [x.shape for x in logits] == [(2, count, *size) for count in classes]
 

@@ -32,6 +32,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/RE
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
+PUBLISHED = TEXTS["docs/published_data.md"]
 
 
 def found(pattern: str, text: str) -> list[str]:
@@ -68,10 +69,8 @@ def test_names():
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
     assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
     sets = set()
-    for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
-        start, _, rest = pattern.partition("{")
-        choices, _, end = rest.partition("}")
-        sets |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
+    for start, choices, end in found(r"`(\w+?)(?:\{([\w,]+)\})?(\w*_sem)`", PUBLISHED):
+        sets |= {start + choice + end for choice in choices.split(",")}
     assert sets == set(NAMED_SPLITS)
 
 
@@ -87,22 +86,20 @@ def test_flags_and_keys_exist():
     sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
     ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
     ours |= {f"--{name}" for name in (*LOOPS, *THEIRS.split())}
-    package = {f: t for f, t in sources.items() if f.is_relative_to(ROOT / "ocr_panoptic")}
-    parsed = {str(f.relative_to(ROOT)): ast.walk(ast.parse(t)) for f, t in package.items()}
-    texts = {
-        f: "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
-        for f, nodes in parsed.items()
-    }
+    texts = {name: text for name, text in TEXTS.items() if name != "CHANGELOG.md"}
+    for file, source in sources.items():
+        if file.is_relative_to(ROOT / "ocr_panoptic"):
+            nodes = ast.walk(ast.parse(source))
+            words = [n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str]
+            texts[file] = "\n".join(words)
     keys = values_by_key(default_config())
     sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
     known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, and a prefix
     tops = "|".join(key for key in default_config() if key.isupper())
-    for name, text in (texts | TEXTS).items():
-        if name != "CHANGELOG.md":
-            flags = set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
-            assert flags <= ours, name
-            named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
-            assert named <= known, name
+    for name, text in texts.items():
+        assert set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= ours, name
+        named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
+        assert named <= known, name
 
 
 def test_masks_become_coco_instances(tmp_path, monkeypatch):
