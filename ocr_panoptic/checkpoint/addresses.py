@@ -17,7 +17,7 @@ HUB_FILE = "model.safetensors"
 
 
 class PackageHandler(PathHandler):
-    """A handler that finds the only weights file in a Python package, without importing it."""
+    """A handler that finds the only weights file in a package without importing the package."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [PACKAGE]

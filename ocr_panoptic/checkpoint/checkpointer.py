@@ -81,7 +81,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
         Raises:
             OSError: The file cannot be found or downloaded.
-            UserError: The file is unreadable, does not fit the model, or has NaN or infinite weights.
+            UserError: The file is unreadable, does not fit the model, or has NaN or infinity.
         """
         fetch_weights(path)
         self._path = path

@@ -89,7 +89,11 @@ ZOO_WEIGHTS = {
 
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
-    """Return the class names of Detectron2's Panoptic-FPNs, known by file name; None for others."""
+    """
+    Return the class names if the file is a Panoptic-FPN of Detectron2's model zoo, else None.
+
+    Only the file name in ``weights``, a path or address, is compared.
+    """
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None
     metadata = _get_builtin_metadata("coco_panoptic_separated")

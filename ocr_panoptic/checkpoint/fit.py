@@ -51,7 +51,7 @@ class Fit:
         return filled / len(names) if names else 1.0
 
     def table(self) -> str:
-        """Return a text table that counts the filled tensors of each part of the model."""
+        """Return a text table that counts the filled tensors of each top-level module."""
         parts: dict[str, list[str]] = {}
         for name in self.names:
             parts.setdefault(name.partition(".")[0], []).append(name)

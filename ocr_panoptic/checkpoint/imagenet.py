@@ -46,9 +46,9 @@ def adapt_names(
         file: path or address of the weights.
 
     Returns:
-        a pair. First, the renamed weights; ``weights`` itself if it already has the model's names,
-        or if its names are unknown. Second, a record of the settings that the weights expect, for
-        :func:`.settings.check_settings`; None if these settings are unknown
+        renamed: the renamed weights; ``weights`` itself if its names are the model's or unknown
+        record: the settings that the weights expect, for :func:`.settings.check_settings`; None
+            if these settings are unknown
     """
     names = model.state_dict().keys()
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}

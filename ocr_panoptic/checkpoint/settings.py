@@ -49,7 +49,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: origin of the weights and the settings that they expect; None if unknown.
-        strict: raise an error instead of a warning, because an evaluation would be wrong.
+        strict: whether to raise an error instead of a warning, for evaluations.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return

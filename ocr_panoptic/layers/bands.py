@@ -25,7 +25,7 @@ BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:
-    """Return the allowed size in bytes of a band's logits: at most 1/128 of a GPU's memory."""
+    """Return the allowed size of a band's logits in bytes, at most 1/128 of a GPU's memory."""
     bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
     if device.type == "cuda" and torch.cuda.is_available():
         bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
@@ -123,7 +123,8 @@ def _enlarge(
     """
     Return a band's logits ``source``, resized to ``size``.
 
-    ``rows`` are the positions of the result's rows in ``source``, whose last row is ``last``.
+    ``rows`` has the fractional position in ``source`` of each row of the result. ``last`` is the
+    index of the last row of ``source``.
     """
     source, lower = source.to(_precision(source)), rows.long()
     upper, fraction = (lower + 1).clamp(max=last), (rows - lower)[:, None]

@@ -48,14 +48,15 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     Return x [N, O, h, w] normalised; without a norm, return x.
 
     If a batch norm in training mode gets a single value per channel, it uses its running statistics
-    and leaves them unchanged. PyTorch would raise an error, since one value has no variance. With
-    one image, this happens to globally pooled features, and to OCR's keys if there is one class.
+    and leaves them unchanged. With one image, this happens to globally pooled features, and to
+    OCR's keys if there is one class.
     """
     if norm is None:
         return x
     # A norm that is synchronised over several processes gets their values, too.
     several = isinstance(norm, SYNCHRONISED) and comm.get_world_size() > 1
     one_value = x.numel() == x.shape[1] and not several
+    # PyTorch would raise an error here, since one value has no variance.
     if isinstance(norm, _BatchNorm) and norm.training and one_value:
         return F.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
@@ -197,7 +198,7 @@ class ConvNormReLU(Conv2d):
         """
         Return y [N, O, h, w] after the norm (unless folded), the ReLU and ``dropout``.
 
-        y is the input convolved with the result of :meth:`linear_part`. y can be overwritten.
+        y is the input convolved with the result of :meth:`linear_part`. Do not use y afterwards.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)

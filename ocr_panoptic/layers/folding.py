@@ -45,7 +45,7 @@ def fold_norms(module: nn.Module) -> None:
 
 def to_channels_last(module: nn.Module) -> None:
     """
-    Replace the weights of every convolution in the module by channels-last copies.
+    Replace the weights of every convolution in the module with channels-last copies.
 
     Convolutions with such weights return channels-last maps for any input, and the layers between
     them keep this memory order, so that oneDNN and tensor cores need no copies.

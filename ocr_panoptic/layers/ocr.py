@@ -140,8 +140,8 @@ class RegionContext(ContextScheme):
         """
         Return a term that :meth:`fuse` adds before g's norm, as two tensors; None adds nothing.
 
-        The tensors are some number S of vectors [N, O, S], and a weight [S, h, w] for each vector
-        and pixel. A pixel's term is the weighted sum of the vectors.
+        The tensors are vectors [N, O, S], for any number S, and the weights [S, h, w] of the
+        vectors at each pixel. A pixel's term is the weighted sum of the S vectors.
         """
         return None
 

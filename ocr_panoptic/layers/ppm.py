@@ -81,9 +81,9 @@ class PPMOCR(OCR):
     """
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    y are the object contextual representations. The pixel representations x are pooled to maps of
-    s x s cells, for several s, transformed by 1x1 convolutions t_j, and upsampled. This scheme is
-    not in the paper.
+    The y_i are the object contextual representations. The pixel representations x are pooled to
+    maps of s x s cells, for several s, transformed by 1x1 convolutions t_j, and upsampled. This
+    scheme is not in the paper.
 
     Args:
         in_channels: number C of input channels; each pooled map is reduced to C // 4 channels.

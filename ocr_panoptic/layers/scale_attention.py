@@ -17,8 +17,8 @@ class ScaleAttention(nn.Sequential):
     """
     Layers that predict a scale's weights [N, 1, h, w] in (0, 1) from representations [N, C, h, w].
 
-    The layers are two 3x3 conv-norm-ReLU layers (256 ``channels`` in the published code), a 1x1
-    convolution without bias, and a sigmoid.
+    Two 3x3 conv-norm-ReLU layers (256 ``channels`` in the published code) are followed by a 1x1
+    convolution without bias and a sigmoid.
     """
 
     def __init__(self, in_channels: int, channels: int, *, norm: str, negative_slope: float = 0.0):
