@@ -88,8 +88,8 @@ def test_good_data(raw):
         (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
         (lambda r: r.content["images"].insert(0, None), "image at place 0: id must be .* None"),
         (
-            lambda r: r.content["annotations"].append("x"),
-            "annotation of image at place 2",
+            lambda r: r.content["annotations"].insert(0, 5),
+            "annotation of image at place 0",
         ),
         (lambda r: r.content["categories"].append(5), "a category must be an object, found 5"),
         (lambda r: r.content["annotations"][0]["segments_info"].append(None), "found None"),
