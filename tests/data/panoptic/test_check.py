@@ -265,6 +265,7 @@ def test_missing_colours_are_derived():
     [
         ({"id": -1}, r"x\.json: category -1: the id must be an integer of at least 0"),
         ({"id": True}, r"category True: the id must be an integer"),
+        ({"id": "1"}, r"category '1': the id must be an integer"),
         ({"id": 2}, r"category id 2 is used 2 times"),
         ({"name": ""}, r"category 1: the name must be a text .in quotes.., found ''"),
         ({"name": "sky"}, r"category name 'sky' is used 2 times"),
