@@ -47,16 +47,12 @@ _MODULES = {
     "Model": "engine.model",
     "Result": "engine.result",
     "add_ocr_config": "config",
-    "check": "cli.check",
-    "evaluate": "cli.evaluate",
-    "export": "cli.export",
     "load": "engine.model",
-    "train": "cli.train",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
@@ -67,7 +63,8 @@ def __getattr__(name: str) -> Any:
         if how_to_install := explained(error):
             raise MissingPackageError(how_to_install) from None
         raise
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    module = _MODULES.get(name, f"cli.{name}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 def __dir__() -> list[str]:

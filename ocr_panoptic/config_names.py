@@ -1,19 +1,15 @@
 """Find the package's configs. A config's name is its path below ``configs/`` without suffix."""
 
+from itertools import takewhile
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent
-_INSTALLED = _PACKAGE / "configs"  # setup.py builds it from configs/ of the repository
-FOLDER = _INSTALLED if _INSTALLED.is_dir() else _PACKAGE.parent / "configs"
+_INSTALLED = Path(__file__).parent / "configs"  # setup.py copies it from the repository
+FOLDER = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[1] / "configs"
 SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """
-    Return the sorted names of all configs that can be trained or evaluated.
-
-    ``Base-...`` files, which other configs include, are left out.
-    """
+    """Return the sorted names of all configs, without the ``Base-...`` files that they include."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
@@ -25,9 +21,6 @@ def config_path(name: str) -> Path:
 
 def config_purpose(name: str) -> str:
     """Return the first sentence of the comment at the top of a config, or "" if none exists."""
-    comment = []
-    for line in config_path(name).read_text(encoding="utf-8").splitlines():
-        if not line.startswith("# "):
-            break
-        comment.append(line.removeprefix("# "))
-    return " ".join(comment).partition(". ")[0].removesuffix(".")
+    lines = config_path(name).read_text(encoding="utf-8").splitlines()
+    comment = takewhile(lambda line: line.startswith("# "), lines)
+    return " ".join(line[2:] for line in comment).partition(". ")[0].removesuffix(".")

@@ -68,11 +68,7 @@ def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """
-    Return a rule that allows the numbers from ``least`` to ``most``.
-
-    In error messages, ``meaning`` explains ``least``.
-    """
+    """Return a rule that allows numbers from ``least``, which ``meaning`` explains, to ``most``."""
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.
@@ -80,11 +76,7 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
-    """
-    Return a rule that allows lists of finite numbers, if ``permits`` accepts each number.
-
-    In error messages, ``which`` describes the numbers.
-    """
+    """Return a rule that allows lists of finite numbers that ``permits`` accepts."""
 
     def allowed(value: Any) -> bool:
         return isinstance(value, int | float) and value < math.inf and permits(value)

@@ -4,8 +4,6 @@ import difflib
 import re
 from collections.abc import Iterable
 
-PACKAGE = __package__
-
 
 class UserError(ValueError):
     """An unusable input; the message names the value found, the value expected, and the fix."""
@@ -22,9 +20,8 @@ class MissingPackageError(ModuleNotFoundError):
 # Parts of the out-of-memory messages of the system, PyTorch, CUDA, C++, the loader of shared
 # libraries, OpenCV, and oneDNN (with $, because "... primitive descriptor" has another cause).
 NO_MEMORY = re.compile(
-    "allocate memory|out of memory|bad_alloc|failed to map segment|Insufficient memory"
-    "|could not create a primitive$",
-    re.MULTILINE,
+    "(?m)allocate memory|out of memory|bad_alloc|failed to map segment|Insufficient memory"
+    "|could not create a primitive$"
 )
 
 

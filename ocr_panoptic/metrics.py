@@ -5,8 +5,7 @@ The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "
 its values under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high" are the
 ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
 
-Metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on the page of a run.
-``metrics.json`` has all results of the evaluators.
+Only metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on a run's page.
 """
 
 import math
@@ -44,8 +43,7 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
-_BOUNDARIES = "Boundaries and confidence"
-_OFFSETS = "Offsets"
+_BOUNDARIES, _OFFSETS = "Boundaries and confidence", "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
@@ -102,10 +100,9 @@ def class_metrics() -> list[Metric]:
 
 def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
-    Return a row for each class; classes with panoptic metrics come first.
+    Return a row for each class name; classes with panoptic metrics come first.
 
-    A row has "class", "isthing" (0, 1 or None) and each metric's value by its column's heading; a
-    missing value is None. If tasks have classes of the same name, their metrics share a row.
+    A row has "class", "isthing" (0, 1 or None) and, by column, each metric's value or None.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")
@@ -115,12 +112,9 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
             if task in results and not columns[key]:
                 columns[key] = {things[0]: results[task].get("AP")}
     names = dict.fromkeys(name for values in columns.values() for name in values)
-    return [
-        {"class": name, "isthing": is_thing.get(name)}
-        | {key: _finite(values.get(name)) for key, values in columns.items()}
-        for name in names
-    ]
-
-
-def _finite(value: float | None) -> float | None:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    rows = []
+    for name in names:
+        found = {key: values.get(name) for key, values in columns.items()}
+        finite = {k: v if v is None or math.isfinite(v) else None for k, v in found.items()}
+        rows.append({"class": name, "isthing": is_thing.get(name), **finite})
+    return rows

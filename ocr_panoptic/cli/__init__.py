@@ -62,13 +62,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run_command(
     name: str, argv: Sequence[str] | None = None, program: str | None = None
 ) -> NoReturn:
-    """
-    Run a command of ``ocr-panoptic`` as the program of this process, and exit with its status.
-
-    Args:
-        argv: arguments after the command's name; by default the arguments of the process.
-        program: program's name in messages; by default the name of the process.
-    """
+    """Run a command as the program of this process, and exit with its status."""
     module = _module(name)
     parser = module.argument_parser()
     parser.prog = program or parser.prog

@@ -31,17 +31,11 @@ def positive(text: str) -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """
-    A parser that suggests the nearest known flag for an unknown flag.
-
-    Args:
-        description: what the command does, shown by ``--help`` with the same line breaks.
-    """
+    """A parser that suggests the nearest known flag for an unknown flag."""
 
     def __init__(self, description: str):
-        super().__init__(
-            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+        form = argparse.RawDescriptionHelpFormatter  # keeps line breaks
+        super().__init__(description=description, formatter_class=form)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -82,40 +76,31 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_weights(self) -> None:
         """Add ``--weights``, the flag that names a trained model."""
-        self.add_argument(
-            "--weights",
-            help="trained model (default: the last checkpoint in the folder of --config-file)",
-        )
+        default = "default: the last checkpoint in the folder of --config-file"
+        self.add_argument("--weights", help=f"trained model ({default})")
 
     def add_model(self) -> None:
         """Add the flags that name a trained model, and KEY VALUE ... for its config."""
-        self.add_argument(
-            "--config-file", default="", metavar="RUN", help="folder of a run, or a config"
-        )
+        named = "folder of a run, or a config"
+        self.add_argument("--config-file", default="", metavar="RUN", help=named)
         self.add_weights()
         self.add_opts()
 
     def add_run(self, *, can_train: bool = True) -> None:
-        """
-        Add Detectron2's and this project's flags for a training or an evaluation.
-
-        ``args.resume`` is True for ``--resume``, "auto" for ``--resume auto``, else False.
-        """
+        """Add Detectron2's and this project's flags for a training or an evaluation."""
         names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
-        self.set_defaults(
-            eval_only=not can_train, resume=False, overwrite=False, deterministic=False
-        )
+        unset = dict.fromkeys(("resume", "overwrite", "deterministic"), False)
+        self.set_defaults(eval_only=not can_train, **unset)
         if can_train:
             self.add_argument(
                 "--resume",
                 action="store_true",
                 help="go on after the last checkpoint; --resume auto starts a run if none exists",
             )
-            self.add_argument(
-                _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
-            )
+            hidden = argparse.SUPPRESS
+            self.add_argument(_AUTO, dest="resume", action="store_const", const="auto", help=hidden)
             for flag, meaning in (
                 ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
                 ("--eval-only", "evaluate without training"),

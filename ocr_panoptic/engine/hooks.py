@@ -28,10 +28,8 @@ class Averaging(HookBase):
     An exponential moving average of the weights, which is evaluated and saved in their place.
 
     After each step, average = decay * average + (1 - decay) * model, for weights and buffers.
-    Integers (batch counts of norms) are copied.
-
-    Attributes:
-        module: averaged model in training mode, so that PreciseBN can update its batch norms.
+    Integers (batch counts of norms) are copied. ``module`` is the averaged model in training mode,
+    so that PreciseBN can update its batch norms.
     """
 
     def __init__(self, model: nn.Module, decay: float):
@@ -55,10 +53,9 @@ class Averaging(HookBase):
 
 class Checkpoints(HookBase):
     """
-    Saves ``model_<iteration>.pth`` periodically, and ``model_final.pth`` at the end.
+    Saves a finite model as ``model_<iteration>.pth`` periodically and before each evaluation.
 
-    It also saves before each evaluation, because evaluations may be long. A model with NaN or
-    infinite weights is not saved.
+    The last checkpoint is ``model_final.pth``.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
@@ -148,13 +145,9 @@ class EndedEarly(BaseException):
 
 class BestModel:
     """
-    Keeps the model with the highest value of a metric as ``model_best.pth``.
+    Keeps the model with the highest value of TEST.BEST_CHECKPOINT as ``model_best.pth``.
 
-    Unlike the file of Detectron2's ``BestCheckpointer``, this file also holds the metric's value,
-    which a resumed run needs.
-
-    Args:
-        metric: "task/metric", or "data set/task/metric" for several test sets.
+    Unlike Detectron2's ``BestCheckpointer``, it stores the value, which a resumed run needs.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, metric: str):
@@ -185,14 +178,10 @@ class BestModel:
 
 class Evaluation(hooks.EvalHook):
     """
-    Detectron2's evaluation hook, adapted to resumed and failed runs.
+    Detectron2's evaluation hook, which also ends the training after TEST.PATIENCE evaluations.
 
     A resumed run evaluates first if it was stopped between checkpoint and evaluation. A run that
     fails in its last iteration is not evaluated.
-
-    Args:
-        patience: number of evaluations without a better model after which the training ends; with
-            0, it does not end early.
     """
 
     def __init__(
@@ -224,7 +213,9 @@ class Evaluation(hooks.EvalHook):
         waited = (done - 1 - best.iteration) // self._period
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
-            text = "TEST.PATIENCE: %s has not risen in %d evaluations; %s has %g, of iteration %d"
+            text = (
+                "TEST.PATIENCE: %s has not risen in %d evaluations, and %s has %g, of iteration %d"
+            )
             logger.info(text, best.metric, waited, best.path, best.value, best.iteration + 1)
             raise EndedEarly
 

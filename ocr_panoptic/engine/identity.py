@@ -13,6 +13,7 @@ from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.checkpoint.settings import IDENTITY
+from ocr_panoptic.config import KEYS, THEIRS
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.config_files import values_by_key
@@ -84,9 +85,12 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
     if identity is None:
         return
     now, unread = values_by_key(yaml.safe_load(cfg.dump())), unread_keys(cfg)
+    # Keys that an older version's checkpoint does not have count as their defaults.
+    before = {key.name: key.default for key in KEYS if key.default is not THEIRS}
+    before |= identity.settings
     faults = [
         f"{key} is {now[key]}, and was {value}"
-        for key, value in identity.settings.items()
+        for key, value in before.items()
         if key in now and key not in unread and _differs(key, value, now[key])
     ]
     if faults:

@@ -76,14 +76,7 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """
-        Build the model.
-
-        Args:
-            config: completed config.
-            labels: labels to write into result files: "train" for 0..K-1, "dataset" for the labels
-                in the data set's files.
-        """
+        """Build the model of a completed config; :func:`.classes_of` describes ``labels``."""
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)

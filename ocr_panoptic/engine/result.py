@@ -124,13 +124,12 @@ class Result:
         instances: Instances | list[dict[str, Any]] | None = None,
     ):
         """
-        Make a result from a model's outputs.
+        Make a result from a model's outputs, whose "category_id" are the model's class numbers.
 
         Args:
             confidence: probability of each pixel's label, without the scores of instances.
-            segments: dicts of "id", "isthing", the model's "category_id" and, for things, "score".
-            instances: detections as Detectron2's Instances, or as dicts in COCO's results format
-                with the model's class numbers as "category_id".
+            segments: dicts of "id", "isthing", "category_id" and, for things, "score".
+            instances: detections as Detectron2's Instances, or in COCO's results format.
         """
         self.name, self.image = item.name, image
         self._item, self._known, self._segments = item, classes, segments

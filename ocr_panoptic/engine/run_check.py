@@ -21,6 +21,7 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
+from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .segfix import segfix_config
 from .task import task_of
@@ -62,7 +63,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
-        build_network(cfg)
+        build_schedule(cfg, build_optimizer(cfg, build_network(cfg)))
     file, weights = "", cfg.MODEL.WEIGHTS
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)

@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
-    """
-    Return the facts that are needed to repeat a result.
-
-    Args:
-        weights: file with the model's weights; None for MODEL.WEIGHTS.
-    """
+    """Return the facts that are needed to repeat a result of the file ``weights``."""
     iteration = None
     if has_event_storage():  # its iterations count from 0, but end at MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
@@ -58,10 +53,9 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """
-    Return the SHA-256 of the names, types, shapes and values of a model's tensors.
+    Return the SHA-256 of a model's tensors, without batch counters and pixel statistics.
 
-    Batch counters and the config's pixel statistics are left out, so equal weights have equal
-    hashes. An :class:`.InferenceModel` has the hash of the model from which it was made.
+    An :class:`.InferenceModel` has the hash of the model from which it was made.
     """
     if made_of := getattr(model, "made_of", ""):
         return made_of

@@ -132,9 +132,7 @@ def trained_config(
     Return the completed config of a trained model.
 
     Args:
-        run: folder of a run, config, trained weights, or "" if ``weights`` are named.
-        weights: trained weights; None for the folder's last checkpoint or the config's weights.
-        opts: overrides KEY VALUE ...
+        run, weights, opts: see :func:`resolve_model`.
         needs_data: whether DATASETS.TEST must be read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """

@@ -1,4 +1,4 @@
-"""Functions that check and join the backbone features that a head reads."""
+"""Checks and joins the backbone features that a head reads."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +26,6 @@ def join_features(features: dict[str, Tensor], names: list[str], align_corners: 
 
 
 def check_features(key: str, names: Sequence[str], known: Iterable[str]) -> None:
-    """Check that a config key lists at least one feature, and only features of the backbone."""
+    """Raise UserError if a config key lists no feature, or a feature that the backbone lacks."""
     if not names or not {*names} <= {*known}:
         raise UserError(f"{key} is {list(names)}, and the backbone has {', '.join(known)}")

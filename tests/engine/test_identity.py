@@ -13,8 +13,9 @@ import yaml
 import ocr_panoptic
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import Trainer, load_config, setup
-from ocr_panoptic.engine.identity import CHANGEABLE
+from ocr_panoptic.engine.identity import CHANGEABLE, Identity, check_settings_of
 from ocr_panoptic.formats.config_files import values_by_key
+from support.loaded_configs import load
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, images_of
 from train_net import main
 
@@ -103,6 +104,15 @@ def test_data_in_another_order_are_matched_by_name(kind, run, other_data, tmp_pa
     task = {"panoptic": "panoptic_seg", "semantic": "sem_seg"}[kind]
     # Compare by class, because the order in the dictionary does not count.
     assert found[task] == pytest.approx(expected[task], rel=1e-12, nan_ok=True)
+
+
+def test_keys_that_an_older_checkpoint_does_not_know_had_their_defaults():
+    cfg = load("Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0")
+    settings = values_by_key(yaml.safe_load(cfg.dump()))
+    check_settings_of(Identity("new.pth", settings, None), cfg)
+    assert settings.pop("MODEL.OCR.DOWNSAMPLE") == 2
+    with pytest.raises(ValueError, match="old.pth(.|\n)*  MODEL.OCR.DOWNSAMPLE is 2, and was 1\n"):
+        check_settings_of(Identity("old.pth", settings, None), cfg)
 
 
 RESIDUAL = ["MODEL.OCR.RESIDUAL", "True"]

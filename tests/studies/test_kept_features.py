@@ -1,17 +1,16 @@
 """A head trained on kept features equals, to the last bit, a head on the frozen backbone."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import TimmBackbone
 from studies import train
-from support.tiny_runs import ROOT
+from support.tiny_runs import ROOT, images_of, pixels
 
 CONFIG = ROOT / "studies/configs/semantic_ocr_Lite0_frozen_camvid.yaml"
 TAP = "['blocks.2']"
@@ -23,32 +22,35 @@ SMALL = [
 ]
 
 
-def write_weights(path: Path, seed: int) -> str:
-    """Write the weights of a network whose norms are not the identity."""
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def make_network(seed: int, **options: object) -> TimmBackbone:
+    """Return a network whose norms are not the identity."""
     torch.manual_seed(seed)
-    network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
+    network = TimmBackbone("tf_efficientnet_lite0", norm="BN", **options)
     for name, tensor in network.body.state_dict().items():
         if "running_" in name:
             tensor.add_(torch.rand(tensor.shape))
-    torch.save(network.body.state_dict(), path)
-    return str(path)
+    return network
 
 
 @pytest.mark.slow
-def test_equal_to_the_frozen_backbone(tiny_data, make_args, tmp_path, monkeypatch):
+def test_equal_to_the_frozen_backbone(tiny_data, make_args, tmp_path, monkeypatch, cache):
     """The last weights and the lines of metrics.json are equal with and without kept features."""
-    weights = write_weights(tmp_path / "weights.pth", 0)
-    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
+    loaded = make_network(0).body.state_dict()
+    torch.save(loaded, tmp_path / "a.pth")
 
     def run(name: str) -> tuple[dict, list[dict], set[Path]]:
-        folder = tmp_path / name
-        train.main(make_args(*SMALL, "OUTPUT_DIR", folder, "MODEL.WEIGHTS", weights, config=CONFIG))
-        lines = map(json.loads, (folder / "metrics.json").read_text().splitlines())
-        log = [
-            {k: v for k, v in line.items() if "time" not in k and "eta" not in k} for line in lines
-        ]
-        model = torch.load(folder / "model_final.pth", weights_only=True)["model"]
-        return model, log, {*(tmp_path / "cache").rglob("*.pt")}
+        opts = ("OUTPUT_DIR", tmp_path / name, "MODEL.WEIGHTS", tmp_path / "a.pth")
+        train.main(make_args(*SMALL, *opts, config=CONFIG))
+        lines = map(json.loads, (tmp_path / name / "metrics.json").read_text().splitlines())
+        log = [{k: v for k, v in line.items() if not re.search("time|eta", k)} for line in lines]
+        model = torch.load(tmp_path / name / "model_final.pth", weights_only=True)["model"]
+        return model, log, {*cache.rglob("*.pt")}
 
     monkeypatch.setattr(TimmBackbone, "forward", train.compute)
     expected, log, files = run("frozen")
@@ -62,39 +64,30 @@ def test_equal_to_the_frozen_backbone(tiny_data, make_args, tmp_path, monkeypatc
         files = found
     # Training images, which some runs mirror, and validation images.
     assert 4 + 4 <= len(files) <= 2 * 8 + 4
-    loaded = torch.load(tmp_path / "weights.pth", weights_only=True)
     for name, tensor in expected.items():
         if name.startswith("backbone.") and not name.endswith("num_batches_tracked"):
             assert torch.equal(tensor, loaded[name.removeprefix("backbone.body.")])
 
 
 @pytest.mark.slow
-def test_each_network_and_image_has_separate_features(tiny_data, tmp_path, monkeypatch):
+def test_each_network_and_image_has_separate_features(tiny_data, cache):
     """Features equal the network's for different weights, dilations, and a mirrored image."""
-    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
-    records = DatasetCatalog.get("tiny_sem_train")[:2]
-    images = [torch.tensor(read_picture(r["file_name"], "RGB")).permute(2, 0, 1) for r in records]
+    images = [torch.tensor(pixels(f)).permute(2, 0, 1) for f in images_of(tiny_data)[:2]]
     batch = torch.stack([*images, *(image.flip(2) for image in images)]).float() / 64 - 2
     for seed, stride in ((0, 8), (1, 8), (1, 16)):
-        options = {"output_stride": stride, "norm": "BN", "frozen": True}
-        network = TimmBackbone("tf_efficientnet_lite0", **options)
-        weights = write_weights(tmp_path / f"{seed}.pth", seed)
-        network.body.load_state_dict(torch.load(weights, weights_only=True))
+        network = make_network(seed, output_stride=stride, frozen=True)
         single = [train.compute(network, image) for image in batch.split(1)]
         for _ in range(2):
             found = train.kept_features(network, batch)
             assert found.keys() == single[0].keys()
             for name, maps in found.items():
                 assert torch.equal(maps, torch.cat([one[name] for one in single]))
-    assert len(list((tmp_path / "cache").iterdir())) == 3
-    assert len(list((tmp_path / "cache").rglob("*.pt"))) == 3 * 4
+    assert len([*cache.iterdir()]) == 3 and len([*cache.rglob("*.pt")]) == 3 * 4
 
 
-def test_a_network_that_learns_has_no_kept_features(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
-    network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
-    assert train.kept_features(network, torch.zeros(1, 3, 64, 64))["blocks.2"].requires_grad
-    assert not (tmp_path / "cache").exists()
+def test_a_network_that_learns_has_no_kept_features(cache):
+    found = train.kept_features(make_network(0), torch.zeros(1, 3, 64, 64))
+    assert found["blocks.2"].requires_grad and not cache.exists()
 
 
 def test_configs_with_the_former_key_are_read(tmp_path):

@@ -16,7 +16,6 @@ class Segment:
     A region of an image with one class.
 
     Attributes:
-        label: class name in the annotations.
         mask: COCO's compressed RLE of the whole image, {"size": [height, width], "counts": bytes}.
         instance: True for a single object, False for a region with any number of objects (a
             semantic label), None if the format does not say, so that the kind of the class decides.

@@ -53,10 +53,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
         own_name = listed[0] if len(listed) == 1 else source / ROBOFLOW
         images, source = images or source, own_name
         if not source.is_file():
-            raise MissingFileError(
-                f"{source}: not found, nor a single other JSON beside it. Name the JSON and then "
-                "the folder of images, or the folder of a Roboflow export without --split."
-            )
+            raise MissingFileError(f"{source}: not found. Name the JSON and the folder of images.")
     folder = require_images(images, f"{source}: a COCO JSON")
     ((content, names, own),) = read_each([(str(source), source)], _load)
     tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]

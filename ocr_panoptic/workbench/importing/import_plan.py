@@ -74,9 +74,7 @@ class ImportPlan:
 def check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
     """Raise an error if options contradict one another or a folder of label PNGs is missing."""
     if plan.split is not None and "val" in sources:
-        raise UserError(
-            "Give --split or --val, not both: each of them chooses the validation part."
-        )
+        raise UserError("Give --split or --val, not both.")
     if plan.split is not None and not 0 < plan.split < 1:
         raise UserError(f"--split is {plan.split}: the share for training lies between 0 and 1.")
     if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:

@@ -196,9 +196,8 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
         logger.warning(f"No annotation has {first_few(absent)}.")
     if not (kinds.stuff or plan.semantic):
         logger.warning(
-            "There is no class of stuff: pixels outside all objects are void. They are not trained "
-            "on, and false positives there are not counted. If they are background, give --rest "
-            "background."
+            "There is no class of stuff: pixels outside objects are void, which is neither trained "
+            "on nor evaluated. If they are background, give --rest background."
         )
 
 

@@ -197,15 +197,9 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
     if not kinds.classes:
         raise UserError("There is no class: all are ignored, or no image has a segment.")
     if semantic and len(kinds.classes) == 1:
-        raise UserError(
-            f"{kinds.classes[0]!r} is the only class; name another for the other pixels, such as "
-            "--rest background."
-        )
+        raise UserError(f"{kinds.classes[0]!r} is the only class. Give --rest background.")
     if not semantic and not kinds.things:
-        raise UserError(
-            "No class is a thing, and Panoptic-FPN needs one: list things in --things, or import "
-            "with --semantic."
-        )
+        raise UserError("No class is a thing. List things in --things, or give --semantic.")
     # A panoptic data set's label PNGs have an additional label for all things.
     count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
     if count > VOID_LABEL:

@@ -3,11 +3,7 @@ Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
 lengths or PNGs. Both refer to the image after the rotation in its EXIF data, not to a rotated view.
-Later regions cover earlier regions.
-
-If a task has several annotations, the annotation marked "ground truth" is read, or else the last
-changed annotation. Cancelled (skipped) annotations and predictions are left out, and so are tasks
-without other annotations.
+Later regions cover earlier regions. Cancelled (skipped) annotations and predictions are left out.
 """
 
 import logging
@@ -63,8 +59,8 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
         isinstance(task, dict) and {"data", "annotations"} <= task.keys() for task in tasks
     ):
         raise UserError(
-            f'{source}: is not a list of tasks with their data and annotations. Export as "JSON", '
-            'not as "JSON-MIN" or another format.'
+            f'{source}: is not a list of tasks with data and annotations. Export as "JSON", not as '
+            '"JSON-MIN".'
         )
     chosen, several = [], 0  # (place, (task, annotation to read)) of each image
     for task in tasks:
@@ -85,7 +81,7 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     return Annotations(chosen, partial(_find_image, folder), _read_task)
 
 
-def _rank(annotation: dict) -> tuple:
+def _rank(annotation: dict) -> tuple:  # the ground truth is highest, then the last changed
     changed = annotation.get("updated_at") or annotation.get("created_at") or ""
     return bool(annotation.get("ground_truth")), str(changed), str(annotation.get("id")).zfill(20)
 

@@ -168,16 +168,13 @@ def ellipse(
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
     """Check a file's COCO RLE, compressed or not, and return it compressed."""
     if rle.get("size") != [height, width]:
-        raise UserError(
-            f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]} "
-            "([height, width])"
-        )
+        raise UserError(f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]}")
     counts = _decompressed(rle["counts"]) if isinstance(rle["counts"], str) else rle["counts"]
     # If an RLE is too short, pycocotools returns uninitialised memory, and merging never ends.
     if sum(counts) != height * width or min(counts) < 0:
         raise UserError(
-            f"the counts of an RLE must be at least 0 and add up to the image's {height * width} "
-            f"pixels, they add up to {sum(counts)}"
+            "the counts of an RLE must not be negative and must add up to the number of pixels, "
+            f"{height * width}; they add up to {sum(counts)}"
         )
     return mask_util.frPyObjects({"size": [height, width], "counts": counts}, height, width)
 

@@ -60,10 +60,7 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     else:
         folder, classes = source, source / _CLASSES
         if not classes.is_dir():
-            raise MissingFileError(
-                f"{classes}: not found. Give the folder that holds {_CLASSES}, or a list such as "
-                "ImageSets/Segmentation/train.txt."
-            )
+            raise MissingFileError(f"{classes}: not found. Give the folder that holds {_CLASSES}.")
         files = files_below(classes, (".png",))
         names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
     folder_of_images = require_images(images or folder / _IMAGES, str(source))

@@ -73,10 +73,7 @@ def _read(source: Path) -> tuple[Path, dict]:
     if source.is_dir() and len(found := sorted(source.glob("*.y*ml"))) == 1:
         source = found[0]
     if not source.is_file():
-        raise MissingFileError(
-            f"{source}: not found, or a folder. Give YOLO's data.yaml. Its lines are train: FOLDER "
-            "OF IMAGES, val: FOLDER and names: [CLASS, CLASS]."
-        )
+        raise MissingFileError(f"{source}: not found, or a folder. Give YOLO's data.yaml.")
     content = read_yaml(source)
     return source, content if isinstance(content, dict) else {}
 
