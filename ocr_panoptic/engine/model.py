@@ -202,13 +202,11 @@ class Model:
             areas = rules_of_config(self.config).stuff_areas
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
-                logger.warning(
-                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
-                    "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - "
-                    "STRIDE as large as the things.",
-                    item.source,
-                    cut,
+                text = (
+                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Set a larger "
                 )
+                text += "SIZE, and SIZE - STRIDE as large as the things."
+                logger.warning(text, item.source, cut)
             return tuple(found)
         if self._windowed:
             tensor = model_input(self.config, image)["image"]
