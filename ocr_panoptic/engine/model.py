@@ -202,11 +202,12 @@ class Model:
             areas = rules_of_config(self.config).stuff_areas
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
-                text = (
+                logger.warning(
                     "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Set a larger "
+                    "SIZE, and SIZE - STRIDE as large as the things.",
+                    item.source,
+                    cut,
                 )
-                text += "SIZE, and SIZE - STRIDE as large as the things."
-                logger.warning(text, item.source, cut)
             return tuple(found)
         if self._windowed:
             tensor = model_input(self.config, image)["image"]
