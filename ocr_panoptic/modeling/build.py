@@ -1,7 +1,7 @@
 """
 Builds the network of a config.
 
-Its ``PanopticFPN`` keeps boxes and masks in float32, and has merge rules for each class.
+A ``PanopticFPN`` is built with float32 boxes and masks, and with merge rules for each class.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -106,7 +106,7 @@ class ExactROIPooler(ROIPooler):
     Detectron2's ROI pooler with float32 boxes, and with several threads at inference on a CPU.
 
     Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves the boxes by
-    up to 4 pixels in an image of 1333 pixels. On a CPU, Detectron2 pools with one thread; this
+    up to 4 pixels in an image 1333 pixels wide. On a CPU, Detectron2 pools with one thread; this
     class divides the boxes of a single image among PyTorch's threads.
     """
 

@@ -124,7 +124,7 @@ class ContextSemSegHead(RefinedHead):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
-        Return the joined features for the coarse prediction and for the pixel representations.
+        Return concatenated features for the coarse prediction and for the pixel representations.
 
         If the coarse prediction is made from the pixel representations, the first item is None.
         """

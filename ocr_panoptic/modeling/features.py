@@ -19,7 +19,7 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 
 def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
-    """Resize the named features [N, C, h, w] to the first feature's size, and concatenate them."""
+    """Resize the named features [N, C, h, w] to the size of the first, and join their channels."""
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
     return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)

@@ -1,9 +1,10 @@
 """
 Hierarchical multi-scale attention for a semantic network.
 
-The network sees the image at several scales, and predicts where to trust the smaller scale.
+The network sees the image at several scales, and predicts where to trust a scale more than larger
+scales.
 
-Shape shorthand: N images, K classes, H W size of the input images.
+Shape shorthand: N images; K classes; H, W size of the input images.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from ocr_panoptic.layers.scale_attention import blend_scales
 from .inference import pad_to_multiple
 from .losses import SemSegCriterion
 
-# Scales in training, in the published order; TEST.SCALES may differ.
+# Scales in training, in the published order; TEST.SCALES can differ.
 TRAINING_SCALES = (0.5, 1.0)
 
 # Images [N, 3, H, W] -> coarse logits, refined logits and attention, each with its own size.
@@ -28,7 +29,7 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 class HierarchicalScales:
     """
-    Hierarchical multi-scale attention: predict several scales of an image and blend the logits.
+    Hierarchical multi-scale attention: predict logits at several scales, and blend them.
 
     :func:`.blend_scales` blends from the largest scale to the smallest; the attention predicted at
     the largest scale is not used. As in the published code, all maps are first resized to the size

@@ -174,7 +174,7 @@ class SemanticInference:
         )
 
     def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
-        """Return a network that averages over the image and its mirror image if ``flip`` is set."""
+        """Return ``logits_fn``, averaged over the image and its mirror image if ``flip`` is set."""
         if not self.flip:
             return logits_fn
 
@@ -297,9 +297,10 @@ def resized_classes(
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
     """
-    Return how many classes to resize at once to ``height`` x ``width``: 1 on a CPU.
+    Return how many classes to resize at once to ``height`` x ``width``.
 
-    On a GPU, the resized float32 scores must fit into :func:`.band_bytes`.
+    The number is 1 on a CPU. On a GPU, the resized float32 scores take at most
+    :func:`.band_bytes`, unless a single class takes more.
     """
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 

@@ -1,4 +1,4 @@
-"""Prepares a trained model for inference, which then takes less time and memory."""
+"""Prepares a trained model for inference that takes less time and memory."""
 
 import copy
 from collections.abc import Iterator

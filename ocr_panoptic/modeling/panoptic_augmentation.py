@@ -40,8 +40,8 @@ def see_augmented(
     ``GeneralizedRCNNWithTTA`` merges the instances: non-maximum suppression selects boxes from all
     views, and the mask of each box is averaged over all views.
 
-    Each view passes through the network once, in a batch by itself. The features are kept for the
-    masks: 80 MiB for a view of 800 x 1216 pixels.
+    Each view passes through the network once, in a batch by itself. The features of all views are
+    kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
 
     Args:
         cfg: config, in which TEST.AUG sets the sizes of the views and whether each view is also

@@ -17,7 +17,7 @@ from ocr_panoptic.errors import UserError
 class MergeRules:
     """The thresholds of a panoptic merge."""
 
-    overlap: float  # largest share of an instance that instances of higher score may have taken
+    overlap: float  # an instance is dropped if higher scores have taken a larger share
     scores: tuple[float, ...]  # lowest score of an instance, for each thing class
     # Smallest area of a stuff segment in pixels, for each semantic class; not used for class 0.
     stuff_areas: tuple[float, ...]

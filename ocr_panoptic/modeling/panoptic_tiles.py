@@ -23,7 +23,7 @@ from detectron2.structures import Boxes, Instances
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 
-SAME = 0.5  # Sightings with a higher IoU show the same thing; each has at most one such match.
+SAME = 0.5  # Above this IoU, two sightings show the same thing; each has at most one such match.
 # A thing becomes void if fewer of its pixels remain than this share of its largest sighting.
 LEAST_SHARE = 0.5
 # The last tile begins at a multiple of this number, FPN's coarsest stride. If the steps are
@@ -35,7 +35,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """The rows (or columns) of a tile: it sees ``start:end`` and contributes ``first:last``."""
+    """The rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class _Sighting:
     tiles: set[int]  # numbers of the tiles that show the thing; only valid in its first sighting
     category: int
     score: float
-    area: int  # number of its pixels in the tile
+    area: int  # number of pixels in the tile
     is_cut: bool  # whether the thing touches a border of the tile that lies inside the image
 
 
@@ -175,7 +175,7 @@ class _Joiner:
 
     def join(self, tile: _Tile, other: _Tile) -> None:
         """
-        Join the things of two tiles that match in the overlap, the highest IoU first.
+        Join the matching things of two tiles, starting with the highest IoU in the overlap.
 
         Two things stay separate if any tile shows both.
         """
@@ -209,15 +209,15 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the joined segments, and their ids for the ids that :meth:`add` returned.
+        Return the segment id for each id that :meth:`add` returned, and the joined segments.
 
         Args:
             areas: number of pixels in the whole image for each id that :meth:`add` returned.
             stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
 
         Returns:
-            (segment id of each id from :meth:`add`, int32 [K+P], 0 for void; dicts of the segments;
-            number of things that no tile shows as a whole)
+            (segment ids, int32 [K+P], 0 for void; dicts of the segments; number of things that no
+            tile shows as a whole)
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -251,7 +251,8 @@ def _placed(
     """
     Return the instances that a tile contributes, as COCO results for the whole image.
 
-    The tile contributes an instance if it contributes the pixel at the centre of the box.
+    The tile contributes an instance if it contributes the pixel at the centre of the instance's
+    box.
     """
     boxes = instances.pred_boxes.tensor.cpu()
     boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)

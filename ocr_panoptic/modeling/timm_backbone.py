@@ -193,7 +193,7 @@ class TimmBackbone(Backbone):
         # timm forgets register tokens.
         if {"cls_token", "reg_token"} <= known.keys():
             known["reg_token"] = known["cls_token"]
-        # In a network for features, "stages.0" may be named "stages_0", or have a prefix "model.".
+        # In a network for features, "stages.0" can be "stages_0", or have a prefix "model.".
         known = {key.replace(".", "_"): training for key, training in known.items()}
         return {
             f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
@@ -311,7 +311,7 @@ class EfficientNetStages(nn.Module):
     """
     A network of the first ``count`` stages of an EfficientNet or MobileNet.
 
-    It returns a list with the output of each stage.
+    The forward pass returns a list with the output of each stage.
     """
 
     def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):

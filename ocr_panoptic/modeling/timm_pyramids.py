@@ -96,8 +96,8 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
     Build the pyramid of :paper:`ViTDet` (p2 to p6) on the plain ViT of MODEL.TIMM.
 
     The pyramid has MODEL.FPN.OUT_CHANNELS channels and the norm MODEL.FPN.NORM (by default "LN", as
-    in the paper). It reads the map of a single block, which MODEL.FPN.IN_FEATURES names. The paper
-    uses the last block. Later blocks are removed.
+    in the paper). It reads the map of a single block, which MODEL.FPN.IN_FEATURES names; the paper
+    uses the last block. All blocks after the named block are removed.
     """
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)

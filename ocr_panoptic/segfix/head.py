@@ -93,7 +93,8 @@ class SegFixHead(nn.Module):
         """
         Return boundary logits [N, 2, h, w] and direction logits [N, 8, h, w].
 
-        Boundary channel 0 stands for pixels far from a boundary, channel 1 for pixels near one.
+        Boundary channel 0 stands for pixels far from a boundary, channel 1 for pixels near a
+        boundary.
         """
         x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)

@@ -24,9 +24,10 @@ class SegFix(SemanticSegmentor):
     A network that predicts which pixels lie near a boundary, and the direction into their region.
 
     See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
-    segmentation: boundary probabilities and direction logits are averaged over all of them. The
-    published code averages windows in the same way. Images are padded to multiples of
-    ``pad_to_multiple``; 0 stands for the head's stride.
+    segmentation; boundary probabilities and direction logits are averaged. The published code
+    averages windows in the same way.
+
+    Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
     """
 
     @configurable

@@ -43,7 +43,7 @@ class RefinedModel(nn.Module):
         """
         Run SegFix, and return the index of the pixel that each pixel copies.
 
-        Indices into the flattened image are int64 [H, W], on SegFix's device.
+        The indices into the flattened image are int64 [H, W], on SegFix's device.
         """
         (found,) = self.segfix([inputs["segfix"]])
         offsets = offsets_of(*(found[key].cpu().numpy() for key in ("near_boundary", "direction")))

@@ -29,7 +29,7 @@ RADIUS = 2  # radius of the kernels in pixels
 _SIDE = np.arange(-RADIUS, RADIUS + 1, dtype=np.float32)
 _SQUARES = _SIDE[:, None] ** 2 + _SIDE**2
 _SQUARES[RADIUS, RADIUS] = 1  # avoids 0 / 0 in the middle
-# As published: a correlation with them gives 12 times the (rightward, downward) slope of a map.
+# As published: correlating a map with both gives 12 times the map's (rightward, downward) slope.
 KERNELS = _SIDE / _SQUARES, _SIDE[:, None] / _SQUARES
 # A direction is undefined if the distance has a smaller slope; a straight boundary has slope 1.
 LEAST_SLOPE = 0.05
@@ -121,8 +121,8 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """
     Return the direction of each slope, int64 in 0..7, or UNDEFINED for a small slope.
 
-    ``right`` and ``down`` are the components of the slopes. Direction i is the direction closest to
-    -180 + 45 i degrees, measured clockwise from the right.
+    ``right`` and ``down`` are the components of the slopes. Direction i covers the angles within
+    22.5 degrees of -180 + 45 i degrees, measured clockwise from the right.
     """
     angle = np.degrees(np.arctan2(down, right))
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8
@@ -134,7 +134,7 @@ class OffsetTruth(Transform):
     """
     A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
-    A pixel is near a boundary up to the distance ``boundary_distance`` in pixels.
+    Pixels up to ``boundary_distance`` pixels away from a boundary count as near the boundary.
     """
 
     def __init__(self, boundary_distance: int):
