@@ -29,3 +29,27 @@ def test_a_program_runs_the_package_of_its_checkout(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert not done.returncode and "usage: " in done.stdout, done.stderr
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import ocr_panoptic
+try:
+    ocr_panoptic.load
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def test_a_missing_package_is_answered_with_its_installation():
+    command = [sys.executable, "-c", WITHOUT_TORCH]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    fix = "torch is not installed here: pip install torch torchvision"
+    assert done.stdout.startswith(fix), done.stderr
