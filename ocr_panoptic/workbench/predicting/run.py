@@ -9,6 +9,7 @@ coco.json        COCO instance format, with a mask for each segment
 overlays.mp4     video of the overlays (if the input is a video and overlays are drawn)
 """
 
+import errno
 import json
 import logging
 import os
@@ -97,7 +98,12 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
         item, result = found
         if isinstance(result, Exception):
             return item.name, str(result)
-        result.save(folder, overlays)
+        try:
+            result.save(folder, overlays)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # other errors concern all images
+                raise
+            return item.name, f"{item.source}: the names of its results would be too long"
         return item.name, ""
 
     saved = ahead(save, model.results(items))
