@@ -95,8 +95,8 @@ def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
         image: picture, uint8 [H,W,3] RGB.
 
     Returns:
-        picture, uint8 [H,W,3] RGB, in matplotlib's "inferno": the brightest colour for the largest weight,
-        the darkest for weights up to 10**-HEAT_DECADES times the largest
+        picture, uint8 [H,W,3] RGB, in matplotlib's "inferno": the brightest colour for the largest
+        weight, the darkest for weights up to 10**-HEAT_DECADES times the largest
     """
     # A softmax over thousands of pixels is so peaked that a linear scale would show only its peak.
     height, width = image.shape[:2]
