@@ -54,7 +54,15 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
+    try:
+        importlib.import_module(f"{__name__}.modeling")  # registers the heads with Detectron2
+    except ModuleNotFoundError as error:
+        from .errors import MissingPackageError
+        from .program import explained
+
+        if how_to_install := explained(error):
+            raise MissingPackageError(how_to_install) from None
+        raise
     module = _MODULES.get(name, f"cli.{name}")
     return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 

@@ -18,20 +18,20 @@ from PIL import Image
 from pycocotools import mask
 
 from generate_scenes import generate_scenes
-from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.config_files import default_config, find_config, values_by_key
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
-from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/README.md"])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
+COMMANDS = TUTORIAL + IMPORTS + TEXTS["docs/architecture.md"]
+PUBLISHED = TEXTS["docs/published_data.md"]
 
 
 def found(pattern: str, text: str) -> list[str]:
@@ -51,7 +51,7 @@ def test_links(page):
             assert not anchor or anchor in names, link
 
 
-@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", TUTORIAL + IMPORTS))
+@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", COMMANDS))
 def test_commands(line):
     command, *words = shlex.split(line.replace("\\\n", " "))
     name = {"import": "import_"}.get(command, command.replace("-", "_"))
@@ -68,17 +68,15 @@ def test_names():
     assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= named
     assert set(ANNOTATION_FORMATS) <= set(found(r"(?:--from |`)([\w-]+)", IMPORTS))
     sets = set()
-    for pattern in found(r"`(\w+(?:\{[\w,]+\})?_sem)`", TEXTS["docs/published_data.md"]):
-        start, _, rest = pattern.partition("{")
-        choices, _, end = rest.partition("}")
-        sets |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
+    for start, choices, end in found(r"`(\w+?)(?:\{([\w,]+)\})?(\w*_sem)`", PUBLISHED):
+        sets |= {start + choice + end for choice in choices.split(",")}
     assert sets == set(NAMED_SPLITS)
 
 
-# Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi.
-THEIRS = """help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc memory
-no-build-isolation index-url strip-components logdir gt pred"""
-LOOPS = "train", "val", "schemes"  # programs add these flags in loops
+# Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi, and three that
+# programs add in loops.
+THEIRS = """train val schemes help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc
+memory no-build-isolation index-url strip-components logdir gt pred"""
 
 
 def test_flags_and_keys_exist():
@@ -86,23 +84,21 @@ def test_flags_and_keys_exist():
     rooms = ("ocr_panoptic", "tools", "datasets", "benchmarks", "studies")
     sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
     ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
-    ours |= {f"--{name}" for name in (*LOOPS, *THEIRS.split())}
-    package = {f: t for f, t in sources.items() if f.is_relative_to(ROOT / "ocr_panoptic")}
-    parsed = {str(f.relative_to(ROOT)): ast.walk(ast.parse(t)) for f, t in package.items()}
-    texts = {
-        f: "\n".join(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str)
-        for f, nodes in parsed.items()
-    }
+    ours |= {f"--{name}" for name in THEIRS.split()}
+    texts = {name: text for name, text in TEXTS.items() if name != "CHANGELOG.md"}
+    for file, source in sources.items():
+        if file.is_relative_to(ROOT / "ocr_panoptic"):
+            nodes = ast.walk(ast.parse(source))
+            words = [n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is str]
+            texts[file] = "\n".join(words)
     keys = values_by_key(default_config())
     sections = {".".join(key.split(".")[:n]) for key in keys for n in (1, 2, 3)}
     known = {*keys, *sections, "MODEL.FEATURE_CACHE", "MODEL.ROI"}  # a former key, and a prefix
     tops = "|".join(key for key in default_config() if key.isupper())
-    for name, text in (texts | TEXTS).items():
-        if name != "CHANGELOG.md":
-            flags = set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text))
-            assert flags <= ours, name
-            named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
-            assert named <= known, name
+    for name, text in texts.items():
+        assert set(found(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) <= ours, name
+        named = set(found(rf"(?<![\w.$/{{])(?:{tops})\.[A-Z0-9_.]*[A-Z0-9]", text))
+        assert named <= known, name
 
 
 def test_masks_become_coco_instances(tmp_path, monkeypatch):
@@ -158,18 +154,15 @@ SMALL = '"INPUT.MIN_SIZE_TRAIN": (64,), "INPUT.MIN_SIZE_TEST": 64,'
 
 
 @pytest.mark.slow
-def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
+def test_blocks_of_python(trained, tmp_path, monkeypatch, capsys):
     """They run in the folder that docs/python.md describes, except for the block about Ray."""
     trained(*SEGMENTS)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "output").mkdir()
-    (tmp_path / "run").rename(tmp_path / "output/city")
-    scenes = tiny_data / "tiny"
-    shutil.copytree(scenes / "raw/val/images", tmp_path / "photos")
-    Image.open(sorted((tmp_path / "photos").iterdir())[0]).save(tmp_path / "street.jpg")
-    shutil.copytree(scenes / "raw", tmp_path / "raw")
-    data = (scenes / "tiny.yaml").read_text().replace("name: tiny", "name: city")
-    (tmp_path / "city.yaml").write_text(data)
+    folder = tmp_path / "city"
+    generate_scenes(folder, num_train=8, num_val=4, size=64, seed=1)  # city.yaml, too
+    shutil.move(tmp_path / "run", folder / "output/city")
+    shutil.copytree(folder / "raw/val/images", folder / "photos")
+    shutil.copy(folder / "photos/val_00000.jpg", folder / "street.jpg")
+    monkeypatch.chdir(folder)
     names: dict = {}
     blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
     for block in blocks:
@@ -178,11 +171,10 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
         if "import ray" not in block:
             exec(code, names)
     assert len(blocks) == 4
-    assert {path.name for path in (tmp_path / "predicted").iterdir()} == {
-        *("labels", "confidence", "panoptic", "overlays", "coco")
-    }
-    assert len([*(tmp_path / "predicted/coco").iterdir()]) == 4
-    assert (tmp_path / "output/second/model_final.pth").is_file()
+    predicted = {path.name: path for path in (folder / "predicted").iterdir()}
+    assert predicted.keys() == {"labels", "confidence", "panoptic", "overlays", "coco"}
+    assert len([*predicted["coco"].iterdir()]) == 4
+    assert (folder / "output/second/model_final.pth").is_file()
     shown = capsys.readouterr().out
     assert "Panoptic quality on city_val" in shown and "--resume finds" in shown
 
@@ -204,12 +196,3 @@ def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
             exec(compile(source, "docs/first_steps.ipynb", "exec"), names)
     assert {*names["metrics"]} == {"OCR", "no OCR"} and names["result"]._repr_png_()
     assert "no OCR   PQ" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_contributors_first_commands(tmp_path, clean_catalog):
-    page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2].partition("##")[0]
-    scenes, training = found(r"^    (?:python|ocr-panoptic train) (.*)", page)
-    assert run_script(*shlex.split(scenes.replace("output/", f"{tmp_path}/"))) == 0
-    assert not call("train", shlex.split(training.replace("output/", f"{tmp_path}/")))
-    assert (tmp_path / "tried/model_final.pth").is_file()

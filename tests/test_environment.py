@@ -61,12 +61,11 @@ esac""")
 def test_the_wheel_of_detectron2(tmp_path):
     """From a wheel like the published one: no binary, no "tools", and only true requirements."""
     info = "sal_detectron2-0.7.2.dist-info"
-    files = {
-        "detectron2/__init__.py": "",
-        "detectron2/_C.cpython-310-x86_64-linux-gnu.so": "",
-        "tools/__init__.py": "",
-        f"{info}/METADATA": "Metadata-Version: 2.1\nName: sal-detectron2\nVersion: 0.7.2\n"
-        "Requires-Dist: numpy<2\nRequires-Dist: black\nRequires-Dist: yacs>=0.1.8\n",
+    metadata = "Metadata-Version: 2.1\nName: sal-detectron2\nVersion: 0.7.2\n"
+    requires = "".join(f"Requires-Dist: {name}\n" for name in ("numpy<2", "black", "yacs>=0.1.8"))
+    code = ["detectron2/__init__.py", "detectron2/_C.cpython-310.so", "tools/__init__.py"]
+    files = dict.fromkeys(code, "") | {
+        f"{info}/METADATA": metadata + requires,
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp310-cp310-any\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])

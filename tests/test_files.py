@@ -59,6 +59,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
         (b"A: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
         (b"A: 1\nB: {C: 1, D: 2, C: 3}\n", "the key 'C' is given twice.*line 2"),
         (b"A: 1\nB: 1\nA: 1\n", "the key 'A' is given twice.*line 3"),
+        (b"{a: " * 3000, "nested too deeply"),
         (b"\xff\xfe\x81", "'utf-8' codec"),
     ],
 )

@@ -109,6 +109,20 @@ def test_16_bits_are_scaled(tmp_path, name):
     read_size(path)
 
 
+def test_turned_pngs(tmp_path, pixels):
+    """They have 16 bits, or EXIF data after their pixels."""
+    exif, path = Image.Exif(), tmp_path / "a.png"
+    exif[ORIENTATION] = 6
+    Image.fromarray(RAMP[:, :8]).save(path, exif=exif)
+    assert read_picture(path, "L")[0, :, 0].tolist() == [*range(255, -1, -1)]
+    Image.fromarray(pixels).save(path, exif=exif)
+    content = path.read_bytes()
+    start, end = (content.index(kind) - 4 for kind in (b"eXIf", b"IDAT"))
+    path.write_bytes(content[:start] + content[end:-12] + content[start:end] + content[-12:])
+    np.testing.assert_array_equal(read_picture(path, "RGB"), np.rot90(pixels, -1))
+    assert read_size(path)[:2] == (4, 7)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 @pytest.mark.parametrize("read", [read_picture, read_size, header_size])
 def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):

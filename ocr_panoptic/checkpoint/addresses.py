@@ -1,4 +1,4 @@
-"""Resolves addresses of weights that Detectron2 does not know: timm:// and package://."""
+"""Adds two kinds of weight addresses to Detectron2: ``timm://`` and ``package://``."""
 
 import importlib.util
 from pathlib import Path
@@ -17,7 +17,7 @@ HUB_FILE = "model.safetensors"
 
 
 class PackageHandler(PathHandler):
-    """A handler that finds the one file of weights in a Python package, without running code."""
+    """A handler that finds the only weights file in a package without importing the package."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [PACKAGE]
@@ -43,7 +43,7 @@ class PackageHandler(PathHandler):
 
 
 class TimmHandler(PathHandler):
-    """A handler that finds timm's weights in the cache of the hub, or downloads them."""
+    """A handler that downloads timm's weights, or finds them in the local cache."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [TIMM]

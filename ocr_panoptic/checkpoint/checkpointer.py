@@ -26,27 +26,28 @@ logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
-NO_CHECKPOINT = "none of the run that has begun here"  # last_checkpoint of a new run
+NO_CHECKPOINT = "none of the run that has begun here"  # text of last_checkpoint in a new run
 
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    A Detectron2 checkpointer that runs no code from files and can require a complete fit.
+    A Detectron2 checkpointer that runs no code from files and checks their fit to the model.
 
-    A file that it writes is complete or absent, even if the process is killed.
+    A file is written completely or not at all, even if the process is killed.
 
     Args:
         model: module whose weights are loaded and saved.
-        save_dir: folder of the checkpoints; "" saves none.
-        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
-        strict: raise an error, not a warning, if the file lacks parameters of the model or has
-            them in another shape. For evaluation: a partly random model has no meaningful result.
-        min_share: smallest share of the backbone that a file must fill without an error. If it
-            is not 0, an ImageNet file has to fill the whole backbone.
-        identity: facts about the training, such as class names, that are saved in each file.
-        by_class: match the rows of classifiers by class name, if file and ``identity`` name them.
+        save_dir: folder for the checkpoints; "" saves nothing.
+        trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
+        strict: whether to raise an error if a file lacks any tensor of the model, or has a tensor
+            in the wrong shape. For evaluation: a partly random model has no meaningful result.
+        min_share: share of the backbone's tensors, 0 to 1, that a file has to fill. If it is not
+            0, an ImageNet file has to fill the whole backbone.
+        identity: facts about the training, such as class names, to save in each file.
+        by_class: whether to match the rows of classifiers by class name, if both the file and
+            ``identity`` have class names.
         average: module whose weights are saved instead of the model's; None saves the model.
-        checkpointables: other objects to load and save, such as the optimizer, by name.
+        checkpointables: name -> further object to load and save, such as the optimizer.
     """
 
     def __init__(
@@ -71,11 +72,17 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.average = average
         # Facts about the last loaded file; None if unknown.
         self.fit: Fit | None = None
-        self.record: Mapping[str, Any] | None = None  # settings that it expects; saved, too
+        self.record: Mapping[str, Any] | None = None  # settings that the file expects; also saved
         self.rows: Rows | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Load a file into the model; raise an OSError or UserError if it cannot be used."""
+        """
+        Load a file into the model and the checkpointables; return the file's other entries.
+
+        Raises:
+            OSError: The file cannot be found or downloaded.
+            UserError: The file is unreadable, does not fit the model, or has NaN or infinity.
+        """
         fetch_weights(path)
         self._path = path
         self._parsed_url_during_load = None  # a failed load leaves it set
@@ -182,7 +189,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             logger.debug("Not filled, not used:%s", self.fit.listing(lines=10**6) or " none")
 
     def summary(self) -> str:
-        """Describe how the last file fits the model, with a table if any tensor is not filled."""
+        """Describe how the last file fits the model, with a table if some tensors are unfilled."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -199,7 +206,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Describe which tensors of a model have NaN or infinite values; "" if none has."""
+    """Describe which tensors of a model have NaN or infinite values; "" if all are finite."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:
@@ -213,8 +220,9 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     """
     Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
 
-    If the file names no complete checkpoint, log a warning and return the newest complete one.
-    Return "" if none exists, or if a new run has begun but has not saved a checkpoint.
+    If the file does not name a complete checkpoint, log a warning and return the newest complete
+    checkpoint. Return "" if the folder has no complete checkpoint, or if a new run has begun there
+    but has not saved a checkpoint.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"

@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights whose classifiers fit the model's classes, and the loaded and new classes."""
+    """Weights whose classifiers have the model's classes, and which classes were loaded."""
 
     weights: Mapping[str, Any]
     kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree
@@ -34,11 +34,14 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Copy the classifier rows of each class whose name the weights and the model share.
+    Return the weights with classifier rows rearranged for the model's classes, matched by name.
+
+    A class that the weights lack keeps the model's classifier rows. Upper and lower case do not
+    matter.
 
     Args:
-        weights: tensors or arrays of the file, by name.
-        own: tensors of the model before loading, by name.
+        weights: name -> tensor or array in the file.
+        own: name -> tensor of the model before loading.
         theirs, ours: class names of the weights and of the model.
     """
     places: dict[str, list[int | None]] = {}
@@ -74,7 +77,7 @@ def rows_by_name(
 
 _FOLDER = "COCO-PanopticSegmentation"
 # Config of a Panoptic-FPN of Detectron2's model zoo -> address of its weights.
-# Importing ``detectron2.model_zoo``, which also has them, is slow and warns about setuptools.
+# detectron2.model_zoo also has these addresses, but its import is slow and warns about setuptools.
 ZOO_WEIGHTS = {
     f"{_FOLDER}/panoptic_fpn_{name}": f"detectron2://{_FOLDER}/panoptic_fpn_{name}/{file}"
     for name, file in {
@@ -86,7 +89,11 @@ ZOO_WEIGHTS = {
 
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
-    """Return the class names of weights with a file name from ZOO_WEIGHTS; None for others."""
+    """
+    Return the class names if the file is a Panoptic-FPN of Detectron2's model zoo, else None.
+
+    Only the file name in ``weights``, a path or address, is compared.
+    """
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None
     metadata = _get_builtin_metadata("coco_panoptic_separated")

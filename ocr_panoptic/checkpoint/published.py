@@ -31,10 +31,11 @@ class Layout:
 
     def rename(self, name: str, backbone: str) -> str:
         """
-        Return a tensor's name in this project, or "" if the published network lacks the tensor.
+        Return this project's name for a published tensor; "" if the published name is unknown.
 
         Args:
-            backbone: "hrnet" or "resnet".
+            name: published name of the tensor.
+            backbone: kind of backbone, "hrnet" or "resnet".
         """
         module, _, kind = name.rpartition(".")
         for pattern, replacement in self.modules.items():
@@ -65,12 +66,12 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    # Norm and ReLU may share a Sequential.
+    # The norm can be in a Sequential with its ReLU.
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Return renaming rules for a conv-norm-ReLU that begins at index ``place`` of a Sequential."""
+    """Return rules that rename a conv-norm-ReLU at index ``place`` of the Sequential ``name``."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 

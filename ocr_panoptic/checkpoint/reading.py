@@ -40,7 +40,7 @@ ALLOWED = {
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """An unpickler that imports only what arrays and containers need."""
+    """An unpickler that imports only what NumPy arrays and standard containers need."""
 
     def find_class(self, module: str, name: str) -> Any:
         # NumPy 1 and 2 have different names for this inner module.
@@ -50,7 +50,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def fetch_weights(path: str) -> str:
-    """Return the local path of weights (path or address), downloading them if needed."""
+    """Return the local path of weights; if ``path`` is an address, download the weights first."""
     file = path
     if "://" in path:
         waiting = socket.getdefaulttimeout()
@@ -82,8 +82,8 @@ def read_checkpoint(
 
     Args:
         filename: file from ``torch.save``, ``.safetensors``, or ``.pkl`` (Detectron2's model zoo).
-        trust_pickle: also read pickles that hold more than tensors and arrays; they may run code.
-        mmap: leave tensors in the file until they are used (``torch.save`` files only).
+        trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
+        mmap: whether to leave tensors in the file until they are used (``torch.save`` files only).
     """
     data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):

@@ -18,9 +18,9 @@ UNKNOWN = "unknown"  # value of a key that this version lacks
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Map each config key that has an unexpected value to its allowed values in ascending order.
+    Return the config keys with unexpected values: key -> its allowed values, sorted.
 
-    A frozenset in ``expected`` allows each of its values.
+    If a value in ``expected`` is a frozenset, each of its elements is allowed.
     """
     values, differing = values_by_key(cfg), {}
     for key, value in expected.items():
@@ -35,7 +35,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Return a line of text for each config key whose value is unexpected."""
+    """Describe each config key that has an unexpected value, in one line of text per key."""
     values = values_by_key(cfg)
     return [
         f"{key} is {values.get(key, UNKNOWN)}, expected {' or '.join(map(str, allowed))}"
@@ -49,7 +49,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: origin of the weights and the settings that they expect; None if unknown.
-        strict: raise an error instead of a warning, because an evaluation would be wrong.
+        strict: whether to raise an error instead of a warning, for evaluations.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return
@@ -64,7 +64,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``record`` with its settings set to the config's values, for newly trained weights."""
+    """Return a copy of ``record`` in which the settings have the config's values."""
     values = values_by_key(cfg)
     settings = {key: values.get(key, UNKNOWN) for key in record["settings"]}
     return {**record, "settings": settings}

@@ -99,8 +99,8 @@ class CommandParser(argparse.ArgumentParser):
                 action="store_true",
                 help="go on after the last checkpoint; --resume auto starts a run if none exists",
             )
-            auto = {"action": "store_const", "const": "auto", "help": argparse.SUPPRESS}
-            self.add_argument(_AUTO, dest="resume", **auto)
+            hidden = argparse.SUPPRESS
+            self.add_argument(_AUTO, dest="resume", action="store_const", const="auto", help=hidden)
             for flag, meaning in (
                 ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
                 ("--eval-only", "evaluate without training"),

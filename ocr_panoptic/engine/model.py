@@ -203,9 +203,8 @@ class Model:
             *found, cut = see_in_tiles(self._model_output, image, window, step, areas)
             if cut:
                 logger.warning(
-                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
-                    "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - "
-                    "STRIDE as large as the things.",
+                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Set a larger "
+                    "SIZE, and SIZE - STRIDE as large as the things.",
                     item.source,
                     cut,
                 )

@@ -21,6 +21,7 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.modeling.build import build_network
 
 from .identity import check_classes_of, check_settings_of, read_identity
+from .optimizer import build_optimizer, build_schedule
 from .resume import Resume, find_checkpoint, position_after, saved_state
 from .segfix import segfix_config
 from .task import task_of
@@ -62,7 +63,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
     with torch.device("meta"):  # shapes without values
-        build_network(cfg)
+        build_schedule(cfg, build_optimizer(cfg, build_network(cfg)))
     file, weights = "", cfg.MODEL.WEIGHTS
     try:
         file = find_checkpoint(cfg.OUTPUT_DIR, resume)
@@ -137,8 +138,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
-            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
-            "segm/AP."
+            f"which is better when lower. It is of the form {form}."
         )
 
 

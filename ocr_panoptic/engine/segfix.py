@@ -34,8 +34,7 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
         raise MissingFileError(
-            f"TEST.SEGFIX.WEIGHTS is {named.WEIGHTS}, its config {file}: no such file. Set "
-            "TEST.SEGFIX.CONFIG_FILE to the config of that SegFix."
+            f"{file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config of the SegFix."
         )
     return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
 

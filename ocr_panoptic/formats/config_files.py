@@ -68,7 +68,9 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
         file = find_config(config_file)
         try:
             content = values_by_key(_ConfigFile.load_yaml_with_base(file))
-        except (AssertionError, AttributeError, RecursionError) as e:
+        except (AssertionError, AttributeError, RecursionError, UserError) as e:
+            if isinstance(e, UserError) and not isinstance(e.__cause__, RecursionError):
+                raise
             raise UserError(f"{file}: its _BASE_ cannot be read ({str(e) or type(e)})") from e
         _merge(cfg, content, f" in {file}")
 

@@ -157,3 +157,5 @@ def read_yaml(path: str | os.PathLike) -> Any:
             return yaml.load(file, _UniqueKeys)
         except (yaml.YAMLError, ValueError) as e:  # ValueError: not UTF-8, or the date 2020-99-99
             raise UserError(f"{path} is not valid YAML: {' '.join(str(e).split())}") from e
+        except RecursionError as e:
+            raise UserError(f"{path} is not valid YAML: it is nested too deeply") from e

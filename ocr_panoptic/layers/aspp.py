@@ -23,14 +23,11 @@ class ASPP(ContextScheme):
     Atrous spatial pyramid pooling: parallel branches, fused by a 1x1 convolution g.
 
     The branches are a 1x1 convolution, dilated 3x3 convolutions, and a 1x1 convolution of the
-    features' mean over the image, which is computed once per image. g is a sum over the branches,
-    so they are not concatenated.
-
-    The defaults match the published code.
+    features' mean over the image. The defaults match the published code.
 
     Args:
         in_channels, channels, out_channels: numbers I, C and O of channels.
-        dilations: dilations of the 3x3 branches; (12, 24, 36) suits features at stride 8.
+        dilations: dilations of the 3x3 branches; (12, 24, 36) suits features with stride 8.
     """
 
     takes_features = True
@@ -53,6 +50,7 @@ class ASPP(ContextScheme):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """Return the augmented map z [N, O, h, w] of the features x [N, I, h, w]; m is ignored."""
+        # Sum g over the branches instead of concatenating them.
         weight, bias = self.g.linear_part()
         *weights, weight_pooled = weight.flatten(1).split(self.channels, dim=1)
         pooled = self.pooled(F.adaptive_avg_pool2d(x, 1))
@@ -75,9 +73,8 @@ class ASPOCR(OCR):
     ASPP with an OCR branch instead of the pooled branch: ``asp_ocrnet`` of openseg.pytorch.
 
     The paper does not describe this variant. A 3x3 convolution computes the pixel representations
-    from which OCR makes its object contextual representations y. The other branches are a 1x1
-    convolution and dilated 3x3 convolutions of the features. g fuses their outputs with y. phi, psi
-    and delta have ``channels // 2`` channels.
+    for the OCR branch, which has ``channels // 2`` key channels. The other branches are a 1x1
+    convolution and dilated 3x3 convolutions of the features. A 1x1 convolution fuses all branches.
     """
 
     takes_features = True
@@ -100,7 +97,11 @@ class ASPOCR(OCR):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """Return the augmented map z [N, O, h, w] of features x [N, I, h, w] and regions m."""
+        """
+        Return the augmented map z [N, O, h, w].
+
+        The features x are [N, I, h, w], the soft object regions m [N, K, h, w].
+        """
         pixels = self.bottleneck(x)
         f = gather_regions(pixels, m)
         y = self.context(self.relation(pixels, m, f), f, x.shape[2:])

@@ -1,8 +1,8 @@
 """
 Losses on logits that are enlarged to the size of the labels, a few rows at a time.
 
-The full-size logits of all images take more memory than the network that predicts them. Here the
-forward and the backward pass compute them one band of rows at a time. Only the small logits and the
+The full-size logits of all images take more memory than the network that predicts them. Here, both
+the forward and the backward pass enlarge one band of rows at a time. Only the small logits and the
 labels are kept for the backward pass.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
@@ -19,13 +19,13 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of a band's full-size logits. On a CPU, a band fits into the cache. On a GPU, it takes
-# little memory, yet there are few kernel launches.
+# Allowed bytes of a band's full-size logits. On a CPU, a band fits into the cache. On a GPU, a band
+# takes little memory, yet there are few kernel launches.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:
-    """Return how many bytes a band's logits may take, at most 1/128 of a GPU's memory."""
+    """Return the allowed size of a band's logits in bytes, at most 1/128 of a GPU's memory."""
     bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
     if device.type == "cuda" and torch.cuda.is_available():
         bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
@@ -45,14 +45,16 @@ def compute_in_bands(
     summed: bool = False,
 ) -> Tensor:
     """
-    Return ``compute`` of the enlarged logits and the labels, evaluated one band of rows at a time.
+    Return ``compute(resized logits, labels)``, computed in bands of rows to save memory.
 
-    Gradients flow to the logits [N, K, h, w].
+    The logits are resized to the size of the labels. Gradients flow back to the logits.
 
     Args:
-        compute: function that computes a band's result from its full-size logits [N, K, rows, W]
-            and its labels [N, rows, W]. The logits are float32 or better, under autocast too.
+        compute: function that returns the result for a band, given the band's resized logits
+            [N, K, rows, W] (float32 or better, under autocast too) and labels [N, rows, W].
+        logits: logits [N, K, h, w].
         targets: int64 labels [N, H, W].
+        align_corners: convention for resizing, see :func:`.resize`.
         summed: whether to sum the bands' results instead of joining them into [N, H, W].
     """
     return _InBands.apply(logits, targets, compute, align_corners, summed)
@@ -89,9 +91,9 @@ def _bands(
     logits: Tensor, targets: Tensor, align_corners: bool
 ) -> Iterator[tuple[slice, slice, Callable[[Tensor], Tensor]]]:
     """
-    Yield (rows of the labels, rows of the logits, function) for each band.
+    Yield each band as (slice of the labels' rows, slice of the logits' rows, resizing function).
 
-    The function enlarges these rows of the logits to the size of these rows of the labels.
+    The function resizes the band's logits to the size of the band's labels.
     """
     images, classes, h, _ = logits.shape
     height, width = targets.shape[1:]
@@ -118,7 +120,12 @@ def _bands(
 def _enlarge(
     rows: Tensor, last: int, size: tuple[int, int], align_corners: bool, source: Tensor
 ) -> Tensor:
-    """Return the source, interpolated at the row positions ``rows`` up to ``last``, and resized."""
+    """
+    Return a band's logits ``source``, resized to ``size``.
+
+    ``rows`` has the fractional position in ``source`` of each row of the result. ``last`` is the
+    index of the last row of ``source``.
+    """
     source, lower = source.to(_precision(source)), rows.long()
     upper, fraction = (lower + 1).clamp(max=last), (rows - lower)[:, None]
     blended = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)

@@ -4,10 +4,10 @@ Losses computed for each class separately, and a cross-entropy that gives rare c
 All losses except this cross-entropy resize the logits to the size of the labels.
 
 Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
-are [N, K, h, w], resized by the convention ``align_corners`` (see :func:`.resize`). ``targets`` are
-int64 [N, H, W] in 0..K - 1, or ``ignore_value`` at ignored pixels; a loss is 0 if all pixels are
-ignored. ``class_weights`` [K] weigh the classes in a sum or average; None for equal weights. The
-losses are computed in float32 or better, under autocast too, and without GPU synchronisation.
+are [N, K, h, w]; :func:`.resize` explains ``align_corners``. ``targets`` are int64 [N, H, W] in
+0..K - 1, or ``ignore_value`` at ignored pixels; a loss is 0 if all pixels are ignored.
+``class_weights`` [K] weight the classes in a sum or average; None means equal weights. The losses
+are computed in float32 or better, under autocast too, and without GPU synchronisation.
 """
 
 import torch
@@ -94,10 +94,10 @@ def lovasz_softmax(
 @torch.no_grad()
 def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
     """
-    Return the gradient of the Lovász extension for one class, in the shape and dtype of ``errors``.
+    Return the gradient of one class's Lovász extension, in the shape and dtype of ``errors``.
 
-    A pixel's gradient is the increase of 1 - IoU when this pixel becomes wrong after all pixels
-    with larger errors. ``errors`` and the one-hot labels ``truth`` are [N, H, W].
+    Let the pixels become wrong one after another, the largest error first. A pixel's gradient is
+    the increase of 1 - IoU at its turn. ``errors`` and one-hot labels ``truth`` are [N, H, W].
     """
     order = errors.flatten().argsort(descending=True)
     # Use float64: the steps are differences between nearly equal numbers.
@@ -116,7 +116,7 @@ def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, 
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
-    """Return the weighted mean of the losses [K] over the present classes, or 0 without any."""
+    """Return the weighted mean of the losses [K] over the present classes; 0 if all are absent."""
     weights = present.to(losses) if class_weights is None else present * class_weights
     weight = weights.sum()
     return (losses * weights).sum() / torch.where(weight > 0, weight, 1)
@@ -124,10 +124,11 @@ def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | No
 
 def rarity_weighted_cross_entropy(logits: Tensor, targets: Tensor, ignore_value: int) -> Tensor:
     """
-    Return the weighted mean cross-entropy; a class has weight 1 - its share of the labelled pixels.
+    Return the mean cross-entropy over the labelled pixels, with larger weights for rare classes.
 
-    SegFix's published code uses these weights. If all pixels are ignored or have the same class,
-    the loss and its gradients are 0 (NaN in the published code). Logits are [N, K, H, W].
+    A class's weight is 1 minus its share of the labelled pixels, as in SegFix's published code. If
+    all pixels are ignored or have the same class, the loss and its gradients are 0 (NaN in the
+    published code). The logits [N, K, H, W] must have the size of the labels.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     counts = torch.stack([(targets == k).sum() for k in range(logits.shape[1])])

@@ -1,5 +1,5 @@
 """
-The interface of context schemes, the baseline without context, and recomputation to save memory.
+The base class of context schemes, a baseline without context, and a function that saves memory.
 
 Shape shorthand: N images, C channels of pixel representations, I feature channels, O output
 channels, K classes = object regions, h w feature size.
@@ -23,21 +23,23 @@ class ContextScheme(nn.Module):
     A module that augments pixel representations with their context.
 
     Args:
-        out_channels: number of output channels O, also an attribute.
-        norm: name of every convolution's norm for Detectron2's ``get_norm``; "" for no norm.
+        out_channels: number O of output channels.
+        norm: norm after each convolution, as Detectron2's ``get_norm`` names it; "" for no norm.
         dropout: probability of dropping an output channel in training; subclasses apply
             ``self.dropout`` to their output.
-        negative_slope: slope of every ReLU for negative values, see :class:`.ConvNormReLU`.
+        negative_slope: slope of every ReLU for negative values.
 
     Attributes:
+        out_channels: number O of output channels.
         conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
-        takes_features: whether the input x is the backbone's features, which the scheme reduces
-            itself (PPM, ASPP, DANet, ...), or pixel representations from the head (OCR).
-        uses_regions: whether the scheme reads the input m, soft object regions (OCR and variants).
+        takes_features: True if the input x is the backbone's features (PPM, ASPP, DANet, ...),
+            False if x is pixel representations from the head (OCR).
+        uses_regions: whether the scheme uses the input m, soft object regions (OCR and variants).
         needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
             (GT-OCR).
         adds_logits: whether coarse logits follow the one-hot labels in m, as channels K to 2K - 1.
-        recompute: whether training recomputes activations, see :func:`.run_part`; the head sets it.
+        recompute: whether the backward pass recomputes activations to save memory (see
+            :func:`.run_part`); the head sets this attribute.
     """
 
     takes_features = False
@@ -66,8 +68,8 @@ class ContextScheme(nn.Module):
         Args:
             x: pixel representations [N, C, h, w], or the backbone's features [N, I, h, w] if
                 ``takes_features`` is True
-            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; may be None
-                if ``uses_regions`` is False
+            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]; None is
+                allowed if ``uses_regions`` is False
         """
         raise NotImplementedError
 
@@ -75,8 +77,8 @@ class ContextScheme(nn.Module):
         """
         Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
-        If the next layers work on single pixels, bands save memory, because z never exists as a
-        whole. By default, the whole map is one band.
+        If the next layers work on single pixels, bands save memory, because the whole map is never
+        in memory. By default, the whole map is one band.
         """
         yield self(x, m)
 
@@ -94,13 +96,15 @@ class NoContext(ContextScheme):
 
 def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> Any:
     """
-    Return ``function(*inputs)``, recomputing its activations if ``module.recompute`` is set.
+    Return ``function(*inputs)``; in training, save memory if ``module.recompute`` is True.
 
-    In training, only the inputs are then kept, and the backward pass runs the function again with
+    To save memory, only the inputs are kept, and the backward pass runs the function again with
     the same random numbers (dropout). Norms update their running statistics only once.
 
-    ``module`` must contain every layer that the function uses. The function may itself call
-    :func:`run_part`. The inputs are tensors, or dicts of tensors.
+    Args:
+        module: module that contains every layer that the function uses.
+        function: function to run, which is allowed to call :func:`run_part` itself.
+        inputs: tensors, or dicts of tensors.
     """
     if not (module.recompute and module.training):
         return function(*inputs)

@@ -1,5 +1,5 @@
 """
-Convolution -> norm -> ReLU, with the norm folded into the convolution whenever it is affine.
+Convolution -> norm -> ReLU, with affine norms folded into the convolution.
 
 Shape shorthand: N images, I input channels, O output channels, h w feature size, P = h * w pixels.
 """
@@ -20,10 +20,10 @@ SYNCHRONISED = (nn.SyncBatchNorm, NaiveSyncBatchNorm)
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     """
-    Return scale and shift [O] of the map ``scale * x + shift`` that a norm computes.
+    Return the scale [O] and shift [O] of a norm that computes ``scale * x + shift``.
 
-    Batch norms are such maps when they use their running statistics (evaluation mode, or frozen).
-    The result is None for GN, LN and batch norms in training mode, which depend on their input.
+    Batch norms do so when they use their running statistics (evaluation mode, or frozen). The
+    result is None for other norms: GN, LN, and batch norms in training mode.
     """
     if not is_affine(norm):
         return None
@@ -45,17 +45,18 @@ def is_affine(norm: nn.Module | None) -> TypeGuard[Any]:
 
 def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
-    Return x [N, O, h, w] normalised.
+    Return x [N, O, h, w] normalised; without a norm, return x.
 
     If a batch norm in training mode gets a single value per channel, it uses its running statistics
-    and leaves them unchanged: one value has no variance, so PyTorch would raise an error. This
-    happens to OCR's keys [N, O, K, 1] with one image and one class, and to globally pooled features
-    with one image. A synchronised norm of several processes gets more values.
+    and leaves them unchanged. With one image, this happens to globally pooled features, and to
+    OCR's keys if there is one class.
     """
     if norm is None:
         return x
+    # A norm that is synchronised over several processes gets their values, too.
     several = isinstance(norm, SYNCHRONISED) and comm.get_world_size() > 1
     one_value = x.numel() == x.shape[1] and not several
+    # PyTorch would raise an error here, since one value has no variance.
     if isinstance(norm, _BatchNorm) and norm.training and one_value:
         return F.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
@@ -67,15 +68,17 @@ def pixelwise(
     weight: Tensor, x: Tensor, bias: Tensor | None = None, add_to: Tensor | None = None
 ) -> Tensor:
     """
-    Return a 1x1 convolution of x, [N, O, P]; if ``add_to`` is given, add the convolution to it.
+    Return the 1x1 convolution [N, O, P] of x, or ``add_to`` after adding the convolution to it.
 
-    ``x`` is [N, I, P], ``weight`` [O, I] or [N, O, I] (one per image), ``bias`` [O]. ``add_to``
-    [N, O, P] is changed in place. The result has the memory order of x.
-
-    On a CPU, channels-first products take two thirds of the time of ``conv2d``. On a GPU, weights
-    shared by all images are applied by a convolution: by default, cuDNN's convolutions use TF32 but
-    matrix products do not, and all layers should have the same precision.
+    Args:
+        weight: weights [O, I], or [N, O, I] if each image has its own.
+        x: pixels [N, I, P]; the result has the same memory order.
+        bias: bias [O], or None.
+        add_to: tensor [N, O, P] to change in place; None returns a new tensor.
     """
+    # On a CPU, channels-first products take two thirds of the time of conv2d. On a GPU, weights
+    # shared by all images are applied by a convolution: by default, cuDNN's convolutions use TF32
+    # but matrix products do not, and all layers should have the same precision.
     if x.is_cuda and weight.dim() == 2:
         y = F.conv1d(x, weight[:, :, None], bias)
         return y if add_to is None else add_to.add_(y)
@@ -113,14 +116,13 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     """
     Batch norm synchronised over processes on CPUs, which PyTorch's SyncBatchNorm does not support.
 
-    The variance is the mean squared distance from the mean. Detectron2's ``naiveSyncBN`` computes
-    it as mean square minus squared mean: for nearly equal values, such as region representations at
-    the start of training, rounding makes this difference negative, and its root NaN. Processes may
-    have batches of different sizes.
+    Unlike Detectron2's ``naiveSyncBN``, this norm does not return NaN for nearly equal values, such
+    as region representations at the start of training. The processes are allowed to have batches
+    of different sizes.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x [N, C, h, w] normalised; in training, every process has to call this."""
+        """Return x [N, C, h, w] normalised; in training, every process has to call this method."""
         if comm.get_world_size() == 1 or not self.training:
             return super().forward(x)
         dtype, channels = x.dtype, x.shape[1]
@@ -129,6 +131,8 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
         *sums, count = differentiable_all_reduce(torch.cat([x.sum((0, 2, 3)), count])).split(
             [channels, 1]
         )
+        # naiveSyncBN subtracts the squared mean from the mean square. For nearly equal values,
+        # rounding makes this difference negative, and its root NaN.
         centred = x - (mean := sums[0] / count)[:, None, None]
         var = differentiable_all_reduce(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():
@@ -141,18 +145,18 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
 
 class ConvNormReLU(Conv2d):
     """
-    A convolution, a norm and a ReLU: each transform of the paper (phi, psi, delta, rho, g).
+    A convolution, a norm and a ReLU, like each transform of the paper (phi, psi, delta, rho, g).
 
     The parameters are named as in Detectron2's ``Conv2d``: ``weight``, ``bias`` (only without a
-    norm) and ``norm.*``. Weight and bias start as in PyTorch's convolutions, U(-b, b) with
-    b = 1 / sqrt(I k k), as in openseg.pytorch and HRNet-OCR. Detectron2's heads start with larger
-    weights (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/architecture.md measures their cost.
+    norm) and ``norm.*``. As in openseg.pytorch and HRNet-OCR, the initialisation is PyTorch's
+    default: U(-b, b) with b = 1 / sqrt(I k k), for a k x k kernel. Detectron2's heads start with
+    larger weights (``c2_msra_fill``); docs/architecture.md compares the two initialisations.
 
     Args:
         in_channels, out_channels: numbers I and O of channels.
-        kernel_size: odd side of the kernel; padding keeps the input's size.
+        kernel_size: side k of the kernel, an odd number; padding keeps the input's size.
         dilation: dilation of the kernel.
-        norm: name of the norm for Detectron2's ``get_norm``; "" for no norm.
+        norm: name of the norm, as for Detectron2's ``get_norm``; "" for no norm.
         negative_slope: slope of the ReLU for negative values; InPlaceABN's leaky ReLU has 0.01.
     """
 
@@ -180,9 +184,9 @@ class ConvNormReLU(Conv2d):
 
     def linear_part(self) -> tuple[Tensor, Tensor | None]:
         """
-        Return (weight [O, I, k, k], bias [O] or None), with an affine norm folded into them.
+        Return (weight [O, I, k, k], bias [O] or None); an affine norm is folded into both.
 
-        Schemes that do not call :meth:`forward` convolve with these, then call :meth:`finish`.
+        A caller that does the convolution itself uses these tensors, then calls :meth:`finish`.
         """
         affine = affine_of_norm(self.norm)
         if affine is None:
@@ -193,14 +197,14 @@ class ConvNormReLU(Conv2d):
 
     def finish(self, y: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
-        Return y [N, O, h, w] after the norm (unless folded) and the ReLU; y may be overwritten.
+        Return y [N, O, h, w] after the norm (unless folded), the ReLU and ``dropout``.
 
-        y is the input convolved with the result of :meth:`linear_part`. ``dropout`` is applied
-        before the ReLU, which saves memory. Its factors are not negative, so dropout after the
-        ReLU would give the same result.
+        y is the input convolved with the result of :meth:`linear_part`. Do not use y afterwards.
         """
         if not is_affine(self.norm):
             y = apply_norm(self.norm, y)
+        # Dropout before the ReLU saves memory. The result is the same, since dropout's factors are
+        # not negative.
         if dropout is not None:
             y = dropout(y)
         return F.leaky_relu_(y, self.negative_slope) if self.negative_slope else y.relu_()
@@ -209,9 +213,9 @@ class ConvNormReLU(Conv2d):
         """
         Return the layer's output [N, O, h, w] for the concatenation of maps [N, I_j, h, w].
 
-        The I_j add up to I. A 1x1 convolution is computed as a sum over the maps, without
-        concatenating them. ``dropout`` is applied to the output.
+        The I_j must add up to I. ``dropout`` is applied to the output.
         """
+        # A 1x1 convolution is a sum over the maps, so it needs no concatenation.
         weight, bias = self.linear_part()
         if self.kernel_size != (1, 1):
             x = torch.cat(maps, dim=1) if len(maps) > 1 else maps[0]
@@ -227,12 +231,8 @@ class ConvNormReLU(Conv2d):
 
     @staticmethod
     def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:
-        """
-        Return the 1x1 convolution of the concatenation of channels-last maps.
-
-        Large maps are convolved without a copy. The result is always channels-last, although
-        PyTorch's convolution of small maps on the CPU returns channels-first maps.
-        """
+        """Return the channels-last 1x1 convolution of concatenated channels-last maps."""
+        # PyTorch's convolution of small maps on the CPU returns channels-first maps.
         parts = weight.split([t.shape[1] for t in maps], dim=1)
         y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)
         for part, t in zip(parts[1:], maps[1:]):

@@ -44,12 +44,13 @@ def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _rows(t: Tensor) -> Tensor:
-    """Return t [N, C, h, w] as a contiguous [N, h, C, w]: CPU products are 8 times as fast."""
+    """Return t [N, C, h, w] as a contiguous tensor [N, h, C, w]."""
+    # Products of contiguous tensors are 8 times as fast on a CPU.
     return t.transpose(1, 2).contiguous()
 
 
 class CrissCrossAttention(PositionAttention):
-    """A :class:`.PositionAttention` in which a pixel attends only to its row and column."""
+    """A :class:`.PositionAttention` in which each pixel attends only to its row and column."""
 
     attend = staticmethod(attend_criss_cross)
 
@@ -58,8 +59,8 @@ class CrissCross(ContextScheme):
     """
     CCNet's head: criss-cross attention, applied several times between two 3x3 convolutions.
 
-    All passes share their weights; two passes connect each pixel with all others. g, a 3x3
-    convolution, fuses the result with the features. The defaults match the official head.
+    All passes share their weights; two passes connect each pixel to all others. Another 3x3
+    convolution fuses the result with the features. The defaults match the official head.
 
     Args:
         in_channels, channels: numbers I and C of channels; C is I / 4 in the official head.

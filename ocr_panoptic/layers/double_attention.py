@@ -19,10 +19,9 @@ class DoubleAttention(DoubleAttentionOCR):
     Gather: f_r = sum_i softmax_i(b_r^T x_i) A x_i. Distribute: y_i = rho(sum_r softmax_r(v_r^T x_i)
     f_r), z_i = g([x_i; y_i]). b_r, v_r and the matrix A are learned.
 
-    This is OCR with three changes: the regions have no loss, the relation is predicted from the
-    pixel only, and delta is linear (A). As in OCR, A and the convolution of rho are applied to R
-    regions instead of P pixels. OCR's published code lacks this scheme; the default channels follow
-    the paper's complexity table.
+    The scheme differs from OCR in three ways: the regions have no loss, the pixel-region relation
+    is predicted from the pixel only, and the regions' transform delta is linear (A). The published
+    code of OCR lacks this scheme; the default channels follow the paper's complexity table.
 
     Args:
         num_regions: number R of regions; the paper uses 64.
@@ -39,7 +38,7 @@ class DoubleAttention(DoubleAttentionOCR):
         **options: Any,
     ):
         super().__init__(num_regions, in_channels, key_channels, out_channels, **options)
-        # No biases: the spatial softmax would cancel the predictor's, and rho's norm has a bias.
+        # No biases: the spatial softmax cancels the predictor's bias, rho's norm delta's.
         self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 

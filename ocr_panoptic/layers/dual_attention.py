@@ -21,10 +21,10 @@ from .transformer import pixel_tokens
 
 def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
-    Return y [N, C, h, w], in which each pixel attends to all: y_i = sum_j softmax_j(q_i^T k_j) v_j.
+    Return y [N, C, h, w], in which each pixel attends to all pixels.
 
-    The products are not scaled. Queries and keys are [N, D, h, w], values [N, C, h, w]; C must be a
-    multiple of D.
+    y_i = sum_j softmax_j(q_i^T k_j) v_j, with unscaled products. Queries and keys are
+    [N, D, h, w], values [N, C, h, w]; C must be a multiple of D.
     """
     # Kernels whose memory does not grow with P^2 need values with as many channels as the keys. So
     # the values are split into C / D heads, which share queries and keys. With C = 8 D, this takes
@@ -39,9 +39,9 @@ def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 class PositionAttention(nn.Module):
     """
-    Residual attention x + gamma attend(query(x), key(x), value(x)); gamma starts at zero.
+    Attention among pixels: x + gamma attend(query(x), key(x), value(x)); gamma starts at zero.
 
-    The number of channels must be a multiple of 8; queries and keys have an eighth of that number.
+    The number C of channels must be a multiple of 8; queries and keys have C / 8 channels.
     """
 
     attend = staticmethod(attend_everywhere)
@@ -59,7 +59,7 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x after the attention: [N, C, h, w] -> [N, C, h, w]."""
+        """Return x [N, C, h, w] plus gamma times the attended values."""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
@@ -67,7 +67,7 @@ class ChannelAttention(nn.Module):
     """
     Attention among channels: x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d; gamma starts at zero.
 
-    The official code subtracts the products from their maximum, which the softmax cancels.
+    As in DANet's code, the products are negated.
     """
 
     def __init__(self):
@@ -75,7 +75,8 @@ class ChannelAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return x after the attention: [N, C, h, w] -> [N, C, h, w]."""
+        """Return x [N, C, h, w] plus gamma times the attended values."""
+        # The official code subtracts the products from their maximum, which the softmax cancels.
         # Use float32 or better: a sum of P products overflows float16.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(device_type=x.device.type, enabled=False):
@@ -89,8 +90,8 @@ class DualAttention(ContextScheme):
     """
     DANet's head: the sum of a branch with position attention and a branch with channel attention.
 
-    Each attention stands between two 3x3 convolutions, as in the official head, which has C = I / 4
-    and dropout 0.1.
+    Each branch is a 3x3 convolution, the attention, and a second 3x3 convolution. The official head
+    has C = I / 4 and dropout 0.1.
     """
 
     takes_features = True

@@ -12,8 +12,8 @@ def fold_into(conv: nn.Conv2d, norm: nn.Module | None) -> bool:
     """
     Fold a norm into a convolution if the norm is affine; return whether it was folded.
 
-    The caller then has to remove the norm. The convolution gets new parameters; the old ones are
-    left unchanged, since another module may share them.
+    If the result is True, the caller has to remove the norm. The convolution gets new parameters;
+    its old parameters are left unchanged, since other modules can share them.
     """
     affine = affine_of_norm(norm)
     if affine is None:
@@ -32,7 +32,8 @@ def fold_norms(module: nn.Module) -> None:
     """
     Fold the norm of every Detectron2 ``Conv2d`` in the module into its convolution, in place.
 
-    GN, LN and batch norms in training mode stay. ReLUs of these convolutions become in-place.
+    GN, LN and batch norms in training mode are left as they are. The ReLUs of all these
+    convolutions become in-place operations.
     """
     for conv in module.modules():
         if isinstance(conv, Conv2d):
@@ -44,10 +45,10 @@ def fold_norms(module: nn.Module) -> None:
 
 def to_channels_last(module: nn.Module) -> None:
     """
-    Replace the weights of every convolution in the module by channels-last copies.
+    Replace the weights of every convolution in the module with channels-last copies.
 
-    A convolution with such weights returns channels-last maps for any input, and the layers after
-    it keep this memory order, so that oneDNN and tensor cores need no copies.
+    Convolutions with such weights return channels-last maps for any input, and the layers between
+    them keep this memory order, so that oneDNN and tensor cores need no copies.
     """
     for conv in module.modules():
         if isinstance(conv, nn.Conv2d | nn.ConvTranspose2d):

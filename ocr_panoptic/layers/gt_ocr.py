@@ -23,15 +23,15 @@ class GroundTruthOCR(RegionContext):
     """
     OCR with object regions and the pixel-region relation taken from the ground truth.
 
-    See "Ground-truth OCR" in the paper's empirical analysis: m_ki = 1 and w_ik = 1 if pixel i has
-    label k, else 0, so phi and psi are not needed. The representation of a region is the mean over
-    its pixels, or 0 if it has none. The pixels without a label form an additional region, as in the
-    published code, so that every pixel belongs to a region.
+    See "Ground-truth OCR" in the paper's empirical analysis: m_ki and w_ik are 1 if pixel i has
+    label k, else 0. The representation of a region is the mean of its pixels; 0 for an empty
+    region. Pixels without a label form an additional region, as in the published code, so that
+    every pixel belongs to a region.
 
     Args:
-        part: step that uses the ground truth: "gather" (object regions), "relation" or "both"; OCR
-            computes the other step. "gather" and "relation" are ``ideal_gather_ocrnet`` and
-            ``ideal_distribute_ocrnet`` of openseg.pytorch and show which step limits OCR.
+        part: what comes from the ground truth: "gather" (the object regions m), "relation" (w) or
+            "both". OCR computes the rest. "gather" and "relation" are ``ideal_gather_ocrnet`` and
+            ``ideal_distribute_ocrnet`` of openseg.pytorch; they show which step limits OCR.
     """
 
     needs_truth = True

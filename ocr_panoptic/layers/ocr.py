@@ -20,8 +20,7 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
     Return the object region representations f_k = sum_i softmax_i(m_k)_i x_i.
 
     This is the paper's Eq. "object region representations" with its spatial softmax. Softmax and
-    sum are computed in float32 or better, outside autocast: a softmax over P pixels has weights
-    around 1 / P, which are subnormal in float16 if P exceeds 16,384.
+    sum are computed in float32 or better, under autocast too.
 
     Args:
         x: pixel representations [N, C, h, w]
@@ -30,15 +29,17 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
     Returns:
         f: object region representations [N, C, K, 1] in the dtype of x
     """
+    # A softmax over P pixels has weights around 1 / P: subnormal in float16 if P exceeds 16,384.
     dtype = torch.promote_types(x.dtype, torch.float32)
     return weighted_sum(x, m.flatten(2).to(dtype).softmax(dim=2))
 
 
 def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
     """
-    Return f [N, C, K, 1] with f_k = sum_i weights_ki x_i, in the dtype of x [N, C, h, w].
+    Return K weighted sums of pixels, f_k = sum_i weights_ki x_i, as f [N, C, K, 1].
 
-    The sum is computed in the dtype of the weights [N, K, P], float32 or better, without autocast.
+    The result has the dtype of x [N, C, h, w]. The sums are computed in the dtype of the weights
+    [N, K, P], under autocast too.
     """
     with torch.autocast(device_type=x.device.type, enabled=False):
         f = torch.matmul(x.flatten(2).to(weights.dtype), weights.transpose(1, 2))  # [N, C, K]
@@ -67,7 +68,11 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
 
 
 def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the softmax of kappa [N, K, P] over K, computed in float32 or better, as ``dtype``."""
+    """
+    Return the softmax of logits kappa [N, K, P] over the K regions, in ``dtype``.
+
+    The softmax is computed in float32 or better.
+    """
     precise = torch.promote_types(kappa.dtype, torch.float32)
     if is_pixel_major(kappa):  # keep this memory order
         return kappa.transpose(1, 2).softmax(dim=2, dtype=precise).to(dtype).transpose(1, 2)
@@ -83,16 +88,17 @@ PIXELS_OF_BAND = 2**14
 
 class RegionContext(ContextScheme):
     """
-    The base class of OCR schemes, with region representations f and a pixel-region relation w.
+    The base class of OCR schemes, each of which defines a pixel-region relation w.
 
-    y_i = rho(sum_k w_ik delta(f_k)) are the object contextual representations, and
-    z_i = g([x_i; y_i]) the augmented representations. rho's convolution is linear and w sums to 1
-    over the regions, so conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k), bias included. In training
-    too, the convolution is therefore applied to K regions instead of P pixels, before the sum;
-    rho's norm and ReLU come after the sum.
+    The object contextual representations are y_i = rho(sum_k w_ik delta(f_k)), with the region
+    representations f_k. The augmented representations are z_i = g([x_i; y_i]). delta, rho and g
+    are conv-norm-ReLU layers. The defaults match the paper.
 
-    ``key_channels`` D is the number of channels of delta (and of phi and psi), ``out_channels`` O
-    the number of rho and g. The defaults match the paper.
+    Args:
+        in_channels: number C of channels of the pixel representations x.
+        key_channels: number D of output channels of delta (and of OCR's phi and psi).
+        out_channels: number O of output channels of rho and g.
+        options: further arguments of :class:`.ContextScheme`.
     """
 
     uses_regions = True
@@ -123,21 +129,24 @@ class RegionContext(ContextScheme):
 
         The relation w [N, K, P] sums to 1 over K; f is [N, C, K, 1]; ``size`` is (h, w).
         """
+        # rho's convolution is linear and w sums to 1 over the regions, so that
+        # conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k), bias included. Convolving K regions is
+        # cheaper than convolving P pixels. rho's norm and ReLU come after the sum.
         weight, bias = self.rho.linear_part()
         values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
         return self.rho.finish(as_map(pixelwise(values, w), size))
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return a term that :meth:`fuse` adds before g's norm, as two factors; None for no term.
+        Return a term that :meth:`fuse` adds before g's norm, as two tensors; None adds nothing.
 
-        The factors are S vectors [N, O, S], computed from all pixels, and each pixel's weights
-        [S, h, w] for them.
+        The tensors are vectors [N, O, S], for any number S, and the weights [S, h, w] of the
+        vectors at each pixel. A pixel's term is the weighted sum of the S vectors.
         """
         return None
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return the augmented map g([x; y]) [N, O, n, w] for n rows of x, y and ``extra``."""
+        """Return the augmented map g([x; y]) [N, O, n, w], given n rows of x, y and ``extra``."""
         return self.g(x, y, dropout=self.dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
@@ -149,8 +158,9 @@ class RegionContext(ContextScheme):
         """
         Yield the result z of :meth:`forward` in bands of rows, from top to bottom.
 
-        At inference with affine norms, a pixel's z depends only on this pixel and f, so phi(x), w,
-        y and z are computed for one band at a time. Otherwise the whole map is one band.
+        At inference with affine norms, a pixel's result depends only on the pixel itself and the
+        region representations, so bands are computed one at a time to save memory. Otherwise, the
+        whole map is one band.
         """
         if type(self).forward is not RegionContext.forward or not self._by_bands():
             yield self(x, m)
@@ -168,7 +178,7 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, extra)
 
     def _by_bands(self) -> bool:
-        """Return whether bands are allowed: at inference, not in export, with affine norms only."""
+        """Return whether to use bands: only at inference, outside export, if norms are affine."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         norms = [m.norm for m in self.modules() if isinstance(m, ConvNormReLU)]
         return not (self.training or torch.is_grad_enabled() or exported) and all(

@@ -3,10 +3,9 @@ PSPNet's pyramid pooling module, and OCR with pyramid pooling.
 
 PPM is one of the multi-scale schemes that :paper:`OCR` is compared with.
 
-Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I feature channels,
-O channels of the output (in PPM also of each pooled branch), s cells along each side of a pooled
-map. PPM-OCR: C channels of the pixel representations, B channels of each pooled branch, S total
-number of cells of the pooled maps.
+Shape shorthand: N images, h w feature size, I feature channels, O output channels, s x s cells of a
+pooled map. In OCR with pyramid pooling: C channels of the pixel representations x, S cells of all
+pooled maps together.
 """
 
 from collections.abc import Sequence
@@ -27,10 +26,6 @@ class PPM(ContextScheme):
 
     The features x are pooled to maps of s x s cells, for several s. Each pooled map is transformed
     by a 1x1 convolution t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
-
-    The same z is computed with half of the operations, in training too: g's weights are multiplied
-    with the few cells instead of the upsampled pixels. Each pixel then sums these products, with
-    the bilinear weights of the cells at its 3x3 neighbours.
 
     Args:
         in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
@@ -57,11 +52,13 @@ class PPM(ContextScheme):
         self.g = self.conv_norm_relu(sum(self.channels), out_channels, kernel_size=3)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """Return the pooled and transformed features, [N, O, s, s] for each size s."""
+        """Return the pooled and transformed map [N, O, s, s] of each size s."""
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """Return the augmented map z [N, O, h, w] of the features x [N, I, h, w]; m is ignored."""
+        # Multiply g's weights with the few cells instead of the upsampled pixels, then sum these
+        # products at each pixel. This halves the number of operations.
         weight, bias = self.g.linear_part()
         weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
@@ -84,12 +81,12 @@ class PPMOCR(OCR):
     """
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
-    The pixel representations x are pooled to several sizes, transformed by 1x1 convolutions t_j,
-    and upsampled. The paper has no such scheme. The upsampled maps are never built: g's weights are
-    multiplied with the S transformed cells, and the products are upsampled.
+    The y_i are the object contextual representations. The pixel representations x are pooled to
+    maps of s x s cells, for several s, transformed by 1x1 convolutions t_j, and upsampled. This
+    scheme is not in the paper.
 
     Args:
-        in_channels: number C of input channels; each pooled branch has B = C // 4 channels.
+        in_channels: number C of input channels; each pooled map is reduced to C // 4 channels.
         sizes: side s of each pooled map.
     """
 
@@ -114,11 +111,12 @@ class PPMOCR(OCR):
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
         """
-        Return what the upsampled maps add to g's convolution, as two factors.
+        Return the upsampled maps' contribution to g's convolution, as two tensors.
 
-        The factors are g's weights times the S transformed cells, [N, O, S], and the bilinear
-        weight of each cell at each pixel, [S, h, w].
+        The tensors are the S transformed cells after g's convolution, [N, O, S], and the bilinear
+        weight [S, h, w] of each cell at each pixel. A pixel's contribution is its weighted sum.
         """
+        # This way, g's convolution is computed for S cells instead of all pixels.
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
         values = [
             pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
@@ -127,10 +125,10 @@ class PPMOCR(OCR):
         return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return g([x; y; upsampled maps]) [N, O, n, w] for n rows of x, y and ``extra``."""
+        """Return the augmented map [N, O, n, w], given n rows of x, y and ``extra``."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
-        assert extra is not None  # extra_term returns no None
+        assert extra is not None  # extra_term above never returns None
         values, cells = extra
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, y.flatten(2), add_to=z)
@@ -139,6 +137,10 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """Return the bilinear weights [s * s, h, w] of s x s cells at each pixel of ``like``."""
+    """
+    Return the bilinear weight [s * s, h, w] of each cell at each pixel of ``like``.
+
+    The cells form an s x s map, which is upsampled to the h x w pixels; s is ``size``.
+    """
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -1,4 +1,4 @@
-"""Resizing of feature maps, logits, images and labels, by one convention."""
+"""Resizing of feature maps, logits, images and labels."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ def resize(x: Tensor, size: Sequence[int], align_corners: bool = False) -> Tenso
     Return x [N, C, h, w] resized bilinearly to ``size``, without antialiasing.
 
     If ``align_corners`` is True, the centres of the corner pixels are aligned, otherwise their
-    outer corners. If x has this size already, x itself is returned.
+    outer corners. If x already has this size, x itself is returned.
     """
     if tuple(x.shape[2:]) == tuple(size):
         return x
@@ -23,12 +23,13 @@ def one_hot_labels(
     labels: Tensor, num_classes: int, ignore_value: int, size: Sequence[int]
 ) -> Tensor:
     """
-    Return one-hot labels, float32 [N, K, h, w], at another size.
+    Return labels, resized to ``size`` and one-hot encoded, as float32 [N, K, h, w].
 
     Args:
-        labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
-        ignore_value: label of the pixels that belong to no class, where the result is 0
-        size: size (h, w) of the result, in which each pixel copies the nearest pixel of ``labels``
+        labels: integers [N, H, W] in 0..num_classes - 1, or ``ignore_value``
+        num_classes: number K of classes
+        ignore_value: label of pixels that belong to no class; the result is 0 at these pixels
+        size: size (h, w) of the result; each pixel copies the nearest pixel of ``labels``
     """
     rows, columns = (
         ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()

@@ -24,17 +24,24 @@ def region_mutual_information(
     """
     Return an upper bound of the negative mutual information between labels and prediction.
 
-    Let y be the 3x3 neighbourhoods (9 values) of the one-hot labels, p the same of the
-    probabilities, and S the scatter matrices of y and p. The loss is
-    ½ log det(S_y - S_yp (S_p + 5e-4 I)⁻¹ S_ypᵀ + 5e-4 I) / 9, averaged over images and summed over
-    classes, with the constants of the published code of hierarchical multi-scale attention. It may
-    be negative. If rounding makes a matrix not positive definite, the loss of its image and class
-    is 0; NaN logits give NaN.
+    The one-hot labels and the predicted probabilities are pooled by a factor of 4. Let y be the
+    3x3 neighbourhoods (9 values) of the pooled labels, p the 3x3 neighbourhoods of the pooled
+    probabilities, and S_y, S_p and S_yp their scatter matrices. The loss of an image and class is
+    ½ log det(S_y - S_yp (S_p + 5e-4 I)⁻¹ S_ypᵀ + 5e-4 I) / 9, with the constants of the published
+    code of hierarchical multi-scale attention. If rounding makes this matrix not positive definite,
+    the loss is 0. The result is averaged over images and summed over classes; it can be negative.
 
-    The probability is the sigmoid of the logits [N, K, h, w], resized to the labels [N, H, W]. It
-    is 0 at ignored pixels, whose label is ``ignore_value``. ``class_weights`` [K] multiply the
-    losses of the classes; None means 1 for all. :func:`.resize` explains ``align_corners``.
-    The result is float64, under autocast too, and computed without GPU synchronisation.
+    Args:
+        logits: logits [N, K, h, w]; the probability is the sigmoid of the resized logits, and 0 at
+            ignored pixels. NaN logits give a NaN loss.
+        targets: int64 labels [N, H, W], at least 8 pixels on each side.
+        ignore_value: label of ignored pixels.
+        class_weights: factor [K] for each class's loss; None means 1 for all classes.
+        align_corners: convention for resizing logits to the size of the labels, see
+            :func:`.resize`.
+
+    Returns:
+        a float64 scalar, under autocast too, computed without GPU synchronisation
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:
@@ -64,9 +71,9 @@ def region_mutual_information(
 
 def _neighbourhoods(maps: Tensor) -> Tensor:
     """
-    Pool maps [N, K, H, W] and return all 3x3 neighbourhoods, minus their mean over positions.
+    Return all 3x3 neighbourhoods of the pooled maps, minus the mean neighbourhood.
 
-    The result is float64 [N, K, 9, number of positions].
+    Maps [N, K, H, W] give float64 [N, K, 9, number of neighbourhoods].
     """
     maps = F.avg_pool2d(maps, POOLING, POOLING, padding=POOLING // 2).double()
     n, k, h, w = maps.shape

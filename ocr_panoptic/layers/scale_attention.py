@@ -17,7 +17,7 @@ class ScaleAttention(nn.Sequential):
     """
     Layers that predict a scale's weights [N, 1, h, w] in (0, 1) from representations [N, C, h, w].
 
-    They are two 3x3 conv-norm-ReLU layers (with 256 channels in the published code), a 1x1
+    Two 3x3 conv-norm-ReLU layers (256 ``channels`` in the published code) are followed by a 1x1
     convolution without bias and a sigmoid.
     """
 
@@ -35,16 +35,17 @@ def blend_scales(
     larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
 ) -> Tensor:
     """
-    Return the logits of a scale, blended with the blended logits of all larger scales.
+    Return the logits of one scale, blended with the result for all larger scales.
 
     This is one step of the recursion from the largest scale to the smallest. Logits are blended,
     not probabilities.
 
     Args:
-        larger: blended logits of all larger scales [N, K, H, W]
-        logits: logits p of this scale [N, K, h, w]
-        attention: weights a of this scale [N, 1, h, w]
+        larger: blended logits [N, K, H, W] of all larger scales
+        logits: logits p [N, K, h, w] of this scale
+        attention: weights a [N, 1, h, w] of this scale
         scale: factor by which the image is resized at this scale
+        align_corners: convention for resizing (up and down below), see :func:`.resize`
 
     Returns:
         a * p + (1 - a) * down(larger), [N, K, h, w], if ``scale`` is 1 or more; otherwise

@@ -19,7 +19,7 @@ from .transformer import SelfAttentionUnit, TransformerBlock, attend, pixel_toke
 
 class SegmentationTransformer(ContextScheme):
     """
-    The Transformer in the first figure of the paper's section. It has these parts:
+    The Transformer in the first figure of the paper's section, which has these parts:
 
     - optional self-attention among the pixels (encoder) and among the categories (decoder);
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
@@ -28,20 +28,22 @@ class SegmentationTransformer(ContextScheme):
     - encoder cross-attention and a feed-forward network: the pixels attend to f;
     - the fusion g([x; y]) instead of a residual connection.
 
-    Without self-attention, it equals :class:`OCR` with ``transform_convs=1`` and
+    Without self-attention, this scheme equals :class:`OCR` with ``transform_convs=1`` and
     ``scale_relation=True`` if OCR's regions are m = A x + b for a linear classifier A, the category
     queries are sqrt(C) A, and ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are phi, psi,
-    delta, rho and g. (Attention divides by sqrt(C), and its softmax cancels b.)
+    delta, rho and g. (The attention divides by sqrt(C), and its softmax cancels b.)
 
-    The coarse logits are not used, so their loss is only an auxiliary loss. The category queries
-    learn from the final loss.
+    The coarse logits are not used, so the loss on them is only an auxiliary loss. The category
+    queries learn from the final loss.
 
     Args:
-        key_channels: number D of channels of queries, keys, values (C in decoder cross-attention).
-        encoder_self_attention: whether the pixels attend to each other; in float32 without a fused
-            kernel, the memory for this grows with P^2.
-        decoder_self_attention: place of the categories' self-attention: "none", "before" the
-            cross-attention (mixes the queries) or "after" it (mixes the region representations).
+        key_channels: number D of channels of queries, keys and values, except in the decoder
+            cross-attention (C channels).
+        encoder_self_attention: whether the pixels attend to each other. If PyTorch has no fused
+            kernel for the device and dtype, this takes memory that grows with P^2.
+        decoder_self_attention: whether and where the categories attend to each other: "none",
+            "before" the cross-attention (mixes the queries) or "after" the cross-attention (mixes
+            the region representations).
     """
 
     def __init__(
@@ -74,8 +76,8 @@ class SegmentationTransformer(ContextScheme):
         """
         Return the object region representations [N, C, K, 1] of pixel representations [N, C, h, w].
 
-        The cross-attention is computed in float32 or better, outside autocast: softmax weights over
-        many pixels are too small for float16.
+        The cross-attention is computed in float32 or better, under autocast too, because softmax
+        weights over many pixels are too small for float16.
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
         queries = self.queries_self_attention(self.category_queries[None])
@@ -98,13 +100,14 @@ class JointTransformer(ContextScheme):
     """
     The Transformer in the second figure of the paper's section: queries and pixels in one sequence.
 
-    Learnt category queries and pixels are K + P tokens. The self-attention of a block replaces the
-    two cross-attentions and the two self-attentions of :class:`SegmentationTransformer`. The output
-    is the pixels' tokens after the last block. The coarse logits are not used.
+    K learnt category queries and P pixels form a sequence of K + P tokens. The self-attention of a
+    block replaces the two cross-attentions and the two self-attentions of
+    :class:`SegmentationTransformer`. The output is the pixels' tokens after the last block. The
+    coarse logits are not used.
 
-    The paper does not define the block. Here it is the Vision Transformer's block
-    (:class:`TransformerBlock`), with a layer norm after the last block. It has GELU instead of
-    ReLU, so there is no ``negative_slope``.
+    The paper does not define the blocks. Here, they are the Vision Transformer's blocks
+    (:class:`TransformerBlock`), and a layer norm follows the last block. The blocks have GELU
+    instead of ReLU, so there is no ``negative_slope``.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """
 Self-attention among all pixels: the non-local block as OCNet uses it.
 
-It is one of the relational schemes that :paper:`OCR` is compared with.
+Self-attention is one of the relational schemes that :paper:`OCR` is compared with.
 
 Shape shorthand: N images, h w feature size, C channels of the pixel representations x, D key
 channels, O output channels.
@@ -22,10 +22,8 @@ class SelfAttention(ContextScheme):
     Self-attention among pixels, with a single convolution in each transform.
 
     y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), as in the
-    paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear; W starts
-    at zero. v and W need no bias, because the softmax sums to 1 and g's norm has a bias. g's
-    convolution directly follows W, so their product is applied, and y is never computed. The
-    defaults match the paper.
+    paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear, without
+    bias; W starts at zero. The defaults match the paper.
     """
 
     def __init__(
@@ -38,6 +36,7 @@ class SelfAttention(ContextScheme):
         super().__init__(out_channels, **options)
         self.phi = self.conv_norm_relu(in_channels, key_channels)
         self.psi = self.conv_norm_relu(in_channels, key_channels)
+        # v and W need no bias, because the softmax sums to 1 and g's norm has a bias.
         self.value = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
         self.output = nn.Conv2d(key_channels, out_channels, kernel_size=1, bias=False)
         nn.init.zeros_(self.output.weight)
@@ -48,6 +47,7 @@ class SelfAttention(ContextScheme):
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
         weight, bias = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)
+        # g's convolution directly follows W, so their product is applied, and y is never computed.
         weight_y = torch.mm(weight_y, self.output.weight.flatten(1))
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, attended.transpose(1, 2), add_to=z)

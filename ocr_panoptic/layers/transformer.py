@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def pixel_tokens(x: Tensor) -> Tensor:
-    """Return x [N, C, h, w] as [N, h * w, C], contiguous for ``scaled_dot_product_attention``."""
+    """Return x [N, C, h, w] as a contiguous sequence of tokens [N, h * w, C]."""
     return x.flatten(2).transpose(1, 2).contiguous()
 
 
@@ -29,9 +29,9 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 class SelfAttentionUnit(nn.Module):
     """
-    Residual self-attention of tokens t: t + W_o attend(W_q n, W_k n, W_v n).
+    Residual self-attention of tokens t: t + W_o attend(W_q n, W_k n, W_v n), n = LayerNorm(t).
 
-    n is the layer norm of t.
+    Queries, keys and values have D channels.
     """
 
     def __init__(self, channels: int, key_channels: int):

@@ -1,4 +1,8 @@
-"""Builds a config's model; ``PanopticFPN`` gets float32 coordinates and merge rules by class."""
+"""
+Builds the network of a config.
+
+A ``PanopticFPN`` is built with float32 boxes and masks, and with merge rules for each class.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +39,7 @@ def build_network(cfg: CfgNode) -> nn.Module:
         return META_ARCH_REGISTRY.get(name)(cfg)
     try:
         return PanopticSegmentor(cfg)
-    except KeyError as error:  # Detectron2's, without the key of the config
+    except KeyError as error:  # Detectron2's error does not name the config key
         for section in ("FPN", "RPN", "ROI_HEADS"):
             if error.args[0] in (names := cfg.MODEL[section].IN_FEATURES):
                 raise UserError(
@@ -48,10 +52,12 @@ class PanopticSegmentor(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
 
-    Its parameters and its float32 results are the same as in ``PanopticFPN``. In mixed precision,
-    it still pools boxes and pastes masks at float32 coordinates.
+    Parameters and float32 results are the same as in ``PanopticFPN``. In mixed precision, boxes are
+    still pooled and masks still pasted at float32 coordinates.
 
-    ``augmentation`` is a config that sets TEST.AUG, or None for no test-time augmentation.
+    Args:
+        merge_rules: thresholds for merging instances and semantic labels.
+        augmentation: config that sets TEST.AUG; None for no test-time augmentation.
     """
 
     @configurable
@@ -99,9 +105,9 @@ class ExactROIPooler(ROIPooler):
     """
     Detectron2's ROI pooler with float32 boxes, and with several threads at inference on a CPU.
 
-    Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves them by up to
-    4 pixels in an image of 1333 pixels. On a CPU, Detectron2 pools with one thread; here the boxes
-    of a single image are divided among PyTorch's threads.
+    Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves the boxes by
+    up to 4 pixels in an image 1333 pixels wide. On a CPU, Detectron2 pools with one thread; this
+    class divides the boxes of a single image among PyTorch's threads.
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
@@ -119,10 +125,10 @@ class ExactROIPooler(ROIPooler):
 @ROI_MASK_HEAD_REGISTRY.register()
 class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
-    Detectron2's mask head with float32 masks.
+    Detectron2's mask head, which predicts float32 masks even in mixed precision.
 
-    Detectron2 pastes masks at coordinates in the dtype of the masks. In bfloat16, the coordinates
-    would be wrong by up to 1/1024 of a side of the box.
+    Detectron2 pastes each mask at coordinates in the mask's dtype. Coordinates in bfloat16 are off
+    by up to 1/1024 of the box's side.
     """
 
     def layers(self, x: Tensor) -> Tensor:

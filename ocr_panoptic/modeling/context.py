@@ -31,12 +31,12 @@ CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
 
 
 def schemes_reading(key: str) -> tuple[str, ...]:
-    """Return the names of the schemes that depend on a config key."""
+    """Return the names of the context schemes that depend on a config key."""
     return tuple(n for n, (_, arguments) in CONTEXT_SCHEMES.items() if key in arguments.values())
 
 
 def context_class(cfg: CfgNode) -> type[ContextScheme]:
-    """Return the class of the scheme that MODEL.CONTEXT.NAME names."""
+    """Return the class of the context scheme that MODEL.CONTEXT.NAME names."""
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise UserError(
@@ -46,7 +46,11 @@ def context_class(cfg: CfgNode) -> type[ContextScheme]:
 
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
-    """Build the scheme in MODEL.CONTEXT.NAME, for features with ``feature_channels`` channels."""
+    """
+    Build the context scheme that MODEL.CONTEXT.NAME names.
+
+    ``feature_channels`` is the number of channels of the features that the head reads.
+    """
     cls = context_class(cfg)
     _, keys = CONTEXT_SCHEMES[cfg.MODEL.CONTEXT.NAME]
     arguments = {argument: attrgetter(key)(cfg) for argument, key in keys.items()}

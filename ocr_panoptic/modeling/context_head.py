@@ -22,7 +22,7 @@ class ContextSemSegHead(RefinedHead):
     The head of :paper:`OCR`: a coarse prediction, a context scheme and a refined prediction.
 
     The features in each list are resized to the size of the finest feature and concatenated, the
-    finest first. With HRNet, the result is the paper's final representation.
+    finest first.
 
     Args:
         input_shape: shapes of the backbone's features.
@@ -31,15 +31,18 @@ class ContextSemSegHead(RefinedHead):
         coarse_in_features: names of the features for the coarse prediction (stage 3 of a ResNet).
             If the list is empty, the coarse prediction is made from the pixel representations.
         ocr_channels: number of channels of the pixel representations.
-        ocr_norm, negative_slope: norm and ReLU slope of every :class:`.ConvNormReLU` in the head.
-        coarse_kernel: kernel size of the convolution before the coarse classifier. Published code
-            has 3 for ResNet, and 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet. 0
-            leaves out the convolution, as in the paper.
-        coarse_dropout: channel dropout after this convolution: 0.05 for ResNet and 0 for HRNet.
+        ocr_norm, negative_slope: norm layer, and slope of the ReLU for negative values, in every
+            :class:`.ConvNormReLU` of the head.
+        coarse_kernel: kernel size of the convolution before the coarse classifier; 0 for no
+            convolution, as in the paper. Published code has 3 for ResNet, and 3 (openseg.pytorch)
+            or 1 (HRNet-OCR, mmsegmentation) for HRNet.
+        coarse_dropout: probability of channel dropout after this convolution; published code has
+            0.05 for ResNet and 0 for HRNet.
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
-            regions. False is the paper's ablation: a second branch predicts the regions without a
-            loss, and the coarse loss is only an auxiliary loss.
-        attention_channels: channels of the scale attention; 0 for no attention.
+            regions. If False (the paper's ablation), a second branch predicts the regions without
+            a loss, and the coarse loss is only an auxiliary loss.
+        attention_channels: number of hidden channels in the scale attention; 0 for no scale
+            attention.
     """
 
     @configurable
@@ -121,9 +124,9 @@ class ContextSemSegHead(RefinedHead):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
-        Return the joined features for the coarse prediction and for the pixel representations.
+        Return concatenated features for the coarse prediction and for the pixel representations.
 
-        The first is None if the coarse prediction is made from the pixel representations.
+        If the coarse prediction is made from the pixel representations, the first item is None.
         """
         pixels = join_features(features, self.in_features, self.align_corners)
         if not self.coarse_in_features:

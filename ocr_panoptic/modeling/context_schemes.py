@@ -1,8 +1,8 @@
 """
 The context schemes that OCR is compared with, and the variants of OCR.
 
-To add a scheme, write its class and add an entry here: its name in MODEL.CONTEXT.NAME, the class,
-and the config keys of the class's arguments.
+To add a scheme, write its class and add an entry to :data:`.CONTEXT_SCHEMES` below. The entry has
+the scheme's name in MODEL.CONTEXT.NAME, its class, and a config key for each constructor argument.
 """
 
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP

@@ -14,7 +14,7 @@ class CeilModeStem(DeepLabStem):
     """
     Detectron2's ``DeepLabStem`` with max-pooling in ceil mode, as in openseg.pytorch.
 
-    An image side of 256 pixels becomes 65 instead of 64.
+    An input of 256 x 256 pixels gives a map of 65 x 65 instead of 64 x 64.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -25,7 +25,12 @@ class CeilModeStem(DeepLabStem):
 
 @BACKBONE_REGISTRY.register()
 def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNet:
-    """Build Detectron2's dilated ResNet with the options CONTRACT_DILATION and STEM_CEIL_MODE."""
+    """
+    Build Detectron2's dilated ResNet with two more options in MODEL.RESNETS.
+
+    CONTRACT_DILATION halves the dilation in the first block of each dilated stage. STEM_CEIL_MODE
+    selects :class:`CeilModeStem`.
+    """
     resnets = cfg.MODEL.RESNETS
     if resnets.DEPTH not in (50, 101, 152):
         raise UserError(

@@ -1,4 +1,4 @@
-"""Functions that check and join the backbone features that a head reads."""
+"""Checks and joins the backbone features that a head reads."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,13 +19,13 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 
 def join_features(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
-    """Resize the named features [N, C, h, w] to the first feature's size, and concatenate them."""
+    """Resize the named features [N, C, h, w] to the size of the first, and join their channels."""
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
     return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)
 
 
 def check_features(key: str, names: Sequence[str], known: Iterable[str]) -> None:
-    """Check that a config key lists at least one feature, and only features of the backbone."""
+    """Raise UserError if a config key lists no feature, or a feature that the backbone lacks."""
     if not names or not {*names} <= {*known}:
         raise UserError(f"{key} is {list(names)}, and the backbone has {', '.join(known)}")

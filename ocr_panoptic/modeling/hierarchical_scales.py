@@ -1,9 +1,10 @@
 """
 Hierarchical multi-scale attention for a semantic network.
 
-The network sees the image at several scales, and predicts where to trust the smaller scale.
+The network sees the image at several scales, and predicts where to trust a scale more than larger
+scales.
 
-Shape shorthand: N images, K classes, H W size of the input images.
+Shape shorthand: N images; K classes; H, W size of the input images.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from ocr_panoptic.layers.scale_attention import blend_scales
 from .inference import pad_to_multiple
 from .losses import SemSegCriterion
 
-# Scales in training, in the published order; TEST.SCALES may differ.
+# Scales in training, in the published order; TEST.SCALES can differ.
 TRAINING_SCALES = (0.5, 1.0)
 
 # Images [N, 3, H, W] -> coarse logits, refined logits and attention, each with its own size.
@@ -28,14 +29,14 @@ Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 class HierarchicalScales:
     """
-    Hierarchical multi-scale attention: predict several scales of an image and blend the logits.
+    Hierarchical multi-scale attention: predict logits at several scales, and blend them.
 
-    :func:`.blend_scales` blends from the largest scale to the smallest. The attention of the
-    largest scale is not used. As in the published code, all maps are first resized to the size of
-    the scaled image, and the same attention blends the coarse logits and the refined logits.
+    :func:`.blend_scales` blends from the largest scale to the smallest; the attention predicted at
+    the largest scale is not used. As in the published code, all maps are first resized to the size
+    of the scaled image, and the coarse and the refined logits are blended by the same attention.
 
     Args:
-        scales: scales at test time: any number of factors, with 1.0 among them.
+        scales: scale factors at test time, all different; 1.0 has to be among them.
         scale_loss_weight: weight of the loss on each training scale's own refined logits.
         align_corners: how to resize logits and attention, see :func:`.resize`.
     """
@@ -74,11 +75,15 @@ class HierarchicalScales:
         divisor: int = 1,
     ) -> dict[str, Tensor]:
         """
-        Return the criterion's losses and, if ``scale_loss_weight`` is set, ``loss_sem_seg_scales``.
+        Return the criterion's losses of the blended logits, and a loss of each scale's own logits.
 
-        The criterion's coarse loss is also applied to each scale's own refined logits. Images
-        [N, 3, H, W] have to be normalised and padded; labels [N, H, W] are int64. At each scale,
-        the image is padded to multiples of ``divisor``.
+        The latter, "loss_sem_seg_scales", is the criterion's coarse loss, summed over the refined
+        logits of both training scales. It is left out if ``scale_loss_weight`` is 0.
+
+        Args:
+            images: normalised and padded images, [N, 3, H, W].
+            targets: labels, int64 [N, H, W].
+            divisor: at each scale, the resized images are padded to multiples of this number.
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -96,10 +101,10 @@ class HierarchicalScales:
 
     def logits(self, network: Network, image: Tensor, divisor: int = 1) -> Tensor:
         """
-        Return the blended refined logits [N, K, H, W] of all scales.
+        Return the refined logits [N, K, H, W], blended over all scales.
 
         ``image`` [N, 3, H, W] has to be normalised, and the network in evaluation mode. At each
-        scale, the image is padded to multiples of ``divisor``.
+        scale, the resized image is padded to multiples of ``divisor``.
         """
         views = self._views(network, image, self.scales, divisor, first=1)
         blended, _ = next(views)
@@ -111,9 +116,9 @@ class HierarchicalScales:
         self, network: Network, image: Tensor, scales: Sequence[float], divisor: int, first: int = 0
     ) -> Iterator[list[Tensor]]:
         """
-        Yield, for each scale, the network's maps from the ``first`` on, at the scaled image's size.
+        Yield a list of the network's maps for each scale, resized to the size of the scaled image.
 
-        All maps are float32 or better.
+        The maps are at least float32. Maps before the index ``first`` are left out.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -16,9 +16,10 @@ STAGES = (
 
 class HRNet2x(HighResolutionNet):
     """
-    SegFix's backbone ``HighResolutionNext`` in openseg.pytorch, with branches of strides 2 to 32.
+    SegFix's backbone: an HRNet with five branches, of strides 2 to 32.
 
-    Its parameters are named as in openseg.pytorch, and its features as in timm's HRNet.
+    It is ``HighResolutionNext`` of openseg.pytorch, with the same parameter names. The features are
+    named as in timm's HRNet.
     """
 
     def __init__(self, in_chans: int = 3):

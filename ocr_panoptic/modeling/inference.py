@@ -1,9 +1,9 @@
 """
 Computes scores, labels and confidence of whole images, with scales, flips and sliding windows.
 
-Here, a network is a function that maps a normalised image [N,3,H,W] to logits [N,K,h,w], which
-cover the image at any resolution. Shape letters: N images, K classes, H W size of the network's
-input, h w size of its logits, Ho Wo size of the resulting labels.
+Here, a network is a function from a normalised image [N,3,H,W] to logits [N,K,h,w]. The logits
+cover the whole image at any resolution. Shape letters: N images; K classes; H, W size of the
+network's input; h, w size of its logits; Ho, Wo size of the final scores and labels.
 
 All resizing is bilinear without antialiasing. Images are resized with align_corners False, logits
 with the network's own align_corners.
@@ -34,19 +34,19 @@ class SemanticInference:
 
     Logits are averaged over flips and scales. The authors' code (openseg.pytorch) sums them, which
     gives the same labels; HRNet-Semantic-Segmentation sums exp(logits) instead. At each scale, the
-    image is resized, and then its logits are resized to the size of the labels.
+    image is resized, and then its logits are resized to the size of the final scores.
 
-    With one scale and no windows, only one group of classes is upsampled at a time. Otherwise a
-    single running sum of the logits of all K classes is kept at full resolution.
+    With one scale and no windows, only one group of classes is upsampled at a time. Otherwise the
+    sum of the logits of all K classes is kept at full resolution.
 
     Args:
         scales: factors by which the image's sides are multiplied.
         flip: whether to average the logits of the image and its mirror image (left to right).
         flip_pairs: pairs of classes to swap in a mirror image, such as left and right arm.
         window_size: height and width of the windows that the network sees; () for the whole image.
-            A window larger than the image is cut to it.
+            A window larger than the image is cut to the image.
         window_stride: steps (down, right) between windows, at most ``window_size``.
-        accumulator_device: device of the running sum; "" for the logits' device.
+        accumulator_device: device on which logits are summed; "" for the logits' device.
         align_corners: how to resize logits, see :func:`ocr_panoptic.layers.resize`.
     """
 
@@ -108,14 +108,16 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
     ) -> ClassMaps:
         """
-        Run the network on the image, and return a function that yields the scores.
+        Run the network on an image, and return a function that yields the scores.
+
+        Each call of this function yields the scores in groups of G classes, float32 [N,G,Ho,Wo].
 
         Args:
             logits_fn: network to run.
             image: normalised image, [N,3,H,W].
             size: (Ho, Wo) of the scores.
-            divisor: number that has to divide the sides of the padded image, which has zeros at the
-                bottom and on the right; 0 or 1 for no padding.
+            divisor: the image, or each window, is padded with zeros at the bottom and on the right
+                to multiples of this number; 0 or 1 for no padding.
         """
         if len(self.scales) == 1:
             return self._view(logits_fn, image, size, self.scales[0], divisor)[1]
@@ -155,7 +157,11 @@ class SemanticInference:
     def window_rows(
         self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
-        """Yield the image's scores at its own scale, in one band of rows per row of windows."""
+        """
+        Yield the scores of an image that is not resized, float32 [N,K,rows,W], from top to bottom.
+
+        Each row of windows gives one band. ``prepare`` is passed to :func:`sliding_window_rows`.
+        """
         return sliding_window_rows(
             self._averaged(logits_fn),
             image,
@@ -168,7 +174,7 @@ class SemanticInference:
         )
 
     def _averaged(self, logits_fn: LogitsFn) -> LogitsFn:
-        """Return the network, averaged over the image and its mirror image if ``flip`` is set."""
+        """Return ``logits_fn``, averaged over the image and its mirror image if ``flip`` is set."""
         if not self.flip:
             return logits_fn
 
@@ -219,12 +225,16 @@ def sliding_window_rows(
     """
     Average the logits of overlapping windows at full resolution, and yield them in bands of rows.
 
-    The bands are float32 [N,K,rows,W], from top to bottom. Only the sums of a single row of windows
-    are kept, whatever the height of the image [N,3,H,W]. The last windows end at its border, and
-    larger windows are cut to it.
+    The bands are float32 [N,K,rows,W], from top to bottom. Only one row of windows is summed at a
+    time, so that memory does not grow with the image's height. The last window of each row and
+    column ends at the image's border.
 
     Args:
         logits_fn: network, which sees one window at a time, padded to multiples of ``divisor``.
+        image: image [N,3,H,W], normalised unless ``prepare`` does this.
+        window_size: height and width of a window; a window larger than the image is cut to the
+            image.
+        window_stride: steps (down, right) between windows.
         device: device of the sums; None for the logits' device.
         prepare: function that normalises a window before it is padded.
     """
@@ -266,14 +276,15 @@ def resized_classes(
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
     """
-    Yield the scores at full resolution, a few classes at a time (:func:`classes_at_once`).
+    Yield the logits of a few classes at a time, resized to ``size``, float32 [N,G,Ho,Wo].
 
     As in Detectron2's ``sem_seg_postprocess``, logits [N,K,h,w] are upsampled to the padded image,
     cropped to the image, and resized to ``size``. The scores are bit-identical to resizing all K
-    classes at once. Each group of G classes is float32 [N,G,Ho,Wo].
+    classes at once. :func:`classes_at_once` limits the number G of classes in a group.
 
     Args:
-        image_size: (H, W) of the image that the network saw; ``size`` by default.
+        size: (Ho, Wo) of the scores.
+        image_size: (H, W) of the image that the network saw, without padding; ``size`` by default.
         padded_size: size of the padded image, which the logits cover; ``image_size`` by default.
     """
     image_size = image_size or size
@@ -285,7 +296,12 @@ def resized_classes(
 
 
 def classes_at_once(device: torch.device, height: int, width: int) -> int:
-    """Return how many classes to resize at once: 1 on a CPU, :func:`.band_bytes` on a GPU."""
+    """
+    Return how many classes to resize at once to ``height`` x ``width``.
+
+    The number is 1 on a CPU. On a GPU, the resized float32 scores take at most
+    :func:`.band_bytes`, unless a single class takes more.
+    """
     return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
@@ -347,7 +363,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def check_decided(confidence: Tensor) -> None:
-    """Raise FloatingPointError if any pixel's scores, and so its confidence, are not finite."""
+    """Raise FloatingPointError if any confidence is NaN: the pixel's scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
             f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "
@@ -357,10 +373,11 @@ def check_decided(confidence: Tensor) -> None:
 
 def padded_batch(maps: Sequence[Tensor], divisor: int, value: float = 0) -> Tensor:
     """
-    Stack maps [..., H, W] of different sizes to [N, ..., H', W'], padded at the bottom and right.
+    Stack maps [..., H, W] of different sizes into one tensor [N, ..., H', W'].
 
-    H' and W' are the smallest multiples of ``divisor`` that hold all maps. The result equals
-    Detectron2's ``ImageList.from_tensors``, but the sizes are computed without tensors.
+    Each map is padded with ``value`` at the bottom and on the right. H' and W' are the smallest
+    multiples of ``divisor`` that hold all maps. The result equals Detectron2's
+    ``ImageList.from_tensors``.
     """
     height, width = (
         -(-max(map_.shape[side] for map_ in maps) // divisor) * divisor for side in (-2, -1)

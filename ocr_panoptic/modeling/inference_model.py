@@ -1,4 +1,4 @@
-"""A trained model prepared for inference, which then takes less time and memory."""
+"""Prepares a trained model for inference that takes less time and memory."""
 
 import copy
 from collections.abc import Iterator
@@ -61,10 +61,11 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Return one output for each input; the outputs of a ``SegFix`` network are dicts.
+        Return one output for each input: a dict from ``SegFix``, else an :class:`.InferenceOutput`.
 
         Raises:
-            FloatingPointError: scores of an image are not finite; the message has its file name.
+            FloatingPointError: scores of an image are not finite; the message lists the file names
+                of the inputs.
         """
         try:
             with self._autocast():
@@ -80,11 +81,11 @@ class InferenceModel(nn.Module):
     @torch.inference_mode()
     def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Label a large image [C, H, W], one row of windows at a time.
+        Return the label and its probability at each pixel of a large image [C, H, W].
 
-        The labels are int64 [H, W], their probabilities float32 [H, W], both on the CPU. They are
-        bit-identical to the results of :meth:`forward`. The config must set TEST.SLIDING_WINDOW,
-        and TEST.SCALES to [1.0].
+        The labels are int64 [H, W], the probabilities float32 [H, W], both on the CPU. They are
+        bit-identical to the results of :meth:`forward`, but computed for one row of windows at a
+        time. The config must set TEST.SLIDING_WINDOW, and TEST.SCALES to [1.0].
         """
         labels = torch.empty(image.shape[1:], dtype=torch.int64)
         confidence, top, network = torch.empty(image.shape[1:]), 0, self.network
@@ -156,19 +157,20 @@ def deploy(
     """
     Return a copy of a trained model that is faster at inference.
 
-    The model itself is left unchanged and can be trained further. The copy shares all tensors that
-    need no change, so it is valid only until the next optimizer step.
+    The trained model is left unchanged and can be trained further. The copy shares all unchanged
+    tensors with it, so the copy is valid only until the next optimizer step.
 
     - Batch norms and frozen norms are folded into the convolutions before them.
-    - Convolutions use channels-last memory. timm's SAME padding becomes constant if images are
-      padded to multiples of all strides.
+    - Convolutions use channels-last memory. timm's SAME padding becomes constant if the model pads
+      images to multiples of all strides of its backbone.
     - In half precision, weights are cast once instead of for each image.
 
     Args:
-        model: trained model without DistributedDataParallel; or a result of this function, whose
-            network and precision are kept.
+        model: trained model, not wrapped in DistributedDataParallel. An :class:`InferenceModel`
+            keeps its network and precision.
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
-        optimize: whether to optimize. False wraps the trained network itself, in its current mode.
+        optimize: whether to optimize. If False, the result uses the trained network itself, in its
+            current mode.
         options: further arguments of :class:`InferenceModel`.
     """
     if isinstance(model, InferenceModel):
@@ -202,8 +204,8 @@ def evenly_padded(model: nn.Module) -> nn.Module:
     """
     Return a copy of a model in which timm's SAME padding does not depend on the image's size.
 
-    Padding is unchanged if the model does not pad images to multiples of all its strides. The
-    copy shares the model's tensors.
+    The model must pad images to multiples of all strides of its backbone; otherwise the copy keeps
+    timm's padding. The copy shares the model's tensors.
     """
     network = _shared_copy(model)
     _pad_evenly(network)

@@ -1,4 +1,4 @@
-"""The output of a model for one image. Shape letters: K classes, H, W size of the result."""
+"""The output of a model for one image. Shape letters: K classes; H, W size of the result."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,12 +15,12 @@ class InferenceOutput(Mapping[str, Any]):
 
     - "labels": the label of each pixel, int64 [H, W];
     - "confidence": the probability of each pixel's label, float32 [H, W];
-    - "sem_seg": the scores of all classes, float32 [K, H, W]. A semantic model that sees an image
-      several times does not keep them;
+    - "sem_seg": the scores of all classes, float32 [K, H, W]; missing if a semantic model sees the
+      image several times (scales, flips or windows);
     - "instances" and "panoptic_seg" of a panoptic model: see Detectron2's ``PanopticFPN``.
 
     Args:
-        parts: values of the parts, or functions that compute a value from this output.
+        parts: for each name, the part, or a function that computes the part from this output.
     """
 
     def __init__(self, parts: Mapping[str, Any]):
@@ -51,8 +51,8 @@ def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], 
     """
     Return functions that compute "labels", "confidence" and "sem_seg" from an image's scores.
 
-    The function for "confidence" also stores the "labels" in the output, so the scores need not be
-    computed again for them.
+    The function for "confidence" also stores the "labels", which saves a second pass over the
+    scores.
     """
 
     def confidence(output: InferenceOutput) -> Tensor:

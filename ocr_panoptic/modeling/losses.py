@@ -1,10 +1,10 @@
 """
 Losses for semantic segmentation.
 
-Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
-are [N, K, h, w], resized by the convention ``align_corners`` (see :func:`.resize`). ``targets`` are
-int64 [N, H, W] in 0..K - 1, or ``ignore_value`` at pixels that do not count. ``class_weights`` [K]
-weigh the classes; None for equal weights.
+Shape shorthand: N images; K classes; h, w size of the logits; H, W size of the labels. ``logits``
+[N, K, h, w] are resized to the labels by the convention ``align_corners`` (see :func:`.resize`).
+``targets`` are labels, int64 [N, H, W], in 0..K - 1, or ``ignore_value`` at ignored pixels.
+``class_weights`` [K] weigh the classes; None stands for equal weights.
 """
 
 import math
@@ -52,9 +52,9 @@ def hard_cross_entropy(
     Return the cross-entropy of hard pixels (online hard example mining).
 
     A pixel is hard if the probability of its true class is below ``threshold``. If there are fewer
-    hard pixels than ``min_kept``, the ``min_kept`` pixels of lowest probability are used. As in the
-    published code, class weights multiply the losses of these pixels, and the sum is divided by
-    the number of these pixels.
+    hard pixels than ``min_kept``, the ``min_kept`` pixels with the lowest probability are used
+    instead. As in the published code, the loss of each selected pixel is multiplied by its class
+    weight, and the sum is divided by the number of selected pixels.
     """
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
     # The probability of the true class is exp(-loss), so hard pixels have a high loss. Ignored
@@ -88,8 +88,8 @@ class SemSegCriterion(nn.Module):
     Args:
         loss_weight, coarse_loss_weight: weights of the refined and of the coarse loss.
         class_weights: weight of each class in both losses; () for equal weights.
-        loss_type, coarse_loss_type: loss of the refined and the coarse prediction: a key of LOSSES,
-            or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
+        loss_type, coarse_loss_type: losses of the refined and of the coarse prediction, each a key
+            of LOSSES or a weighted sum of keys, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold: probability of the true class below which a pixel is hard, for loss "ohem".
         ohem_min_kept: smallest number of pixels that loss "ohem" uses.
     """
@@ -143,7 +143,7 @@ class SemSegCriterion(nn.Module):
         self, coarse: Tensor, refined: Tensor, targets: Tensor, align_corners: bool = False
     ) -> dict[str, Tensor]:
         """
-        Return the weighted ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``.
+        Return the weighted losses "loss_sem_seg" (refined) and "loss_sem_seg_coarse".
 
         Logits are [N, K, h, w], each with its own size; int64 labels are [N, H, W].
         """
@@ -167,7 +167,7 @@ class SemSegCriterion(nn.Module):
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
-    """Parse a config value such as "0.8 cross_entropy + 0.2 lovasz" to pairs (weight, name)."""
+    """Parse a sum such as "0.8 cross_entropy + 0.2 lovasz" into pairs (weight, name of a loss)."""
     terms = []
     for summand in losses.split("+"):
         *weight, name = summand.split() or [""]

@@ -23,17 +23,17 @@ class OCRSemSegFPNHead(RefinedHead):
     Panoptic-FPN's semantic head, followed by an OCR head that refines its prediction.
 
     Panoptic-FPN's prediction is the coarse prediction and serves as soft object regions (section
-    "Experiments: Panoptic Segmentation" of :paper:`OCR`). Branches and classifier have the names of
+    "Experiments: Panoptic Segmentation" of :paper:`OCR`). Branches and classifier are named as in
     Detectron2's ``SemSegFPNHead``, so a Panoptic-FPN checkpoint of the model zoo can be loaded. The
-    OCR head sees the sum of the FPN branches, see docs/architecture.md. Any context scheme can
-    replace OCR, except a scheme that needs the ground truth, which ``PanopticFPN`` does not pass to
-    its head at inference.
+    OCR head sees the sum of the FPN branches, see docs/architecture.md. Another context scheme can
+    replace OCR, but not a scheme that needs the ground truth: ``PanopticFPN`` does not pass labels
+    to its head at inference.
 
     Args:
         plain: Panoptic-FPN's head, whose branches and classifier are reused.
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
             regions. If False, a second classifier predicts the regions without a loss.
-        downsample: side of the square cells over which the OCR head's input is averaged. The head's
+        downsample: factor by which average pooling shrinks the OCR head's input. The refined
             logits are then resized to the size of the coarse logits.
     """
 
@@ -53,7 +53,7 @@ class OCRSemSegFPNHead(RefinedHead):
                 "truth, and PanopticFPN has none at inference: use OCRSemanticSegmentor"
             )
         predictor = plain.predictor
-        # In Detectron2 it starts with std sqrt(2 / K); here only with coarse_start "detectron2".
+        # Detectron2 starts it with std sqrt(2 / K); this head does so only for "detectron2".
         predictor.reset_parameters()
         channels, classes = predictor.in_channels, predictor.out_channels
         super().__init__(
@@ -85,14 +85,22 @@ class OCRSemSegFPNHead(RefinedHead):
 
     @property
     def ignore_value(self) -> int:
-        """The label of ignored pixels, with which ``PanopticFPN`` pads the labels."""
+        """The label of ignored pixels; ``PanopticFPN`` also pads label maps with it."""
         return self.criterion.ignore_value
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the sum of the FPN branches, and this sum downsampled for the OCR head."""
+        """
+        Return the sum of the FPN branches, for the coarse prediction and for the OCR head.
+
+        The sum for the OCR head is shrunk by the factor ``downsample``.
+        """
         x = sum(getattr(self, name)(features[name]) for name in self.in_features)
         return x, F.avg_pool2d(x, self.downsample) if self.downsample > 1 else x
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
-        """Return the final logits at the size of the coarse logits."""
+        """
+        Return the final logits for ``refined``, resized to the size of the coarse logits.
+
+        A residual head adds the coarse logits.
+        """
         return super().with_coarse(resize(refined, coarse.shape[2:], self.align_corners), coarse)

@@ -1,7 +1,8 @@
 """
 Adds further losses to :data:`.LOSSES`.
 
-To add a loss, write its function and add an entry here: its name in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
+To add a loss, write its function and add an entry to ``LOSSES`` below. The entry's key is the name
+of the loss in MODEL.SEM_SEG_HEAD.LOSS_TYPE.
 """
 
 from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax

@@ -1,4 +1,4 @@
-"""Test-time augmentation of Panoptic-FPN: each image is seen at several sizes and mirrored."""
+"""Test-time augmentation of Panoptic-FPN with several image sizes and mirror images."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -16,16 +16,16 @@ from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """The network's results for one view of an image [H, W]."""
+    """The network's results for one view of an image, which is possibly resized and mirrored."""
 
-    logits: Tensor  # of the semantic head, float32 [1, K, h, w]
-    image_size: Size
-    covered: Size  # size of the padded image, which the logits cover
-    features: dict[str, Tensor]  # of the backbone, [1, C, h, w]
-    found: Instances  # in the image's coordinates
+    logits: Tensor  # semantic logits, float32 [1, K, h, w]
+    image_size: Size  # size of the view without padding
+    covered: Size  # size of the padded view, which the logits cover
+    features: dict[str, Tensor]  # backbone features by name, [1, C, h, w]
+    found: Instances  # detected instances, in the view's coordinates
 
     def classes(self, size: Size) -> Iterator[Tensor]:
-        """Yield the scores of the image, resized to ``size``, in groups of classes."""
+        """Yield the view's scores, resized to ``size``, in groups of classes."""
         return resized_classes(self.logits, size, self.image_size, self.covered)
 
 
@@ -33,16 +33,23 @@ def see_augmented(
     cfg: CfgNode, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
 ) -> tuple[Tensor, Instances]:
     """
-    Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
+    Return the semantic logits and the instances of an image, merged over its augmented views.
 
-    TEST.AUG sets the sizes of the views, and whether each is also mirrored. Detectron2's
-    ``GeneralizedRCNNWithTTA`` computes boxes and masks: non-maximum suppression selects boxes from
-    all views, and each box gets the mean of the masks that the views give it. Semantic logits are
-    averaged at the size of the result. Each view passes through the network once, by itself. Its
-    features are kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
+    The logits are float32 [1, K, height, width]; they are resized to this size before they are
+    averaged. The masks of the instances have the same size. Detectron2's
+    ``GeneralizedRCNNWithTTA`` merges the instances: non-maximum suppression selects boxes from all
+    views, and the mask of each box is averaged over all views.
 
-    ``see`` runs the network on the input of a view. ``inputs`` has "image" [C, H, W] and optionally
-    "height" and "width" of the result, which default to the size of the image.
+    Each view passes through the network once, in a batch by itself. The features of all views are
+    kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
+
+    Args:
+        cfg: config, in which TEST.AUG sets the sizes of the views and whether each view is also
+            mirrored.
+        network: network that predicts the masks.
+        see: function that runs the network on the input of one view.
+        inputs: dict with "image" [C, H, W] and optionally "height" and "width" of the result, by
+            default the size of the image.
     """
     aug = cfg.TEST.AUG
     image = inputs["image"]

@@ -17,14 +17,14 @@ from ocr_panoptic.errors import UserError
 class MergeRules:
     """The thresholds of a panoptic merge."""
 
-    overlap: float  # largest share of an instance that instances of higher score may have taken
+    overlap: float  # an instance is dropped if higher scores have taken a larger share
     scores: tuple[float, ...]  # lowest score of an instance, for each thing class
     # Smallest area of a stuff segment in pixels, for each semantic class; not used for class 0.
     stuff_areas: tuple[float, ...]
 
 
 def rules_of_config(cfg: CfgNode) -> MergeRules:
-    """Return the merge rules of a config in which the numbers of classes are set."""
+    """Return the merge rules of a config, in which the numbers of classes must be set."""
     combine = cfg.MODEL.PANOPTIC_FPN.COMBINE
 
     def by_class(name: str, value: float, classes: int, what: str) -> tuple[float, ...]:
@@ -45,7 +45,7 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
 
 
 def rules_of_network(network: PanopticFPN) -> MergeRules:
-    """Return the merge rules of a network, which may be Detectron2's own ``PanopticFPN``."""
+    """Return the merge rules of a ``PanopticSegmentor`` or of Detectron2's own ``PanopticFPN``."""
     if rules := getattr(network, "merge_rules", None):
         return rules
     return MergeRules(
@@ -59,20 +59,21 @@ def merge_panoptic(
     instances: Instances, labels: Tensor, rules: MergeRules
 ) -> tuple[Tensor, list[dict[str, Any]]]:
     """
-    Merge instances and labels like Detectron2's ``combine_semantic_and_instance_outputs``.
+    Merge instances and semantic labels into panoptic segments.
 
-    Instances take free pixels, the highest score first; an instance is dropped if too many of its
-    pixels are already taken. Then stuff classes take the remaining pixels. All masks are copied to
-    the CPU together, which is faster than one by one.
+    As in Detectron2's ``combine_semantic_and_instance_outputs``, instances take free pixels, the
+    highest score first. An instance is dropped if too many of its pixels are already taken. Then
+    stuff classes take the remaining pixels.
 
     Args:
         instances: instances with ``scores`` [n], ``pred_classes`` [n], ``pred_masks`` [n, H, W].
-        labels: semantic labels [H, W], where 0 stands for things.
+        labels: semantic labels [H, W]; label 0 stands for things.
+        rules: thresholds of the merge.
 
     Returns:
-        (ids, segments): the segment id of each pixel, int32 [H, W], 0 for none; and the segments
-        as dicts with "id", "isthing" and "category_id". A thing also has "score" and "instance_id",
-        a stuff segment "area".
+        (ids, segments): the segment id of each pixel, int32 [H, W], 0 for no segment; and a dict
+        for each segment with "id", "isthing" and "category_id". A thing also has "score" and
+        "instance_id"; a stuff segment has "area".
     """
     order = torch.argsort(-instances.scores)
     scores, classes = instances.scores[order].tolist(), instances.pred_classes[order].tolist()

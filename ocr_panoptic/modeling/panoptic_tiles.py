@@ -2,12 +2,13 @@
 Panoptic segmentation of a large image in overlapping tiles, whose segments are joined.
 
 The middle of an overlap is a seam: each of the two tiles contributes the pixels on its own side.
-Two things in two tiles are joined if they have the same class and their masks in the overlap have
-an IoU above :data:`SAME`. A thing becomes void if most of its pixels lie beyond the seam, where
-the other tile does not show it. All stuff of a class is one segment.
+An object can appear in several tiles; each appearance is called a sighting. Two sightings are
+joined into one thing if they have the same class and their masks in the overlap have an IoU above
+:data:`SAME`. A thing becomes void if most of its pixels are lost, because they lie beyond a seam
+and the other tile does not show the thing there. All stuff pixels of a class form one segment.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
-sightings. A sighting is a thing as one tile shows it.
+sightings in all tiles.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ from detectron2.structures import Boxes, Instances
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 
-SAME = 0.5  # two sightings of a higher IoU show the same thing; each has at most one such match
+SAME = 0.5  # Above this IoU, two sightings show the same thing; each has at most one such match.
 # A thing becomes void if fewer of its pixels remain than this share of its largest sighting.
 LEAST_SHARE = 0.5
 # The last tile begins at a multiple of this number, FPN's coarsest stride. If the steps are
@@ -34,7 +35,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """The rows (or columns) of a tile: it sees ``start:end`` and contributes ``first:last``."""
+    """The rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
 
     start: int
     end: int
@@ -56,9 +57,10 @@ class TiledOutput(NamedTuple):
     """
     The panoptic result for a large image.
 
-    Segments have "id", "isthing", the model's "category_id" and, for things, "score". Instances
-    are detections in COCO's format, without "image_id" and with the model's classes; each comes
-    from the tile that contributes the centre of its box.
+    Each segment has "id", "isthing", the model's "category_id" and, for a thing, "score". Instances
+    are detections in COCO's results format, but without "image_id" and with the model's class
+    numbers. In an overlap, an instance is listed only for the tile that contributes the centre of
+    the instance's box.
     """
 
     labels: np.ndarray  # semantic class of each pixel, int64 [H,W]
@@ -75,14 +77,14 @@ class _Sighting:
     tiles: set[int]  # numbers of the tiles that show the thing; only valid in its first sighting
     category: int
     score: float
-    area: int  # pixels in the tile
+    area: int  # number of pixels in the tile
     is_cut: bool  # whether the thing touches a border of the tile that lies inside the image
 
 
 class _Tile(NamedTuple):
     top: int
     left: int
-    ids: np.ndarray  # int32 [h,w]: K plus the index of a sighting, or elsewhere the label
+    ids: np.ndarray  # int32 [h,w]: K plus the index of a sighting, or a semantic label
 
 
 def see_in_tiles(
@@ -95,8 +97,11 @@ def see_in_tiles(
     """
     Run a model on overlapping tiles of an image [H,W,C], and join their segments.
 
-    Tiles have the height and width ``window``, and are ``step`` apart (down, right). A stuff
-    segment has at least the pixels that ``stuff_areas`` gives for its class.
+    Args:
+        see: function that runs the model on a tile [h,w,C].
+        window: height and width of a tile.
+        step: distance (down, right) between tiles.
+        stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
     """
     size = image.shape[:2]
     labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
@@ -129,7 +134,7 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """The things of all tiles so far, and which sightings show the same thing."""
+    """Collects the things that each tile shows, and joins those that show the same object."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels
@@ -140,11 +145,16 @@ class _Joiner:
         self, found: Any, segments: Sequence[dict], labels: np.ndarray, is_inside: Sequence[bool]
     ) -> np.ndarray:
         """
-        Add the things of a tile, and return an id for each of its pixels, int32 [h,w].
+        Add a tile's things, and return the id of each pixel of the tile, int32 [h,w].
 
-        The id of a thing's pixels is K + i if this is the i-th thing (from 0) of all tiles so far.
-        The id of any other pixel is its semantic label. ``is_inside`` says whether the tile's top,
-        bottom, left and right borders lie inside the image.
+        The pixels of a thing have the id K + i, where i is the number of things added before it.
+        The id of any other pixel is its semantic label.
+
+        Args:
+            found: segment id of each pixel of the tile, a tensor [h,w].
+            segments: dicts of the tile's segments.
+            labels: semantic labels, int64 [h,w].
+            is_inside: whether the tile's top, bottom, left and right borders lie inside the image.
         """
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
@@ -165,9 +175,9 @@ class _Joiner:
 
     def join(self, tile: _Tile, other: _Tile) -> None:
         """
-        Join matching things of two tiles, the most similar first.
+        Join the matching things of two tiles, starting with the highest IoU in the overlap.
 
-        Things stay separate if any tile shows them as two things.
+        Two things stay separate if any tile shows both.
         """
         ids = _common(tile, other)
         things = [part >= self._num_labels for part in ids]
@@ -190,7 +200,7 @@ class _Joiner:
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the index of the first sighting of the thing that sighting ``number`` shows."""
+        """Return the index of the earliest sighting of the thing that sighting ``number`` shows."""
         while (group := self._sightings[number].group) != number:
             number = group
         return number
@@ -199,10 +209,15 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the segment id of each tile id, the segments, and the number of cut things.
+        Return the segment id for each id that :meth:`add` returned, and the joined segments.
 
-        A tile id is an id that :meth:`add` returns, and ``areas`` counts its pixels in the image.
-        The segment ids are int32 [K+P], 0 for void. No tile shows a cut thing as a whole.
+        Args:
+            areas: number of pixels in the whole image for each id that :meth:`add` returned.
+            stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
+
+        Returns:
+            (segment ids, int32 [K+P], 0 for void; dicts of the segments; number of things that no
+            tile shows as a whole)
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -233,7 +248,12 @@ class _Joiner:
 def _placed(
     instances: Instances, row: Span, column: Span, size: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Return the instances centred in a tile's own area, as COCO results for the whole image."""
+    """
+    Return the instances that a tile contributes, as COCO results for the whole image.
+
+    The tile contributes an instance if it contributes the pixel at the centre of the instance's
+    box.
+    """
     boxes = instances.pred_boxes.tensor.cpu()
     boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)
     x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres
@@ -252,7 +272,7 @@ def _placed(
 
 
 def coco_results(instances: Instances) -> list[dict[str, Any]]:
-    """Return instances in COCO's results format, without "image_id", with the model's classes."""
+    """Return instances as COCO results without "image_id", with the model's class numbers."""
     results = instances_to_coco_json(instances, 0)
     for result in results:
         del result["image_id"]
@@ -260,7 +280,7 @@ def coco_results(instances: Instances) -> list[dict[str, Any]]:
 
 
 def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
-    """Raise an error if the tiles do not overlap."""
+    """Raise UserError if tiles of size ``window``, ``step`` pixels apart, do not overlap."""
     if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
         raise UserError(
             f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; the tiles of a "
@@ -269,7 +289,7 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
 
 
 def _common(*tiles: _Tile) -> list[np.ndarray]:
-    """Return each tile's ids in the area where the tiles overlap."""
+    """Return the ids of each tile, cropped to the area in which all the tiles overlap."""
     top, left = max(t.top for t in tiles), max(t.left for t in tiles)
     bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
     right = max(left, min(t.left + t.ids.shape[1] for t in tiles))

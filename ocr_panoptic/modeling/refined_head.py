@@ -1,8 +1,8 @@
 """
 The base class of both semantic heads: coarse prediction, context scheme, refined prediction.
 
-Shape shorthand: N images, K classes (and object regions), H W padded input size, h w feature size
-at ``common_stride``.
+Shape shorthand: N images; K classes (and object regions); H, W padded input size; h', w' size of
+the features for the coarse prediction; h, w size of the pixel representations.
 """
 
 from typing import Any
@@ -26,28 +26,32 @@ class RefinedHead(nn.Module):
     A semantic head that predicts coarse logits, adds context, and predicts refined logits.
 
     The coarse logits serve as soft object regions for a context scheme, whose output is classified
-    again. A subclass builds the coarse classifier, passes it to this constructor and then registers
-    it, under the name that its checkpoints use; ``coarse_predictor`` returns it. A subclass also
-    implements :meth:`representations`.
+    again. A subclass builds the coarse classifier, passes it to this constructor, and then
+    registers it under the name that the subclass's checkpoints use. A subclass also defines
+    ``coarse_predictor``, which returns this classifier, and :meth:`representations`.
 
     Args:
+        coarse_predictor: coarse classifier.
+        in_channels: number of channels of the features for the pixel representations.
         coarse: modules between the features and the coarse classifier; None for no modules.
         regions: module that predicts the soft object regions from the features of the coarse
             prediction, without a loss (the paper's ablation). If None, the coarse prediction, which
             has a loss, serves as the regions.
-        residual: whether the refined prediction is a correction that is added to the coarse
-            prediction. Its classifier then starts at 0.
+        residual: whether the coarse logits are added to the output of the refined classifier, whose
+            weights then start at 0.
         coarse_start: initial weights of the coarse classifier, for C input channels. "pytorch":
-            U(-b, b) with b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), with sqrt(6)
-            times the standard deviation. "detectron2": N(0, 2 / K), as in ``SemSegFPNHead``, with
-            logits so large that the spatial softmax of a region begins as a few random pixels.
-        recompute: whether to compute the head again in the backward pass, see :func:`.run_part`.
+            U(-b, b) with b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), whose
+            standard deviation is sqrt(6) times as large. "detectron2": N(0, 2 / K), as in
+            ``SemSegFPNHead``. These logits are so large that, before training, the spatial softmax
+            of a region selects a few random pixels.
+        recompute: whether to save memory in training by computing the head again in the backward
+            pass, see :func:`.run_part`.
 
     Attributes:
-        bottleneck: 3x3 convolution to pixel representations; the identity for a scheme that takes
-            the features directly.
+        bottleneck: 3x3 convolution to pixel representations; the identity for a context scheme that
+            reads the backbone's features directly.
         scale_attention: module that predicts where to trust this scale more than larger scales;
-            None in a head for one scale.
+            None without multi-scale attention.
     """
 
     coarse_predictor: Conv2d
@@ -107,21 +111,22 @@ class RefinedHead(nn.Module):
         """
         Return features for the coarse prediction [N, C, h', w'] and for the pixels [N, C, h, w].
 
-        The first is None if the coarse prediction is made from the pixel representations.
+        If the coarse prediction is made from the pixel representations, the first item is None.
         ``features`` are the backbone's features by name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not select its features")
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
-        Return losses in training, else refined logits, like Detectron2's semantic heads.
+        Return losses in training, else final logits, like Detectron2's semantic heads.
 
         Args:
             features: the backbone's features by name, [N, C, H / stride, W / stride]
-            targets: int64 labels [N, H, W], needed in training and by schemes with ``needs_truth``
+            targets: int64 labels [N, H, W]; needed in training, and at inference by context schemes
+                that use the ground truth
 
         Returns:
-            (None, dict of losses) in training, else (refined logits [N, K, H, W], {})
+            (None, dict of losses) in training, else (final logits [N, K, H, W], {})
         """
         coarse, refined = self.layers(features, targets)
         if not self.training:
@@ -143,8 +148,8 @@ class RefinedHead(nn.Module):
         """
         Return coarse logits [N, K, h', w'], final logits [N, K, h, w], and the scale attention.
 
-        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. The arguments are
-        the same as in :meth:`forward`.
+        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. ``features`` are
+        the backbone's features by name; ``targets`` are int64 labels [N, H, W].
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
@@ -153,9 +158,9 @@ class RefinedHead(nn.Module):
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
         """
-        Return the final logits [N, K, h, w] for ``refined``, the output of the refined classifier.
+        Return the final logits [N, K, h, w] from ``refined``, the output of the refined classifier.
 
-        A residual head adds the coarse logits [N, K, h', w'] to ``refined``.
+        A residual head adds the coarse logits [N, K, h', w'], resized, to ``refined``.
         """
         if not self.residual:
             return refined
@@ -165,7 +170,9 @@ class RefinedHead(nn.Module):
         self, features: dict[str, Tensor], truth: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """
-        Compute the coarse logits, and the inputs of the context scheme.
+        Return the coarse logits, and the inputs of the context scheme.
+
+        ``truth`` are int64 labels [N, H, W], for a context scheme that uses the ground truth.
 
         Returns:
             (coarse logits [N, K, h', w'], pixel representations [N, C, h, w], soft object regions

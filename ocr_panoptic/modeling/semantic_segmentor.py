@@ -1,4 +1,4 @@
-"""The semantic-only meta-architecture."""
+"""The meta-architecture for semantic segmentation."""
 
 import math
 from functools import partial
@@ -20,12 +20,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     """
     Detectron2's ``SemanticSegmentor`` with the inference that the paper's experiments need.
 
-    Inference supports scales, flips and windows, and returns labels instead of full-resolution
-    scores of all classes. The class also supports hierarchical multi-scale attention, and context
-    schemes that need the ground truth.
+    Inference supports scales, flips and windows, and can return labels without storing the scores
+    of all classes at full resolution. The class also supports hierarchical multi-scale attention,
+    and context schemes that need the ground truth.
 
-    ``pad_to_multiple`` has to divide the sides of the padded images. 0 stands for the head's
-    stride, so that each logit lies in the middle of its pixels.
+    Images are padded to multiples of ``pad_to_multiple``. 0 stands for the head's stride, so that
+    each logit covers a full square of pixels.
     """
 
     @configurable
@@ -80,9 +80,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         Return a dict of losses in training, else one output per image.
 
         Args:
-            batched_inputs: mappings with "image" [3, H, W]; "sem_seg", int64 labels [H, W], in
-                training and for schemes that need the ground truth; and, optionally at inference,
-                "height" and "width" of the predicted labels, by default the size of the image.
+            batched_inputs: mappings with "image" [3, H, W]. Training, and context schemes that use
+                the ground truth, also need "sem_seg", int64 labels [H, W]. At inference, "height"
+                and "width" can set the size of the predicted labels, by default the image's size.
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
@@ -107,7 +107,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return coarse logits, refined logits and scale attention of images at one scale."""
+        """Return the coarse logits, refined logits and scale attention for resized images."""
         return self.sem_seg_head.maps(self.backbone(image))
 
     def _output(self, inputs: dict) -> InferenceOutput:

@@ -28,9 +28,9 @@ from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, convert_norms, f
 # Families, named after timm's modules. In a plain ViT, each block is a feature of the same stride.
 PLAIN = ("vision_transformer", "deit", "eva")
 SWIN = ("swin_transformer", "swin_transformer_v2")
-# These networks need images whose sides are multiples of all strides.
+# Networks that need images whose sides are multiples of all strides.
 PATCHED = (*PLAIN, *SWIN, "convnext")
-# These networks pad their convolutions, and take images of any size.
+# Networks that pad their convolutions, and take images of any size.
 PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3", "pvt_v2")
 # Options of timm.create_model for images of any size.
 OPTIONS: dict[str, dict[str, object]] = {
@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 
 
 class Training(NamedTuple):
-    """How timm trains a parameter: the factor of its learning rate, whether it has weight decay."""
+    """How timm trains a parameter: its learning-rate factor, and whether weight decay applies."""
 
     lr_factor: float
     decays: bool
@@ -58,23 +58,23 @@ class TimmBackbone(Backbone):
 
     Args:
         name: name of a timm model from one of the families :data:`PADDED` and :data:`PATCHED`.
-        features: names of the features to compute. Parts of the network after the last feature are
-            removed. If the list is empty or has an unknown name, all features are kept, so that the
-            caller can list them in its error.
-        output_stride: stride of the last feature: 32; also 16 or 8 for ResNets and EfficientNets.
-        norm: kind of the batch norms: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" (on CPUs).
+        features: names of the features to compute. Parts of the network after the last of these
+            features are removed. If the list is empty or has an unknown name, all features are
+            computed, so that the caller can list their names in an error message.
+        output_stride: stride of the last feature: 32, or for a ResNet or EfficientNet also 16 or 8.
+        norm: kind of batch norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" (SyncBN on CPUs).
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
             plain ViT uses its own last norm, other networks get new norms.
         patch_size: patch size of a plain ViT in pixels; 0 for the patch size of timm's model. The
             number of position embeddings stays the same.
         align_corners, enlarge_twice: how HRNet enlarges coarse maps, see
             :class:`.BilinearFusion`.
-        frozen: whether to leave the network untrained, with running statistics in batch norms.
-        drop_path: probability in training that an image skips the last residual block (stochastic
-            depth); it rises linearly from 0 at the first block.
+        frozen: whether to freeze all parameters and the statistics of batch norms.
+        drop_path: probability that an image skips the last residual block in training (stochastic
+            depth). Over the blocks, the probability rises linearly from 0 at the first block.
 
     Attributes:
-        known: shapes of all features of the network by name.
+        known: shapes of all features of timm's network by name, also of features not computed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class TimmBackbone(Backbone):
             self.requires_grad_(False)
 
     def _choose(self, features: Collection[str]) -> list[str]:
-        """Return the features to compute, in the network's order."""
+        """Return the names of the features to compute, in the network's order."""
         read = [feature for feature in self.known if feature in features]
         return read if read and len(read) == len(set(features)) else list(self.known)
 
@@ -136,7 +136,7 @@ class TimmBackbone(Backbone):
         return 0 if _family(self.name) in PADDED else math.lcm(*strides)
 
     def train(self, mode: bool = True) -> "TimmBackbone":
-        """Set the mode; a frozen network stays in evaluation mode."""
+        """Set training or evaluation mode; a frozen network stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.body.eval()
@@ -147,7 +147,7 @@ class TimmBackbone(Backbone):
         Return feature maps by name, [N, C, H / stride, W / stride] with sides rounded up.
 
         Image sides have to be multiples of :attr:`size_divisibility`. In training, a frozen network
-        computes in the precision of its weights, even with SOLVER.AMP.
+        ignores SOLVER.AMP and computes in the precision of its weights.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -172,12 +172,11 @@ class TimmBackbone(Backbone):
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """
-        Return the :class:`Training` of each parameter, by the parameter's name.
+        Return how timm trains each parameter, by the parameter's name.
 
-        A parameter's lr_factor is layer_decay ** (number of later layers, including the
-        classifier). timm's ``group_matcher`` defines the layers, which are mostly blocks, and
-        ``param_groups_layer_decay`` the values. It forgets register tokens, which get the same
-        values as the class token.
+        The learning rate of a parameter has the factor layer_decay ** (number of later layers,
+        including the classifier). timm defines the layers, which are mostly blocks, and the
+        parameters without weight decay.
         """
         with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
@@ -191,9 +190,10 @@ class TimmBackbone(Backbone):
             for group in groups
             for parameter in group["params"]
         }
+        # timm forgets register tokens.
         if {"cls_token", "reg_token"} <= known.keys():
             known["reg_token"] = known["cls_token"]
-        # In a network for features, "stages.0" may be named "stages_0", or have a prefix "model.".
+        # In a network for features, "stages.0" can be "stages_0", or have a prefix "model.".
         known = {key.replace(".", "_"): training for key, training in known.items()}
         return {
             f"body.{key}": known[key.removeprefix("model.").replace(".", "_")]
@@ -204,7 +204,7 @@ class TimmBackbone(Backbone):
         """
         Return weights with timm's names, and embeddings resampled to this network's patch size.
 
-        If timm does not know the layout of the weights, they are returned unchanged.
+        Weights in a layout that timm does not know are returned unchanged.
         """
         module = sys.modules[timm.model_entrypoint(self.name).__module__]
         adapt = getattr(module, "checkpoint_filter_fn", None)
@@ -231,7 +231,7 @@ def _family(name: str) -> str:
 
 
 def _create_network(name: str, **options: object) -> nn.Module:
-    """Create a timm network on the default device, which may be "meta"."""
+    """Create a timm network with random weights on the default device; "meta" is allowed."""
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)
@@ -308,7 +308,11 @@ def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
 
 
 class EfficientNetStages(nn.Module):
-    """The first ``count`` stages of an EfficientNet or MobileNet; returns a list of their maps."""
+    """
+    A network of the first ``count`` stages of an EfficientNet or MobileNet.
+
+    The forward pass returns a list with the output of each stage.
+    """
 
     def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
         super().__init__()

@@ -28,10 +28,12 @@ class BilinearFusion(nn.Module):
     """
     HRNet's exchange between branches, with coarse maps of any size enlarged bilinearly.
 
-    The published segmentation code has this exchange. timm's exchange is for classifiers, takes
-    nearest neighbours and needs matching sizes. Parameters and names are the same as in timm.
+    The published segmentation code does the same. timm's exchange, which is meant for classifiers,
+    uses nearest neighbours and needs matching sizes. Parameters have the same names as in timm.
 
     Args:
+        module: timm's exchange, whose layers are reused.
+        align_corners: how to resize maps, see :func:`.resize`.
         enlarge_twice: whether to enlarge in two steps: by the ratio of the strides, then to the
             size of the finer map, as in mmsegmentation. The authors' and NVIDIA's code uses one
             step. The results differ if the finer map's size is not a multiple of the ratio.
@@ -73,8 +75,8 @@ class WindowBlock(nn.Module):
     """
     A Swin block that pads the map before it shifts the windows, as in the published detectors.
 
-    torchvision does so, too. timm shifts first: its attention mask then fails to separate pixels
-    that wrap around from the pixels at the opposite border.
+    timm shifts first, so its attention mask does not separate pixels that wrap around from pixels
+    at the opposite border.
     """
 
     window_size: tuple[int, int]
@@ -102,8 +104,8 @@ class EvenConv2dSame(nn.Module):
     """
     A convolution with TensorFlow's SAME padding, for maps whose size is a multiple of the stride.
 
-    For such maps the padding is constant. timm's ``Conv2dSame`` computes it from the size of each
-    map, which in ONNX leads to expressions as deeply nested as the network.
+    For such maps the padding is constant. timm's ``Conv2dSame`` computes the padding from the size
+    of each map, so that an exported ONNX graph has expressions nested as deeply as the network.
 
     Attributes:
         pads: padding on the left, right, top and bottom, in pixels.
@@ -122,7 +124,7 @@ class EvenConv2dSame(nn.Module):
 
 
 def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.Module]) -> None:
-    """Replace every module of the class ``kind``, but not of a subclass, by ``make(module)``."""
+    """Replace each module whose class is exactly ``kind`` by ``make(module)``, in place."""
     for parent in list(network.modules()):
         for name, module in list(parent.named_children()):
             if type(module) is kind:
@@ -131,10 +133,11 @@ def replace(network: nn.Module, kind: type[nn.Module], make: Callable[[Any], nn.
 
 def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     """
-    Return the network with its batch norms converted to another kind; keep other norms.
+    Convert a network's batch norms, and return the network.
 
-    Activations that timm's batch norms may contain (``BatchNormAct2d``) are kept. The network may
-    be changed in place.
+    ``norm`` is "BN" (no change), "SyncBN", "FrozenBN" or "naiveSyncBN" (SyncBN on CPUs). All other
+    norms are kept, and so are activations inside timm's ``BatchNormAct2d``. The network can be
+    changed in place.
     """
     conversions = {
         "BN": lambda network: network,
@@ -173,8 +176,8 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
     Fold batch norms, in place, into the convolutions before them.
 
-    Norms are folded only in modules that are known to run their layers in order, and not into the
-    modules named in ``outputs``, whose outputs are features.
+    Norms are folded only in modules that are known to call their layers in order. A convolution
+    named in ``outputs`` does not change, because its output is a feature.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

@@ -21,8 +21,8 @@ class TimmPyramid(TimmBackbone):
     """
     A timm network whose features are named res2 to res5, as in Detectron2's ResNet.
 
-    These are the network's last features of stride 4, 8, 16 and 32. The constructor takes the
-    arguments of :class:`.TimmBackbone`.
+    These features are the network's last maps at strides 4, 8, 16 and 32. The constructor takes
+    the arguments of :class:`.TimmBackbone`.
     """
 
     def _choose(self, features: Collection[str]) -> list[str]:
@@ -37,7 +37,7 @@ class TimmPyramid(TimmBackbone):
         return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """Return res2 to res5, [N, C, H / stride, W / stride]; 32 has to divide H and W."""
+        """Return res2 to res5, [N, C, H / stride, W / stride]; H and W must be multiples of 32."""
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}
 
@@ -48,7 +48,11 @@ class TimmPyramid(TimmBackbone):
 
 @BACKBONE_REGISTRY.register()
 def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
-    """Build an FPN (p2 to p6) on the network of MODEL.TIMM, like ``build_resnet_fpn_backbone``."""
+    """
+    Build an FPN (p2 to p6) on the timm network that MODEL.TIMM describes.
+
+    The options in MODEL.FPN have the same meaning as for Detectron2's ResNet FPN.
+    """
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
         raise UserError(
@@ -70,7 +74,12 @@ SCALES = (4.0, 2.0, 1.0, 0.5)  # from stride 16 to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """ViTDet's pyramid from Detectron2, with its misspelt key "size_divisiblity" corrected."""
+    """
+    Detectron2's ViTDet pyramid, with images padded to multiples of 32.
+
+    Detectron2 misspells the key "size_divisibility" of ``padding_constraints``, so its own class
+    does not pad images.
+    """
 
     @property
     def size_divisibility(self) -> int:
@@ -86,9 +95,9 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
     """
     Build the pyramid of :paper:`ViTDet` (p2 to p6) on the plain ViT of MODEL.TIMM.
 
-    It has MODEL.FPN.OUT_CHANNELS channels, and the norm MODEL.FPN.NORM (default "LN", as in the
-    paper). MODEL.FPN.IN_FEATURES names the one block whose map it reads, which is the last block in
-    the paper; later blocks are removed.
+    The pyramid has MODEL.FPN.OUT_CHANNELS channels and the norm MODEL.FPN.NORM (by default "LN", as
+    in the paper). It reads the map of a single block, which MODEL.FPN.IN_FEATURES names; the paper
+    uses the last block. All blocks after the named block are removed.
     """
     fpn = cfg.MODEL.FPN
     names = list(fpn.IN_FEATURES)

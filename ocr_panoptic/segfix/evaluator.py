@@ -18,11 +18,11 @@ class OffsetEvaluator(DatasetEvaluator):
     An evaluator of offsets: F1, precision and recall of pixels near a boundary, and direction_ACC.
 
     "direction_ACC" is the share of correct directions among pixels that are near a boundary in the
-    ground truth. Pixels without ground truth do not count.
+    ground truth. Pixels without ground truth are ignored.
 
-    ``counts``, int64 [5], are numbers of pixels in this process: near a boundary in both ground
-    truth and prediction, only in the prediction, and only in the ground truth; with a correctly
-    predicted direction; with a direction in the ground truth.
+    Attributes:
+        counts: numbers of pixels in this process, int64 [5]: true positives, false positives and
+            false negatives of "near a boundary"; correct directions; pixels with a true direction.
     """
 
     def __init__(self, dataset_name: str):
@@ -33,7 +33,11 @@ class OffsetEvaluator(DatasetEvaluator):
         self.counts = np.zeros(5, dtype=np.int64)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Add the pixels of a batch, whose true offset labels [H, W] are "sem_seg"."""
+        """
+        Add the pixels of a batch to the counts.
+
+        Each input has its true offset labels [H, W] as "sem_seg".
+        """
         for input_, output in zip(inputs, outputs, strict=True):
             if "sem_seg" not in input_:
                 raise UserError(

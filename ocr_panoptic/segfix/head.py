@@ -1,4 +1,4 @@
-"""The head of SegFix, which predicts boundaries and the direction into a pixel's region."""
+"""The head of SegFix, which finds pixels near a boundary and the direction into their region."""
 
 from typing import Any
 
@@ -28,10 +28,10 @@ class SegFixHead(nn.Module):
     to the size of the finest feature and concatenated.
 
     Args:
-        in_features: names of the features that both branches see.
+        in_features: names of the features that both branches read.
         channels: number of channels between the two convolutions of a branch.
-        norm, negative_slope: norm and ReLU slope of the :class:`.ConvNormReLU` layers.
-        loss_weight: weight of both losses.
+        norm, negative_slope: norm layer, and slope of the ReLU for negative values.
+        loss_weight: weight of each of the two losses.
     """
 
     @configurable
@@ -79,7 +79,7 @@ class SegFixHead(nn.Module):
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
-        Return (None, losses) in training, else (results of :meth:`layers`, {}).
+        Return (None, losses) in training, else ((boundary logits, direction logits), {}).
 
         ``targets`` are offset labels, int64 [N, H, W].
         """
@@ -93,7 +93,8 @@ class SegFixHead(nn.Module):
         """
         Return boundary logits [N, 2, h, w] and direction logits [N, 8, h, w].
 
-        Boundary channel 0 stands for inside, channel 1 for near a boundary.
+        Boundary channel 0 stands for pixels far from a boundary, channel 1 for pixels near a
+        boundary.
         """
         x = join_features(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
@@ -102,9 +103,10 @@ class SegFixHead(nn.Module):
         """
         Return ``loss_boundary`` and ``loss_direction``, multiplied by ``loss_weight``.
 
-        Both are computed by :func:`.rarity_weighted_cross_entropy` from the logits of
-        :meth:`layers` and offset labels, int64 [N, H, W]. The direction loss counts only pixels
-        that the network itself predicts near a boundary.
+        Both are a :func:`.rarity_weighted_cross_entropy`, which weighs classes by their rarity.
+        ``boundary`` and ``direction`` are the logits of :meth:`layers`; ``targets`` are offset
+        labels, int64 [N, H, W]. The direction loss counts only pixels that the boundary logits
+        predict near a boundary.
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)

@@ -1,4 +1,4 @@
-"""A model whose predictions SegFix refines. Shape letters: K classes, H, W size of the image."""
+"""A model whose predictions SegFix refines. Shape letters: K classes; H, W size of the image."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,10 @@ class RefinedModel(nn.Module):
     """
     A model whose predictions SegFix refines.
 
-    ``model`` and ``segfix`` are an :class:`.InferenceModel`; ``scale`` multiplies the offsets.
+    Args:
+        model: :class:`.InferenceModel` that makes the predictions.
+        segfix: :class:`.InferenceModel` of a SegFix network.
+        scale: factor by which SegFix's offsets are multiplied.
     """
 
     def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
@@ -27,8 +30,8 @@ class RefinedModel(nn.Module):
         """
         Return the model's outputs, refined by :func:`refine_output`.
 
-        The model's inputs also have "segfix": the input of SegFix for the same image, with "height"
-        and "width" of the model's result.
+        Each input must also have "segfix": SegFix's input for the same image, with "height" and
+        "width" of the model's result.
         """
         outputs = self.model(batched_inputs)
         return [
@@ -37,7 +40,11 @@ class RefinedModel(nn.Module):
         ]
 
     def sources(self, inputs: dict) -> Tensor:
-        """Return the index of the pixel that each pixel copies, int64 [H, W] on SegFix's device."""
+        """
+        Run SegFix, and return the index of the pixel that each pixel copies.
+
+        The indices into the flattened image are int64 [H, W], on SegFix's device.
+        """
         (found,) = self.segfix([inputs["segfix"]])
         offsets = offsets_of(*(found[key].cpu().numpy() for key in ("near_boundary", "direction")))
         sources = source_pixels(offsets, self.scale)
@@ -48,10 +55,11 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
     """
     Return a model's output in which each pixel copies another pixel's labels, scores and masks.
 
-    Segments that lose all their pixels are removed, and the areas of the others are recomputed.
-    Boxes and scores of instances do not change.
+    Segments that lose all their pixels are removed, and the areas of all other segments are
+    recomputed. Boxes and scores of instances do not change.
 
-    ``sources``, int64 [H, W], holds the index of the pixel that each pixel copies.
+    ``sources``, int64 [H, W], holds the index (into the flattened image) of the pixel that each
+    pixel copies.
     """
 
     def refined(values: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ A *segment map*, uint8 [H, W], has the number of each pixel's segment, or VOID_L
 are the classes of a semantic data set, or the things and stuff of a panoptic data set. Void pixels
 are outside every segment. The image's border is not a boundary.
 
-The labels equal openseg.pytorch's offline labels (``dt_offset_generator.py``) except in three
-cases. Here, a class with very few pixels is void, not a boundary with random directions; the
-direction in the middle of a region is undefined; and directions do not turn away from the image's
-border. Shape letters: H, W size of the image.
+The labels equal openseg.pytorch's offline labels (``dt_offset_generator.py``) with three
+exceptions. A class with very few pixels is void; openseg.pytorch makes it a boundary with random
+directions. The direction in the middle of a region is undefined. Directions do not turn away from
+the image's border. Shape letters: H, W size of the image.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ RADIUS = 2  # radius of the kernels in pixels
 _SIDE = np.arange(-RADIUS, RADIUS + 1, dtype=np.float32)
 _SQUARES = _SIDE[:, None] ** 2 + _SIDE**2
 _SQUARES[RADIUS, RADIUS] = 1  # avoids 0 / 0 in the middle
-# As published: a correlation with them gives 12 times the (rightward, downward) slope of a map.
+# As published: correlating a map with both gives 12 times the map's (rightward, downward) slope.
 KERNELS = _SIDE / _SQUARES, _SIDE[:, None] / _SQUARES
 # A direction is undefined if the distance has a smaller slope; a straight boundary has slope 1.
 LEAST_SLOPE = 0.05
@@ -39,7 +39,7 @@ def read_segment_map(
     record: Mapping[str, Any], label_map: Mapping[int, int] | None = None
 ) -> np.ndarray:
     """
-    Return the segment map of a record.
+    Return the segment map of a data set's record.
 
     In a semantic data set, classes with fewer than MIN_PIXELS pixels become void. In a panoptic
     data set, crowds become void, and so do all segments except the MAX_SEGMENTS largest.
@@ -54,7 +54,11 @@ def read_segment_map(
 
 
 def class_segments(labels: np.ndarray) -> np.ndarray:
-    """Return the segment map of semantic labels, unsigned integers [H, W] up to VOID_LABEL."""
+    """
+    Return the segment map of semantic labels; classes with few pixels become void.
+
+    ``labels`` are unsigned integers [H, W] up to VOID_LABEL.
+    """
     pixels = np.bincount(labels.reshape(-1), minlength=VOID_LABEL + 1)
     numbers = np.where(pixels < MIN_PIXELS, VOID_LABEL, np.arange(len(pixels)))
     numbers[VOID_LABEL] = VOID_LABEL
@@ -62,7 +66,11 @@ def class_segments(labels: np.ndarray) -> np.ndarray:
 
 
 def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
-    """Return the segment map of panoptic ids, int32 [H, W]; id 0 and the ``crowds`` become void."""
+    """
+    Return the segment map of a panoptic id map ``ids``, int32 [H, W].
+
+    Id 0 and the ids in ``crowds`` become void, and so do all but the MAX_SEGMENTS largest segments.
+    """
     present, number, pixels = np.unique(ids, return_inverse=True, return_counts=True)
     pixels[np.isin(present, [0, *crowds])] = 0
     largest = np.argsort(-pixels, kind="stable")[:MAX_SEGMENTS]
@@ -113,8 +121,8 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """
     Return the direction of each slope, int64 in 0..7, or UNDEFINED for a small slope.
 
-    Direction i covers all angles within 22.5 degrees of -180 + 45 i degrees, measured clockwise
-    from the right.
+    ``right`` and ``down`` are the components of the slopes. Direction i covers the angles within
+    22.5 degrees of -180 + 45 i degrees, measured clockwise from the right.
     """
     angle = np.degrees(np.arctan2(down, right))
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8
@@ -126,7 +134,7 @@ class OffsetTruth(Transform):
     """
     A transform that replaces segment maps by offset labels, and leaves images unchanged.
 
-    ``boundary_distance`` is an argument of :func:`true_offset_labels`.
+    Pixels up to ``boundary_distance`` pixels away from a boundary count as near the boundary.
     """
 
     def __init__(self, boundary_distance: int):

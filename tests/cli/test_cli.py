@@ -85,6 +85,7 @@ MISTAKES = [  # words of a command, part of the message
     ("evaluate --config-file {empty} --weights a.pth", "argument --config-file: is empty"),
     ("train --config-file {own} --data a.yaml {empty}", "a.yaml: data file not found"),
     ("check {empty}", "The name of a data file is empty"),
+    ("check", "nothing to check"),
     ("check nope.yaml", "nope.yaml: data file not found"),
     ("evaluate --weights nope.pth", "The weights nope.pth do not exist"),
     ("predict --weights {own} --input nope --output o", "nope: no such folder, list"),

@@ -32,6 +32,8 @@ def tiny(tiny_data, make_args):
 
 def test_training_and_evaluation_equal_the_commands(tiny, tmp_path, capsys):
     config, keys = tiny
+    report = ocr_panoptic.check(config=config, OUTPUT_DIR=str(tmp_path), **keys)
+    assert not report.faults and "3 iterations of 2 images" in str(report)
     found = ocr_panoptic.train(config, output=tmp_path / "a", deterministic=True, **keys)
     shown = capsys.readouterr().out
     assert "Training starts at iteration 0 of 3" in shown and "Panoptic quality" in shown
@@ -125,11 +127,3 @@ def test_export_is_a_function_whatever_was_imported(tmp_path):
             ocr_panoptic.export(tmp_path, output="model.pth")
     with pytest.raises(FileNotFoundError, match="has no whole checkpoint"):
         ocr_panoptic.export(tmp_path, output=tmp_path / "model.onnx")
-
-
-def test_check_of_a_training(tiny, tmp_path):
-    config, keys = tiny
-    report = ocr_panoptic.check(config=config, OUTPUT_DIR=str(tmp_path), **keys)
-    assert not report.faults and "3 iterations of 2 images" in str(report)
-    with pytest.raises(ValueError, match="nothing to check"):
-        ocr_panoptic.check()

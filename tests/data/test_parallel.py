@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -25,6 +26,8 @@ def test_a_log_has_lines_and_no_bar(monkeypatch, caplog, capsys, seconds, lines)
         assert list(imap_with_progress(abs, [-1, -2, -3], "work", workers=1)) == [1, 2, 3]
     said = [f"work: {done} of 3 images" for done in (1, 2)]
     assert (caplog.messages, capsys.readouterr().err) == (said[:lines], "")
+    monkeypatch.setattr(sys, "stderr", None)  # as after 2>&- in a shell
+    assert list(imap_with_progress(abs, [-1], "work", workers=1)) == [1]
 
 
 def test_a_worker_that_the_system_ends_is_not_waited_for():

@@ -20,18 +20,16 @@ class Service(ModuleType):
         self.calls, self.values, self.id = [], {}, name
 
     def init(self, **keys):
-        self.calls.append(("begin", keys["id"], keys["config"]["SOLVER.MAX_ITER"]))
+        self.calls.append(("begin", keys["id"]))
         self.log = lambda values, step: self.values.setdefault(step, {}).update(values)
         return self
 
     def start_run(self, run_id, **_):
-        self.calls.append(("begin", run_id, self.name_of_run))
+        self.calls.append(("begin", run_id))
         return SimpleNamespace(info=SimpleNamespace(run_id="mlflow"))
 
     def log_params(self, keys):
-        self.name_of_run = int(keys["SOLVER.MAX_ITER"])
-
-    name_of_run = 3
+        assert keys["SOLVER.MAX_ITER"] == "3"  # only those of the first run
 
     def log_metrics(self, values, step):
         self.values.setdefault(step, {}).update(values)
@@ -72,8 +70,7 @@ def test_a_service_gets_all_values_also_of_a_resumed_run(
     args.opts += ["SOLVER.MAX_ITER", "4"]
     args.resume = True
     train(args)
-    begun = [call[1] for call in service.calls if call[0] == "begin"]
-    assert begun == [None, name] and service.calls[1] == ("end", 0)
+    assert service.calls == [("begin", None), ("end", 0), ("begin", name), ("end", 0)]
     assert {*service.values} == {0, 1, 2, 3, 4}
 
 

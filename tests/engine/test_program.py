@@ -30,7 +30,6 @@ def fail(error: Exception) -> None:
         (fail, (FloatingPointError("loss is NaN"),), 1, "ERROR: loss is NaN\n"),
         (fail, (OSError(errno.ENOSPC, "No space left"),), 1, "No space left"),
         (fail, (PermissionError(errno.EACCES, "Permission denied", "a"),), 1, "ERROR: 'a': Perm"),
-        (fail, (MemoryError(),), 1, "too little memory (MemoryError)"),
         (fail, (ImportError("libx.so: failed to map segment"),), 1, "too little memory (libx.so"),
         (fail, (RuntimeError("x\nno: can't allocate memory\ny"),), 1, "memory (no: can't allocate"),
         (fail, (RuntimeError("CUDA out of memory. Tried 5"),), 1, "little memory on the GPU (CUDA"),

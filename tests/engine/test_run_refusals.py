@@ -58,7 +58,7 @@ def test_unusable_values(key, value, fault):
 
 P, S, PLAIN = OCR_CONFIG, SEMANTIC_CONFIG, PLAIN_CONFIG
 TIMM = "MODEL.BACKBONE.NAME build_timm_fpn_backbone MODEL.TIMM.FROZEN True"
-COSINE, ADAMW = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR", "SOLVER.OPTIMIZER AdamW"
+COSINE = "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"
 BEST, STEPS = "TEST.BEST_CHECKPOINT", "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR SOLVER.STEPS"
 TEST, TRAIN = "DATASETS.TEST", "DATASETS.TRAIN"
 REFUSED = [  # config; flags and keys; parts of the message
@@ -74,22 +74,17 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, "SOLVER.BASE_LR 1 --resume", "--resume: flags stand before the first KEY"),
     (P, f"{TRAIN} city_train", "city_train; it is ... ('a',), which a shell needs in quotes"),
     ("nowhere.yaml", "", "nowhere.yaml"),
-    # keys that nothing reads, and values that do not go together
+    # keys that nothing reads (docs/keys.md has the condition of each key), and values that do not
+    # go together
     (P, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
     (P, "TEST.AUG.FLIP False", "read only with TEST.AUG.ENABLED True"),
     (S, "TEST.AUG.ENABLED True", "MODEL.META_ARCHITECTURE PanopticFPN"),
     (P, "MODEL.TIMM.NAME resnet18", "build_timm_backbone, build_timm_fpn_backbone or"),
     (PLAIN, "MODEL.CONTEXT.NAME PPM", "CONTEXT.NAME is 'PPM' (default 'OCR')"),
     (S, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP"),
-    (S, "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT 5", "COARSE_LOSS_TYPE ohem"),
-    (P, "SOLVER.POLY_LR_POWER 2.0", "LR_SCHEDULER_NAME WarmupPolyLR"),
-    (P, f"{ADAMW} SOLVER.MOMENTUM 0.5", "with SOLVER.OPTIMIZER SGD"),
-    (P, "SOLVER.LAYER_DECAY 0.9", "with MODEL.BACKBONE.NAME build_timm_backbone"),
     (P, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
-    (P, "SOLVER.BASE_LR_END 0.001", "with SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"),
     (P, f"{COSINE} SOLVER.BASE_LR_END 2.0", "BASE_LR_END is 2.0; it"),
     (P, "LOGGERS \"['wandb','neptune']\"", "LOGGERS is ... a list of wandb, mlflow, each at most"),
-    (P, "MODEL.EMA.DECAY 0.5", "it is read only with MODEL.EMA.ENABLED True"),
     (P, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
     (P, "INPUT.CHANNELS 4", "3 values, but INPUT.CHANNELS is 4; each channel needs"),
     (P, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; it is one"),
@@ -106,7 +101,6 @@ REFUSED = [  # config; flags and keys; parts of the message
     (P, f"{TRAIN} \"('cityscapes_panoptic_test',)\" {TEST} ()", "test is not a data set that Pan"),
     (S, f"{TRAIN} \"('tiny_train',)\" {TEST} ()", "tiny_train is a panoptic data set, and a sem"),
     (P, "MODEL.ROI_HEADS.NUM_CLASSES 80", "HEADS.NUM_CLASSES is 80, but tiny_train has 4"),
-    (P, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 80", "HEAD.NUM_CLASSES is 80, but tiny_train has 6"),
     (S, "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19", "is 19, but tiny_sem_train has 9 classes"),
     # schedule, batch and evaluations
     (S, "SOLVER.MAX_ITER 0", "SOLVER.MAX_ITER and SOLVER.EPOCHS ... both 0"),
@@ -115,12 +109,9 @@ REFUSED = [  # config; flags and keys; parts of the message
     (S, f"{BEST} sem_seg/mIoU TEST.PATIENCE 2", "PATIENCE is 2, ... no evaluations"),
     (P, "SOLVER.REFERENCE_WORLD_SIZE 5", "IMS_PER_BATCH is 2, which the 5 processes"),
     (P, "SOLVER.ACCUMULATION_STEPS 3", "ACCUMULATION_STEPS 3 do not divide"),
-    (P, "SOLVER.ACCUMULATION_STEPS 0", "ACCUMULATION_STEPS 0 do not divide"),
     (P, f"{BEST} sem_seg/miou", "sem_seg/miou, which no evaluation"),
     (P, f"{BEST} panoptic/PQ", "panoptic/PQ, which no evaluation"),
-    (P, f"{BEST} sem_seg/mIoU {TEST} ()", "sem_seg/mIoU, which no evaluation"),
     (P, f"{BEST} sem_seg/ECE", "sem_seg/ECE, ... better when lower"),
-    (S, f"{BEST} sem_seg/mIoU {TEST} BOTH", "sem_seg/mIoU, which no evaluation"),
     (S, f"{BEST} c/sem_seg/mIoU {TEST} BOTH", "c/sem_seg/mIoU, which no evaluation"),
     (P, "--deterministic SEED -1", "--deterministic needs a seed, but SEED is -1"),
     # device and folder

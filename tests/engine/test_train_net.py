@@ -53,8 +53,7 @@ def test_a_run_and_its_files(trained, make_args, tmp_path):
     assert re.findall(r"iter: (\d+) ", (run / "log.txt").read_text()) == ["0", "1", "2"]
     metrics = evaluation(run)
     assert {"PQ", "SQ", "RQ", "PQ_th", "PQ_st", "SQ_th", "RQ_st"} <= set(metrics["panoptic_seg"])
-    assert {"mIoU", "fwIoU", "pACC"} <= set(metrics["sem_seg"])
-    assert "AP" in metrics["bbox"] and "AP" in metrics["segm"]
+    assert "mIoU" in metrics["sem_seg"] and "AP" in metrics["bbox"] and "AP" in metrics["segm"]
     assert metrics["run"]["seed"] == 0 and len(metrics["run"]["config_sha256"]) == 64
     assert metrics["run"]["iteration"] == 3
     assert metrics["run"]["weights"].endswith("/run/model_final.pth")
@@ -64,10 +63,8 @@ def test_a_run_and_its_files(trained, make_args, tmp_path):
     assert float(rows["sky"]["PQ"]) == metrics["panoptic_seg"]["PQ-sky"]
     assert not (run / "inference/tiny_val/panoptic_predictions.json").exists()
 
-    # The saved weights give the same metrics again; only weights of other settings do not load.
-    weights = str(run / "model_final.pth")
-    other = str(run / "again")
-    # Settings that only training needs do not matter.
+    # The saved weights give the same metrics again, whatever settings only training needs.
+    weights, other = str(run / "model_final.pth"), str(run / "again")
     training = ["DATASETS.TRAIN", "('moved_away',)", "SOLVER.AMP.ENABLED", True]
     training += ["SOLVER.ACCUMULATION_STEPS", 3]
     opts = ["MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training]
@@ -77,9 +74,6 @@ def test_a_run_and_its_files(trained, make_args, tmp_path):
     assert again["weights_sha256"] == metrics["run"]["weights_sha256"]
     evaluated = load_config(str(run / "again/inference/tiny_val/config.yaml"), [])
     assert weights == evaluated.MODEL.WEIGHTS and not (run / "again/config.yaml").exists()
-    other = ("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", 64)
-    with pytest.raises(ValueError, match="MODEL.OCR.CHANNELS is 64, and was 32"):
-        main(make_args(*other, flags=("--eval-only",)))
 
 
 def test_facts_about_a_run_in_its_results():

@@ -37,9 +37,6 @@ def test_a_run_on_two_gpus(tiny_data, make_args, tmp_path, config):
     run(args, *two, "--resume")
     log = (folder / "log.txt").read_text()
     assert "of the OCR head SyncBN" in log and "Training starts at iteration 4 of 6" in log
-    scalars = [json.loads(line) for line in (folder / "metrics.json").read_text().splitlines()]
-    losses = [v for row in scalars for name, v in row.items() if "loss" in name]
-    assert losses and torch.isfinite(torch.tensor(losses)).all()
     state = torch.load(folder / "model_final.pth", weights_only=True)
     assert state["iteration"] == 5 and state["trainer"]["_trainer"]["grad_scaler"]
 

@@ -5,38 +5,26 @@ The project's config files, each loaded once for all tests.
 """
 
 import functools
-from pathlib import Path
+import json
 from typing import Any
 
 import yaml
 from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.config_names import config_names
 from ocr_panoptic.engine import load_config
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-RESOLVED = Path(__file__).resolve().parents[1] / "resolved_configs.yaml"
+from .tiny_runs import CONFIGS, ROOT
 
-# Every config except the fragments, by its path below configs/ without the suffix.
-NAMES = sorted(
-    str(path.relative_to(CONFIGS).with_suffix(""))
-    for path in CONFIGS.rglob("*.yaml")
-    if not path.name.startswith("Base-")
-)
+RESOLVED = ROOT / "tests/resolved_configs.yaml"
+
+NAMES = config_names()
 
 
 @functools.cache
 def load(file: str, *opts: str) -> CfgNode:
-    """
-    Load a config.
-
-    Args:
-        file: a name in ``NAMES``.
-        opts: overrides KEY VALUE ...
-
-    Returns:
-        frozen config; ``clone()`` and ``defrost()`` it to change it
-    """
+    """Load a config in ``NAMES`` with overrides KEY VALUE ..., and freeze it."""
     cfg = load_config(str(CONFIGS / f"{file}.yaml"), list(opts))
     cfg.freeze()
     return cfg
@@ -55,7 +43,7 @@ def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
 
 
 @functools.cache
-def _defaults() -> CfgNode:
+def default_config() -> CfgNode:
     default = get_cfg()
     add_ocr_config(default)
     return default
@@ -63,15 +51,11 @@ def _defaults() -> CfgNode:
 
 def resolved(name: str) -> dict[str, Any]:
     """Return the values of a config that differ from the defaults, by key, as in YAML."""
-    changed = differences(load(name), _defaults())
-    return yaml.safe_load(yaml.safe_dump({key: _plain(changed[key][0]) for key in sorted(changed)}))
+    changed = differences(load(name), default_config())
+    return json.loads(json.dumps({key: changed[key][0] for key in sorted(changed)}))
 
 
-def _plain(value: Any) -> Any:
-    return list(map(_plain, value)) if isinstance(value, list | tuple) else value
-
-
-def write_resolved() -> None:
+if __name__ == "__main__":
     lines = ["# python -m tests.support.loaded_configs writes this file."]
     for name in NAMES:
         lines.append(f"{name}:")
@@ -79,7 +63,3 @@ def write_resolved() -> None:
             text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
             lines.append(f"  {key}: {text.removesuffix('...' + chr(10)).strip()}")
     RESOLVED.write_text("\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    write_resolved()

@@ -87,8 +87,8 @@ def test_good_data(raw):
         (update("image", id=2**63), f"image at place 0: id must be .*found {2**63}"),
         (lambda r: r.content["images"].insert(0, None), "image at place 0: id must be .* None"),
         (
-            lambda r: r.content["annotations"].append("x"),
-            "annotation of image at place 2",
+            lambda r: r.content["annotations"].insert(0, 5),
+            "annotation of image at place 0",
         ),
         (lambda r: r.content["categories"].append(5), "a category must be an object, found 5"),
         (lambda r: r.content["annotations"][0]["segments_info"].append(None), "found None"),
@@ -264,6 +264,7 @@ def test_missing_colours_are_derived():
     [
         ({"id": -1}, r"x\.json: category -1: the id must be an integer of at least 0"),
         ({"id": True}, r"category True: the id must be an integer"),
+        ({"id": "1"}, r"category '1': the id must be an integer"),
         ({"id": 2}, r"category id 2 is used 2 times"),
         ({"name": ""}, r"category 1: the name must be a text .in quotes.., found ''"),
         ({"name": "sky"}, r"category name 'sky' is used 2 times"),

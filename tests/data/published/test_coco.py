@@ -152,6 +152,7 @@ def other_image(content: dict) -> None:
             lambda content: content["annotations"][1].update(category_id=92),
             "category 92 of image 25",
         ),
+        (lambda content: content["annotations"][0].pop("image_id"), ""),
         (dict.clear, ""),
     ],
 )

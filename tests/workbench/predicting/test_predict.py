@@ -352,3 +352,13 @@ def test_classes_of_semantic_data():
     assert classes_of(metadata, "dataset").labels.tolist() == [7, 26]
     classes = classes_of(metadata, "train")
     assert classes.labels.tolist() == [0, 1] and classes.categories == []
+
+
+def test_a_too_long_name_is_a_fault_of_its_image(model_of, call, images, tmp_path, caplog):
+    long = shutil.copytree(images, tmp_path / "long")
+    first = sorted(long.iterdir())[0]
+    for name in ("a" * 247 + ".jpg", "b" * 252 + ".bw"):  # the name of its .png has 256 bytes
+        shutil.copy(first, long / name)
+    assert call(model_of("semantic"), long) == 1
+    assert (tmp_path / "out/labels" / f"{'a' * 247}.png").exists()
+    assert "1 images have no results" in caplog.text and "would be too long" in caplog.text
