@@ -89,8 +89,8 @@ def moved(values: Array, sources: Array) -> Array:
     """
     Return refined values [..., H, W]: each pixel takes the value of its source pixel.
 
-    ``sources`` are indices [H, W] from :func:`source_pixels`. Both arguments must be NumPy arrays, or
-    both tensors.
+    ``sources`` are indices [H, W] from :func:`source_pixels`. Both arguments must be NumPy arrays,
+    or both tensors.
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
