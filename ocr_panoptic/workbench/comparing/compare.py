@@ -60,10 +60,10 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
 
 def comparison_report(study: Study, records: Records) -> str:
     """
-    Return a Markdown table of the heads, and a Markdown table of the classes.
+    Return a text with two Markdown tables, for the heads and for the classes.
 
-    The row of a head has its metrics, the gain of "ours" over it, and the cost of a run. The row of
-    a class has the gain of "ours" over each head.
+    The row of a head has the head's metrics, the gain of "ours" over this head, and the cost of a
+    run. The row of a class has the gain of "ours" over each head.
     """
     metric = study.metrics[0]
     over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])

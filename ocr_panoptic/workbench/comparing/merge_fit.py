@@ -1,10 +1,10 @@
 """
 Finds the constants of the panoptic merge that give the highest PQ.
 
-Every setting is tried on the same predictions. The reported PQ is cross-validated: the images are
-split into folds of successive images (such as frames of a video), and each fold is merged with
-rules fitted to the other folds. Categories without a true segment are left out of the mean PQ and
-keep their constants.
+Every setting of the constants is tried on the same predictions. The reported PQ is cross-validated:
+the images are split into folds of successive images (such as frames of a video), and each fold is
+merged with rules fitted to the other folds. Categories without a true segment are left out of the
+mean PQ and keep their constants.
 """
 
 import itertools
@@ -83,7 +83,7 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
 
 
 class MergeFit(NamedTuple):
-    """Merge rules that were fitted to all images, with the PQ that they reach, in percent."""
+    """Rules of the panoptic merge, fitted to all images, and the PQ that they reach, in percent."""
 
     name: str
     rules: MergeRules

@@ -83,7 +83,7 @@ class SemanticGraph(nn.Module):
         return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Return the image normalised and zero-padded at the bottom and right, [1, 3, H', W']."""
+        """Return the normalised image, zero-padded at the bottom and right, [1, 3, padded H, W]."""
         x = image.permute(2, 0, 1)
         x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
         x = x / self.model.pixel_std

@@ -80,11 +80,12 @@ def _read_runtime(where: Path | str) -> dict[str, bytes]:
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     """
-    Write a page that runs an ONNX file to a folder; ``index.html`` is written last.
+    Write a page that runs an ONNX file in a browser; ``index.html`` is written last.
 
     UserError is raised if the ONNX file is too large for a browser.
 
     Args:
+        folder: folder for the page's files.
         model: ONNX file.
         runtime: files of onnxruntime-web, from :func:`find_runtime`.
     """

@@ -126,7 +126,7 @@ def view_image(
     Read an image of a data set and its ground truth; return both as pictures for the page.
 
     If one of the files cannot be used, the result has only a name and the fault. ``label_map`` maps
-    the labels in semantic label files to classes; None if they are equal.
+    the labels in semantic label files to classes; None if these labels are the classes' numbers.
     """
     name = record["file_name"]
     try:

@@ -138,7 +138,7 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Return the relation of a pixel of the image's rarest class to the object regions.
+    Return how a pixel of the rarest class in an image relates to the object regions.
 
     The pixel is the centre of a cell (a position of the feature map). The result is None if all
     cells' centres are void.

@@ -38,8 +38,8 @@ class RegionQuality:
       a class.
     - "uniform": own weight of a region that is uniform over the image, i.e. the share of the image
       that the class covers.
-    - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
-      smaller than the cells.
+    - "attainable": own weight of a region that lies only in the cell with the largest share of the
+      class; below 100 for objects smaller than the cells.
     - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
 
     All except IoUs are means over the images, weighted by the number of the class's pixels.

@@ -25,7 +25,7 @@ class PanopticMap:
 
     def sem_seg(self, void: int) -> np.ndarray:
         """
-        Return Panoptic-FPN's semantic labels, int [H,W].
+        Return the map as semantic labels in Panoptic-FPN's convention, int [H,W].
 
         Things have label 0, and stuff has its category_id; ``void`` is the label outside segments.
         """
@@ -64,7 +64,7 @@ class Inspection:
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
-    """Return the true labels of a record, uint8 or uint16 [H,W]; raise UserError without labels."""
+    """Return a record's true labels, uint8 or uint16 [H,W]; raise UserError if there are none."""
     if not has_labels(record):
         raise UserError(
             f"{record['file_name']} has no labels to show; set DATASETS.TEST to a data set with "
