@@ -86,7 +86,12 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """Return warnings about all splits, given a model's largest number of objects per image."""
+        """
+        Return the warnings about all splits.
+
+        Args:
+            detections: largest number of objects that a model finds in an image.
+        """
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -104,7 +109,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     Check the data sets that data files describe, and return their summaries.
 
     Splits whose files have not changed since an earlier check are not checked again. DataFaults is
-    raised with all faults.
+    raised if any split has faults.
     """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
@@ -113,7 +118,11 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
-    """Check each registered PanopticSource and SemanticSource that has at most 20,000 images."""
+    """
+    Check the registered data sets that are a PanopticSource or a SemanticSource.
+
+    Data sets with more than 20,000 images are skipped.
+    """
     from detectron2.data import DatasetCatalog
 
     return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)
@@ -161,11 +170,11 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return the cached result of ``compute``; call it if the cache is missing or out of date.
+    Return the cached result of a function; call the function if the cache is not up to date.
 
     Args:
         name: name of the cache file, without suffix.
-        recipe: JSON values; any change makes the cache out of date.
+        recipe: JSON values that are compared with the cache.
         files: files whose sizes and modification times are compared with the cache.
         compute: function that returns a JSON-serializable dict.
     """

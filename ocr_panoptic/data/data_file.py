@@ -132,7 +132,7 @@ def read_data_files(paths: DataFiles) -> list[DataFile]:
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
-    """Raise UserError, saying how to use the file, if it is an annotation file, not a data file."""
+    """Raise UserError if the file holds annotations instead of describing a data set."""
     keys = {*content} if isinstance(content, dict) else set()
     if keys & _KINDS.keys():  # a data file, whatever else it has
         return

@@ -23,7 +23,11 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """Raise UserError if an image [H, W, C] does not fit its record's size; add a missing size."""
+    """
+    Raise UserError if the size of an image [H, W, C] differs from the size in its record.
+
+    If the record has no size, the size of the image is added to the record.
+    """
     try:
         utils.check_image_size(record, image)
     except utils.SizeMismatchError as error:
@@ -35,7 +39,12 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """Raise UserError, which names ``path``, if labels of size (H, W) do not fit the image."""
+    """
+    Raise UserError if the size (H, W) of labels differs from the image size in their record.
+
+    Args:
+        path: label file that the message names; by default, the label file in the record.
+    """
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
@@ -166,13 +175,17 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return, for each resized pixel along an axis, the index of the pixel that Pillow copies."""
+    """Return the index of the source pixel that Pillow copies to each resized pixel on an axis."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return [random rotation] if INPUT.RANDOM_ROTATE_90, else []; use it before the resize."""
+    """
+    Return a list with the random rotation, or [] if INPUT.RANDOM_ROTATE_90 is False.
+
+    Callers apply the rotation before the resize.
+    """
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 

@@ -198,7 +198,7 @@ def _is_wide(record: dict, channels: int) -> bool:
 @contextmanager
 def explained_workers() -> Iterator[None]:
     """
-    Shorten the errors of image-loading processes, and explain why such a process has ended.
+    Shorten error messages of image-loading processes, and explain why such a process ended.
 
     Any line of the ``with`` block can raise such an error, because PyTorch raises it in a signal
     handler.

@@ -158,7 +158,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
-    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # even if otherwise faulty
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # faulty ones, too
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]

@@ -59,7 +59,7 @@ def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
     interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
     if inputs.FIXED_SIZE:
         resize = T.Resize(tuple(inputs.FIXED_SIZE), interpolation)
-    else:  # a size of 0 does not resize
+    else:  # with a size of 0, images keep their size
         sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING

@@ -54,7 +54,7 @@ class LabelSpace:
         }
 
     def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
-        """Return a copy with the classes in the order of ``names``, or self if these differ."""
+        """Return a copy with the classes in the order of ``names``, or self for other names."""
         if sorted(names) != sorted(self.classes):
             return self
         order = [self.classes.index(name) for name in names]

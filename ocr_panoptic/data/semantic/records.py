@@ -171,7 +171,7 @@ def _files(
                 continue
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
-            if has_controls(str(path)):  # its results could not be written
+            if has_controls(str(path)):  # files with its name could not be written
                 fault = "control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
             if key in found:
