@@ -317,6 +317,8 @@ SECTIONS: dict[str, list[Key]] = {
         "checked to be finite; at most the iterations between two lines of progress."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
         "Services that also receive the values of metrics.json (docs/long_runs.md)."),
+    Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
+        "Also save a checkpoint if the last one is this many minutes old."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Number of the newest `model_<iteration>.pth` to keep; `model_final.pth` and "
         "`model_best.pth` are always kept."),
