@@ -1,5 +1,5 @@
 """
-List the configs of the package and their purposes. --config-file accepts their names.
+List the names and the purposes of the package's configs. --config-file accepts these names.
 
     ocr-panoptic configs [PART OF A NAME ...]
 """
