@@ -60,8 +60,9 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             for section in sections:
                 node = node.setdefault(section, type(cfg)())
             node[name] = copy(key.default)
-    # Configs of old runs have this key, which nothing reads any more; ignore it.
-    cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
+    # Configs of old runs have these keys, which nothing reads any more; ignore them with a warning.
+    for name in ("MODEL.FEATURE_CACHE", "SOLVER.CHECKPOINT_MINUTES"):
+        cfg.register_deprecated_key(name)
 
 
 # Marks rows that keep Detectron2's default.
