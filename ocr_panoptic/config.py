@@ -60,9 +60,8 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             for section in sections:
                 node = node.setdefault(section, type(cfg)())
             node[name] = copy(key.default)
-    # Configs of old runs have these keys, which nothing reads any more; ignore them with a warning.
-    for name in ("MODEL.FEATURE_CACHE", "SOLVER.CHECKPOINT_MINUTES"):
-        cfg.register_deprecated_key(name)
+    # Configs of old runs have this key, which nothing reads any more; ignore it.
+    cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
 # Marks rows that keep Detectron2's default.
@@ -318,6 +317,8 @@ SECTIONS: dict[str, list[Key]] = {
         "checked to be finite; at most the iterations between two lines of progress."),
     Key("LOGGERS", [], [], some_of("wandb", "mlflow"),
         "Services that also receive the values of metrics.json (docs/long_runs.md)."),
+    Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
+        "Also save a checkpoint if the last one is this many minutes old."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Number of the newest `model_<iteration>.pth` to keep; `model_final.pth` and "
         "`model_best.pth` are always kept."),

@@ -18,20 +18,19 @@ from PIL import Image
 from pycocotools import mask
 
 from generate_scenes import generate_scenes
-from ocr_panoptic.cli import call
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.config_files import default_config, find_config, values_by_key
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
-from support.scripts import run_script
 from support.tiny_runs import ROOT, SEGMENTS
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "datasets/README.md"])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 DATASETS = TEXTS["datasets/README.md"]
 TUTORIAL, IMPORTS = TEXTS["docs/tutorial.md"], TEXTS["docs/imports.md"]
+COMMANDS = TUTORIAL + IMPORTS + TEXTS["docs/architecture.md"]
 PUBLISHED = TEXTS["docs/published_data.md"]
 
 
@@ -52,7 +51,7 @@ def test_links(page):
             assert not anchor or anchor in names, link
 
 
-@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", TUTORIAL + IMPORTS))
+@pytest.mark.parametrize("line", found(r"^    ocr-panoptic ((?:.*\\\n)*.*)", COMMANDS))
 def test_commands(line):
     command, *words = shlex.split(line.replace("\\\n", " "))
     name = {"import": "import_"}.get(command, command.replace("-", "_"))
@@ -74,10 +73,10 @@ def test_names():
     assert sets == set(NAMED_SPLITS)
 
 
-# Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi.
-THEIRS = """help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc memory
-no-build-isolation index-url strip-components logdir gt pred"""
-LOOPS = "train", "val", "schemes"  # programs add these flags in loops
+# Flags of argparse, torchrun, Docker, pip, tar, TensorBoard and panopticapi, and three that
+# programs add in loops.
+THEIRS = """train val schemes help nproc-per-node nnodes rdzv-backend rdzv-endpoint shm-size ipc
+memory no-build-isolation index-url strip-components logdir gt pred"""
 
 
 def test_flags_and_keys_exist():
@@ -85,7 +84,7 @@ def test_flags_and_keys_exist():
     rooms = ("ocr_panoptic", "tools", "datasets", "benchmarks", "studies")
     sources = {f: f.read_text() for room in rooms for f in (ROOT / room).rglob("*.py")}
     ours = {flag for text in sources.values() for flag in found(r"[\"'](--[a-z-]+)[\"']", text)}
-    ours |= {f"--{name}" for name in (*LOOPS, *THEIRS.split())}
+    ours |= {f"--{name}" for name in THEIRS.split()}
     texts = {name: text for name, text in TEXTS.items() if name != "CHANGELOG.md"}
     for file, source in sources.items():
         if file.is_relative_to(ROOT / "ocr_panoptic"):
@@ -155,18 +154,15 @@ SMALL = '"INPUT.MIN_SIZE_TRAIN": (64,), "INPUT.MIN_SIZE_TEST": 64,'
 
 
 @pytest.mark.slow
-def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
+def test_blocks_of_python(trained, tmp_path, monkeypatch, capsys):
     """They run in the folder that docs/python.md describes, except for the block about Ray."""
     trained(*SEGMENTS)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "output").mkdir()
-    (tmp_path / "run").rename(tmp_path / "output/city")
-    scenes = tiny_data / "tiny"
-    shutil.copytree(scenes / "raw/val/images", tmp_path / "photos")
-    Image.open(sorted((tmp_path / "photos").iterdir())[0]).save(tmp_path / "street.jpg")
-    shutil.copytree(scenes / "raw", tmp_path / "raw")
-    data = (scenes / "tiny.yaml").read_text().replace("name: tiny", "name: city")
-    (tmp_path / "city.yaml").write_text(data)
+    folder = tmp_path / "city"
+    generate_scenes(folder, num_train=8, num_val=4, size=64, seed=1)  # city.yaml, too
+    shutil.move(tmp_path / "run", folder / "output/city")
+    shutil.copytree(folder / "raw/val/images", folder / "photos")
+    shutil.copy(folder / "photos/val_00000.jpg", folder / "street.jpg")
+    monkeypatch.chdir(folder)
     names: dict = {}
     blocks = found(r"^```python\n((?:.*\n)*?)^```$", TEXTS["docs/python.md"])
     for block in blocks:
@@ -175,11 +171,10 @@ def test_blocks_of_python(tiny_data, trained, tmp_path, monkeypatch, capsys):
         if "import ray" not in block:
             exec(code, names)
     assert len(blocks) == 4
-    assert {path.name for path in (tmp_path / "predicted").iterdir()} == {
-        *("labels", "confidence", "panoptic", "overlays", "coco")
-    }
-    assert len([*(tmp_path / "predicted/coco").iterdir()]) == 4
-    assert (tmp_path / "output/second/model_final.pth").is_file()
+    predicted = {path.name: path for path in (folder / "predicted").iterdir()}
+    assert predicted.keys() == {"labels", "confidence", "panoptic", "overlays", "coco"}
+    assert len([*predicted["coco"].iterdir()]) == 4
+    assert (folder / "output/second/model_final.pth").is_file()
     shown = capsys.readouterr().out
     assert "Panoptic quality on city_val" in shown and "--resume finds" in shown
 
@@ -201,12 +196,3 @@ def test_notebook(tmp_path, monkeypatch, clean_catalog, capsys):
             exec(compile(source, "docs/first_steps.ipynb", "exec"), names)
     assert {*names["metrics"]} == {"OCR", "no OCR"} and names["result"]._repr_png_()
     assert "no OCR   PQ" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_contributors_first_commands(tmp_path, clean_catalog):
-    page = TEXTS["docs/architecture.md"].partition("To try it in seconds:")[2].partition("##")[0]
-    scenes, training = found(r"^    (?:python|ocr-panoptic train) (.*)", page)
-    assert run_script(*shlex.split(scenes.replace("output/", f"{tmp_path}/"))) == 0
-    assert not call("train", shlex.split(training.replace("output/", f"{tmp_path}/")))
-    assert (tmp_path / "tried/model_final.pth").is_file()

@@ -77,7 +77,7 @@ def rows_by_name(
 
 _FOLDER = "COCO-PanopticSegmentation"
 # Config of a Panoptic-FPN of Detectron2's model zoo -> address of its weights.
-# Importing ``detectron2.model_zoo``, which also has them, is slow and warns about setuptools.
+# detectron2.model_zoo also has these addresses, but its import is slow and warns about setuptools.
 ZOO_WEIGHTS = {
     f"{_FOLDER}/panoptic_fpn_{name}": f"detectron2://{_FOLDER}/panoptic_fpn_{name}/{file}"
     for name, file in {

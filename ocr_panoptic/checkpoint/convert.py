@@ -227,8 +227,8 @@ def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any
     """
     Return the settings that published weights determine: config key -> value.
 
-    A value can be a frozenset of allowed values. Architecture, classes and data are not determined;
-    the recipe config has to set them.
+    A value can be a frozenset of allowed values. The recipe config has to set the other keys, such
+    as classes and data.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {

@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 # Prefixes of the network inside Detectron2's FPN and simple feature pyramid.
 NETWORKS = ("backbone.bottom_up.", "backbone.net.")
-# Suffixes of tensors that a file may lack: counters of norms, and pixel statistics of the config.
+# Suffixes of tensors that a file is allowed to lack: counters of norms, and pixel mean and std.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 # ImageNet files of the Caffe2 era merge the statistics into weight and bias.
 STATISTICS = ("running_mean", "running_var")

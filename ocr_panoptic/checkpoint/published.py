@@ -66,7 +66,7 @@ def _mmseg_resnet(name: str) -> str:
 
 
 def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
-    # Norm and ReLU may share a Sequential.
+    # The norm can be in a Sequential with its ReLU.
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 

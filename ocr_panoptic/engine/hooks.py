@@ -3,6 +3,7 @@
 import logging
 import math
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,14 +63,15 @@ class Checkpoints(HookBase):
         self._checkpointer, self._model, self._solver = checkpointer, model, cfg.SOLVER
         periods = cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD
         self._periods = [period for period in periods if period > 0]
-        self._saved = -1
+        self._saved, self._time = -1, time.monotonic()
 
     def before_train(self) -> None:
         self._checkpointer.remove_unfinished()
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        if done == self.trainer.max_iter or any(done % p == 0 for p in self._periods):
+        is_old = 0 < 60 * self._solver.CHECKPOINT_MINUTES <= time.monotonic() - self._time
+        if is_old or done == self.trainer.max_iter or any(done % p == 0 for p in self._periods):
             self.save()
 
     def save(self) -> None:
@@ -83,7 +85,7 @@ class Checkpoints(HookBase):
         name = "model_final" if is_last else f"model_{iteration:07d}"
         keep = self._solver.CHECKPOINTS_TO_KEEP
         self._checkpointer.save(name, keep=keep, iteration=iteration)
-        self._saved = iteration
+        self._saved, self._time = iteration, time.monotonic()
 
 
 class Stopped(SystemExit):

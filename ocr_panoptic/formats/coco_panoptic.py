@@ -3,8 +3,8 @@ Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all imag
 
 A PNG stores the segment id of each pixel in the three bytes of its colour,
 ``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
-``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. This
-module trusts its files; :mod:`ocr_panoptic.data.panoptic.check` checks them.
+``annotations`` (for each image, the name of the PNG and the ``segments_info``) and ``categories``.
+This module does not check the files; :mod:`ocr_panoptic.data.panoptic.check` does.
 
 [1] https://cocodataset.org/#format-data, "Panoptic Segmentation"
 
@@ -33,13 +33,17 @@ THINGS_LABEL, VOID_LABEL = 0, 255  # semantic labels of Panoptic-FPN
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
-    """Return the dataset ids of the "thing" or "stuff" classes, in the order of model classes."""
+    """Return the dataset ids of all "thing" or "stuff" classes, in the order of contiguous ids."""
     contiguous: dict[int, int] = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.__getitem__)
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
-    """Return a data set's "categories" for a panoptic JSON, by ascending id, without "things"."""
+    """
+    Return a data set's "categories" for a panoptic JSON, in ascending order of ids.
+
+    Detectron2's additional stuff class "things" is left out.
+    """
     listed = [
         {
             "id": number,
@@ -94,19 +98,20 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
 
 def read_segment_ids(record: Mapping) -> np.ndarray:
     """
-    Read the segment ids of a record's file ``pan_seg_file_name``, int32 [H, W]; 0 is void.
+    Read the segment ids of a Detectron2 record, int32 [H, W]; 0 is void.
 
-    If the file is not a panoptic PNG, ``record["read_segments"]`` is the function that reads it.
+    The file is ``record["pan_seg_file_name"]``. It must be a panoptic PNG, unless
+    ``record["read_segments"]`` is a function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
 
 
 def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
     """
-    Map the ids of a record's ``segments_info`` to Panoptic-FPN's semantic labels.
+    Return Panoptic-FPN's semantic label for each segment id in a record's ``segments_info``.
 
-    The labels are those of Detectron2's ``prepare_panoptic_fpn.py``: 0 for things, 1..S for stuff,
-    255 for void.
+    As in Detectron2's ``prepare_panoptic_fpn.py``, the label is 0 for things, 1..S for the S stuff
+    classes, and 255 for void (id 0).
     """
     labels = {s["id"]: THINGS_LABEL if s["isthing"] else s["category_id"] for s in segments}
     return {0: VOID_LABEL, **labels}

@@ -25,7 +25,7 @@ WEIGHTS = (".pth", ".pkl", ".safetensors", ".onnx")
 
 
 class _ConfigFile(CfgNode):
-    """A config that loads files with ``_BASE_`` as Detectron2 does, but refuses repeated keys."""
+    """A ``CfgNode`` that refuses to load URLs and YAML files with repeated keys."""
 
     @classmethod
     def _open_cfg(cls, filename: str) -> IO[str]:
@@ -52,9 +52,11 @@ def default_config() -> CfgNode:
 
 def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | None = None) -> None:
     """
-    Merge a checkpoint's settings by key, and then a config file, into the default config.
+    Merge a checkpoint's settings and then a config file into the default config ``cfg``.
 
-    Unknown settings are skipped with a warning; an empty ``config_file`` merges no file.
+    Args:
+        config_file: path or name of a config, or the folder of a run; "" merges no file.
+        settings: config key -> value, from a checkpoint; unknown keys are skipped with a warning.
     """
     if settings:
         known = values_by_key(cfg)
@@ -74,7 +76,7 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
 
 
 def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
-    """Merge overrides, given as KEY VALUE KEY VALUE ..., into a config."""
+    """Merge a list of overrides, KEY, VALUE, KEY, VALUE, ..., into a config."""
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
@@ -91,7 +93,7 @@ def are_weights(name: str) -> bool:
 
 
 def check_weights_file(path: str) -> None:
-    """Raise MissingFileError if the path of the weights is not a file on this machine."""
+    """Raise MissingFileError if there is no weights file at ``path``."""
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(
@@ -131,7 +133,7 @@ def _refuse_unknown(key: str, known: Mapping[str, Any], place: str) -> NoReturn:
 
 
 def find_config(config: str) -> str:
-    """Return the path of a config file, of a run's config by its folder, or of a named config."""
+    """Return the path of a config file, given the file, the folder of a run, or a config's name."""
     config = os.path.expanduser(config)
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
@@ -154,7 +156,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return config values as arguments KEY VALUE ...; a string such as "1" stays a string."""
+    """Return config values as a list KEY, VALUE, ...; strings are quoted, so "1" stays a string."""
     options = []
     for key, value in keys.items():
         if isinstance(value, Path):

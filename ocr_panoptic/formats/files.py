@@ -42,7 +42,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         os.replace(temporary, path)
         if durable:
             _sync(path.parent)
-    except OSError as error:  # it names no file (disk full) or the temporary one
+    except OSError as error:  # an error that names no file (disk full) or the temporary file
         if error.errno is not None and error.filename in (None, temporary, str(temporary)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
@@ -51,7 +51,13 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
-    """Create a folder; raise UserError if it cannot be listed or no file can be created in it."""
+    """
+    Create a folder; raise UserError if it cannot be listed or no file can be created in it.
+
+    Args:
+        what: description of the folder, at the beginning of the message.
+        fix: advice at the end of the message.
+    """
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
@@ -64,12 +70,12 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
 
 
 def raise_error(error: OSError) -> None:
-    """Raise an error from os.walk, which otherwise skips folders that it cannot read."""
+    """Raise an error; with ``onerror=raise_error``, os.walk does not skip unreadable folders."""
     raise error
 
 
 def path_argument(name: str, value: Any) -> str:
-    """Return the path passed as the argument ``name``; raise UserError if it is not a path."""
+    """Return ``value`` as text; raise UserError, with the argument's name, if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise UserError(f"{name} is {value!r:.100}; expected a path.")
     return str(value)
@@ -110,7 +116,7 @@ def collection_paused() -> Iterator[None]:
     """
     Pause the garbage collector in a ``with`` block or in a decorated function.
 
-    Collection would take most of the time of parsing a large JSON, which creates no cycles.
+    Without the pause, garbage collection takes most of the time of parsing a large JSON.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -131,7 +137,7 @@ def read_json(path: Path) -> Any:
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """A YAML loader that refuses repeated keys; PyYAML would silently keep the last."""
+    """A YAML loader that refuses repeated keys; PyYAML would silently keep the last value."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         seen = set()

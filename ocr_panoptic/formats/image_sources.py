@@ -36,7 +36,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Inputs:
-    """All images of an input, and the files that are left out."""
+    """The images that a command reads from its input, and the files that are left out."""
 
     entry: Path  # absolute path that the user named
     items: list[Item]
@@ -84,9 +84,9 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
-    Return an item for each file, named without suffix unless two items would share a name.
+    Return an item for each file, named without suffix unless two names would be equal.
 
-    A file "a.jpg.bmp" keeps its suffix, too, if "a.jpg" keeps its own because of "a.png".
+    If "a.jpg" and "a.png" keep their suffixes, "a.jpg.bmp" does too, because "a.jpg" is taken.
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
@@ -117,7 +117,7 @@ def read_items(
     Yield each item with its image, or with the error raised while reading it.
 
     Args:
-        channels: number of channels C of the images [H, W, C]; frames of a video have 3.
+        channels: number of channels C of the images [H, W, C]; frames of a video always have 3.
     """
     items = list(items)
     is_video = bool(items) and items[0].frame is not None
@@ -138,7 +138,7 @@ def read_items(
 def ahead(
     function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
 ) -> Iterator[_Result]:
-    """Yield ``function(item)`` for each item in order; threads compute the next results ahead."""
+    """Yield ``function(item)`` for each item, in order, computed in advance by threads."""
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
@@ -156,7 +156,7 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Return the sorted images below a folder, and a description of each other file.
+    Return the sorted images below a folder, and a dict: other file -> why it is not an image.
 
     Links to folders are followed. Hidden files, hidden folders and the output folder are skipped.
     """
@@ -189,7 +189,7 @@ def summary(left_out: Mapping[Path, str]) -> str:
 
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
-    seen = {results}  # real paths to skip, because links may lead back
+    seen = {results}  # real paths to skip, because links can form cycles
     for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(root)
         if real in seen:

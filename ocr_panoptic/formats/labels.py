@@ -44,15 +44,17 @@ def read_label_image(
     """
     Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
-    Images with one channel or a palette are read as numbers: pixel values or palette indices; for
-    a GIF, grey values, because its writer may reorder the palette. Images with several channels
-    are read as colours, or as numbers if all channels are equal. If the data set lacks one of the
-    labels found, numbers are read as colours and vice versa. If a label is still unknown, each
-    pixel of a JPEG file, or of a mask of 0 and 255, gets the nearer of the data set's two labels.
+    An image with one channel is read as numbers, and an image with a palette as palette indices. An
+    image with several channels is read as colours, or as numbers if all channels are equal. A GIF
+    is read like an image with several channels, because its palette may have been reordered.
+
+    If ``known`` lacks one of the labels, the image is read as colours instead of numbers, or as
+    numbers instead of colours. In a JPEG file, and in a mask of 0 and 255 with smoothed borders,
+    each pixel gets the nearer of the data set's two labels.
 
     Args:
-        known: raw labels of the data set as keys; by default, all numbers are known.
-        kind: what messages call the file.
+        known: mapping whose keys are the data set's raw labels; by default, all numbers are known.
+        kind: description of the file in messages.
     """
     return decoded_labels(load_labels(path, kind, allow_jpeg=True), path, known)[0]
 
@@ -60,14 +62,14 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of an opened image, and whether they are only the nearer labels."""
+    """Return the raw labels of an opened image, and whether inexact pixels got the nearer label."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
         numbers, fault = _numbers(image)
         readings = [] if numbers is None else [numbers]
         if known is not None and max(known, default=0) >= COLOURED:
-            likelier = len(image.getbands()) > 1  # colours come first
+            likelier = len(image.getbands()) > 1  # then colours are tried first
             readings.insert(0 if likelier else 1, color_codes(image) | COLOURED)
         if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")
@@ -97,7 +99,7 @@ def decoded_labels(
 
 
 def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield pairs of raw labels that inexact values may stand for, each before ignored labels."""
+    """Yield lists of raw labels: two that inexact pixels may stand for, then ignored labels."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]
@@ -113,7 +115,11 @@ def _value(label: int) -> list[int]:
 
 
 def colours_of(path: str | os.PathLike) -> list[Color]:
-    """Return a label image's colours, most frequent first; [] for numbers or over 256 colours."""
+    """
+    Return the colours of a label image, most frequent first.
+
+    The list is empty if the image stores numbers, or has more than 256 colours.
+    """
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []
 
@@ -132,7 +138,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (labels, "") if an image has numbers, (None, "") for colours, else (None, fault)."""
+    """Return (numbers, ""); (None, "") for an image of colours; (None, fault) if invalid."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
@@ -175,7 +181,7 @@ def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) ->
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Map raw labels to training labels; raise UserError if the map lacks a label.
+    Convert raw labels to training labels; raise UserError if the label map lacks a raw label.
 
     Args:
         raw: unsigned integers [H, W].
@@ -202,7 +208,7 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
 
 
 def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
-    """Raise UserError if the map lacks a label of ``areas``, which maps labels to pixel counts."""
+    """Raise UserError if ``label_map`` lacks a label of ``areas`` (label -> number of pixels)."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
@@ -217,7 +223,7 @@ def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
 
 
 def label_areas(raw: np.ndarray) -> dict[int, int]:
-    """Return the number of pixels of each raw label that occurs in a map [H, W]."""
+    """Return the number of pixels of each raw label in a map [H, W]."""
     if raw.dtype == np.uint32:
         flat = raw.ravel()
         starts = np.flatnonzero(np.diff(flat, prepend=flat[:1] ^ 1))
@@ -229,7 +235,7 @@ def label_areas(raw: np.ndarray) -> dict[int, int]:
 
 
 def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return ``table[labels]``; uint8 arrays take a quarter of NumPy's time."""
+    """Return ``table[labels]``, computed faster than by NumPy if both arrays are uint8."""
     if not labels.dtype == table.dtype == np.uint8:
         return table[labels]
     whole = [*table.tolist(), *[0] * (256 - len(table))]
@@ -263,8 +269,9 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
     Read the ground truth of a record as training labels, uint8 or uint16 [H, W].
 
     Args:
-        record: record with sem_seg_file_name, or with pan_seg_file_name and segments_info.
-        label_map: raw label in sem_seg_file_name -> training label; None keeps raw labels.
+        record: Detectron2 record that names a label image or, for Panoptic-FPN's labels, a panoptic
+            PNG.
+        label_map: raw label in the label image -> training label; None keeps raw labels.
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)

@@ -1,7 +1,8 @@
 """
-Masks of two labels whose values are only near the labels: JPEG files, and smoothed borders.
+Recover masks of two labels from inexact pixels, as in JPEG files and on smoothed borders.
 
-Shape letters: H, W size of the image, C channels, N different colours, K values.
+Shape letters: H, W size of the image, C channels, N different colours of the image, K values that
+the pixels may stand for.
 """
 
 from collections.abc import Sequence
@@ -12,23 +13,24 @@ from PIL import Image
 from .pictures import color_codes
 
 CLOSEST = 32  # least distance at which two labels can be distinguished
-_LOSSY = 64  # largest distance of a value in a JPEG file from its label, except on borders
-_FEWEST = 3  # fewest unknown values on smoothed borders; fewer are forgotten classes
+_LOSSY = 64  # largest distance between a pixel of a JPEG file and its label, except on borders
+_FEWEST = 3  # fewer unknown values are not smoothed borders, but forgotten classes
 
 
 def nearest_of_two(
     image: Image.Image, values: Sequence[Sequence[int]], numbers: float = 0
 ) -> np.ndarray | None:
     """
-    Return the index of the nearer value for each pixel, or None if this would be a guess.
+    Return the index of the nearer of two values for each pixel, or None if it is uncertain.
 
-    In a JPEG file, all values may be inexact, in other files only those on borders. An area that is
-    far from both values belongs to a class that ``values`` lacks, so that the result is None. So it
-    is if a pixel is nearer to an ignored value.
+    In a JPEG file, all pixels can be inexact; in other files, only pixels on borders. The result is
+    None if an area is far from both values (it shows another class), or if a pixel is nearest to an
+    ignored value.
 
     Args:
-        values: greys (C = 1) or colours (C = 3): the two intended values, then ignored values.
-        numbers: largest pixel value of a JPEG file that may hold class numbers 0, 1, 2, ...
+        values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
+        numbers: largest pixel value of a JPEG file that may store class numbers 0, 1, 2, ...
+            instead of the two values.
 
     Returns:
         uint8 [H, W], 0 or 1.
@@ -65,16 +67,16 @@ def nearest_of_two(
 
 
 def _nearest(colours: np.ndarray, meant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each colour [N, C], the index of the nearest value [K, C] and its distance."""
+    """Return the index in ``meant`` [K, C] nearest to each colour [N, C], and the distances [N]."""
     distances = np.stack([np.linalg.norm(colours - value, axis=1) for value in meant])
     return distances.argmin(0).astype(np.uint8), distances.min(0)
 
 
 class _Pixels:
     """
-    The pixels of an image as runs of equal colours, which are long in a label image.
+    The pixels of an image, stored as runs of equal colours.
 
-    ``colours`` are the N different colours, float32 [N, C]; C is 1 for grey, or 3 for RGB.
+    ``colours`` are the different colours of the image, float32 [N, C]; C is 1 for grey, 3 for RGB.
     """
 
     def __init__(self, image: Image.Image, channels: int):
@@ -88,10 +90,10 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median grey, float32 [1], of the pixels whose grey is ``chosen``, bool [N]."""
+        """Return the median grey, float32 [1], of all pixels with ``chosen`` greys, bool [N]."""
         sums = self._counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return an array [H, W] that gives each pixel the entry of its colour in ``table`` [N]."""
+        """Return an array [H, W]: for each pixel, the entry of its colour in ``table`` [N]."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)

@@ -2,8 +2,9 @@
 SegFix offsets [1]: steps from pixels near a boundary into the region that they belong to.
 
 A *direction* is one of eight, 45 degrees apart. An *offset label*, the network's target, says
-whether a pixel lies near a boundary, and the direction of its region. An *offset* is a step that
-way, or (0, 0) away from boundaries. Refinement copies the prediction from the end of the step.
+whether a pixel is near a boundary, and in which direction the inside of its region lies. An
+*offset* is a step in that direction, or (0, 0) away from boundaries. Refinement replaces a pixel's
+prediction by the prediction at the end of the step.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
 https://arxiv.org/abs/2007.04269; directions are numbered as in openseg.pytorch.
@@ -34,14 +35,14 @@ DIRECTIONS = np.array(
 # Pairs of directions that a horizontal flip swaps.
 MIRRORED = ((0, 4), (1, 3), (5, 7))
 UNDEFINED = len(DIRECTIONS)  # stands for no direction, in the middle of a region
-IGNORED = 255  # offset label, and value of both its parts, that losses and metrics ignore
+IGNORED = 255  # offset label, boundary or direction that losses and metrics ignore
 
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
-    Return the offset labels, uint8 [H, W] in 0..17, that encode both arguments.
+    Encode a boundary map and a direction map as offset labels, uint8 [H, W] in 0..17.
 
-    ``near_boundary`` is bool [H, W], ``direction`` integers [H, W], 0..7 or UNDEFINED.
+    ``near_boundary`` is bool [H, W]; ``direction`` has integers [H, W], 0..7 or UNDEFINED (8).
     """
     return ((UNDEFINED + 1) * near_boundary + direction).astype(np.uint8)
 
@@ -50,8 +51,8 @@ def split_offset_labels(labels: Array) -> tuple[Array, Array]:
     """
     Split offset labels into a boundary map and a direction map, integers [..., H, W].
 
-    The boundary map is 1 near a boundary and 0 elsewhere; directions are 0..7. Both maps are
-    IGNORED where the label is IGNORED; an undefined direction is IGNORED, too.
+    The boundary map is 1 near a boundary and 0 elsewhere; directions are 0..7. An IGNORED label
+    (255) gives IGNORED in both maps; an undefined direction becomes IGNORED.
     """
     near_boundary, direction = labels // (UNDEFINED + 1), labels % (UNDEFINED + 1)
     ignored = labels == IGNORED
@@ -62,9 +63,10 @@ def split_offset_labels(labels: Array) -> tuple[Array, Array]:
 
 def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """
-    Return offsets (down, right) in pixels, int8 [H, W, 2].
+    Convert a boundary map and a direction map to offsets (down, right), int8 [H, W, 2].
 
-    ``near_boundary`` is bool [H, W], ``direction`` integers [H, W]; values above 7 give (0, 0).
+    ``near_boundary`` is bool [H, W]; ``direction`` has integers [H, W]. The offset is (0, 0) away
+    from boundaries, and for directions above 7.
     """
     steps = np.concatenate([DIRECTIONS, np.zeros((1, 2), np.int8)])
     return steps[np.where(near_boundary & (direction < UNDEFINED), direction, UNDEFINED)]
@@ -72,9 +74,10 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Return the source of each pixel: the pixel ``scale`` times its offset away, inside the image.
+    Return the index of each pixel's source in the flattened image, int64 [H, W].
 
-    Offsets [H, W, 2] give int64 [H, W], indices into the flattened image, row after row.
+    The source is ``scale`` offsets away from the pixel; a row or column outside the image is
+    clipped. ``offsets`` is [H, W, 2], (down, right).
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)
@@ -86,7 +89,8 @@ def moved(values: Array, sources: Array) -> Array:
     """
     Return refined values [..., H, W]: each pixel takes the value of its source pixel.
 
-    ``sources`` are the integers [H, W] of :func:`source_pixels`; a tensor if ``values`` is one.
+    ``sources`` are indices [H, W] from :func:`source_pixels`. Both arguments must be NumPy arrays,
+    or both tensors.
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape

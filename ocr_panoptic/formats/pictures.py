@@ -1,5 +1,5 @@
 """
-Read image files, and open label and panoptic PNGs, with the same limits and errors everywhere.
+Read image files, and open label and panoptic PNGs, with common limits and error messages.
 
 Shape letters: H, W size of the image, C channels.
 """
@@ -43,14 +43,16 @@ Color = tuple[int, int, int]  # RGB in 0..255
 
 
 class TooThin(UserError):
-    """An error for an image that resizing would make less than a pixel high or wide."""
+    """Error for an image that would be less than one pixel high or wide after resizing."""
 
 
 def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
     """
     Return an error message if an image is too thin for ``ResizeShortestEdge``, else None.
 
-    The config key ``key`` sets ``longest``, the length of the resized long side in pixels.
+    Args:
+        longest: length of the image's long side after resizing, in pixels.
+        key: config key that sets ``longest``, for the message.
     """
     if max(height, width) <= 2 * longest * min(height, width):  # Detectron2 rounds 0.5 to 0
         return None
@@ -61,14 +63,14 @@ def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
 
 
 class PictureSize(NamedTuple):
-    """The size of a picture and facts about its file."""
+    """The size, EXIF rotation, bit depth and brightness of an image file."""
 
     width: int
     height: int
-    note: str  # how the image was turned, for messages; usually ""
+    note: str  # how EXIF rotates the image, for messages; usually ""
     bits: int  # bits per channel in the file, 8 or more
     brightness: float | None  # highest value as a share of white; None if it was not read
-    is_turned: bool  # whether the EXIF data turn the image, but width and height stay the same
+    is_turned: bool  # whether EXIF rotates or mirrors the image and keeps its width and height
 
 
 def read_picture(
@@ -83,13 +85,13 @@ def read_picture(
     files, and for pixel values of unknown range, such as floats.
 
     Args:
-        format: "BGR", "RGB", "L", or another format of Detectron2; with 4 channels, "BGR" reverses
-            the first three.
+        format: "BGR", "RGB", "L", or another format that Detectron2 accepts; with 4 channels, "BGR"
+            reverses the first three.
         channels: number C of channels: 1, 3 or 4.
 
     Returns:
-        uint8 [H, W, C], [H, W, 1] for "L"; float32 [H, W, 1] for a grey 16-bit file that is read as
-        one channel.
+        uint8 [H, W, C], or [H, W, 1] for "L"; float32 [H, W, 1] for a 16-bit grey file if
+        ``channels`` is 1.
     """
     image = _load(path, "image")
     try:
@@ -99,7 +101,11 @@ def read_picture(
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
-    """Return the pixels of an opened image like :func:`read_picture`; errors name no file."""
+    """
+    Convert an opened image to the array that :func:`read_picture` returns for its file.
+
+    Error messages do not name the file.
+    """
     _check(image, channels)
     image = _upright(image)
     if channels != COLOURS:
@@ -115,7 +121,7 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 
 
 def reordered(image: np.ndarray, format: str) -> np.ndarray:
-    """Swap red and blue of an image [H, W, C] if ``format`` is "BGR" and C is at least 3."""
+    """Return an image [H, W, C]; if ``format`` is "BGR" and C >= 3, red and blue are swapped."""
     if format != "BGR" or image.shape[2] < COLOURS:
         return image
     if image.shape[2] == COLOURS:
@@ -124,7 +130,7 @@ def reordered(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def color_codes(image: Image.Image) -> np.ndarray:
-    """Return R + 256 G + 65536 B of each pixel, uint32 [H, W]."""
+    """Return each pixel's colour as the number R + 256 G + 65536 B, uint32 [H, W]."""
     import cv2  # takes a third of NumPy's time
 
     four = cv2.cvtColor(np.asarray(image.convert("RGB")), cv2.COLOR_RGB2RGBA)
@@ -133,10 +139,10 @@ def color_codes(image: Image.Image) -> np.ndarray:
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     """
-    Convert an input image of a network, uint8 or float32 [H, W, C], to RGB, uint8 [H, W, 3].
+    Convert a network's input image, uint8 or float32 [H, W, C], to RGB, uint8 [H, W, 3].
 
-    The picture shows the first three channels, or a single channel in grey. Floats are scaled so
-    that the smallest becomes 0 and the largest 255.
+    The result shows the first three channels, or the first channel in grey if C is less than 3.
+    Floats are scaled so that the smallest becomes 0 and the largest 255.
     """
     colours = reordered(image, format)[:, :, : COLOURS if image.shape[2] >= COLOURS else 1]
     if colours.dtype != np.uint8:
@@ -147,10 +153,10 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 def load_labels(path: str | os.PathLike, kind: str, allow_jpeg: bool = False) -> Image.Image:
     """
-    Decode a label file, rotated by its EXIF orientation, in the mode that Pillow chooses.
+    Return a label file as a Pillow image, rotated by its EXIF orientation.
 
     Args:
-        kind: what messages call the file.
+        kind: description of the file in messages, such as "panoptic PNG".
         allow_jpeg: whether to accept JPEG files, whose values are only near the original labels.
     """
     image = _load(path, kind)
@@ -201,7 +207,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return the size of an image like :func:`read_size`, but without decoding its pixels."""
+    """Return the size of an image after its EXIF rotation, without decoding its pixels."""
     return read_size(path, channels, decode=False)
 
 
@@ -227,7 +233,7 @@ def _open(path: str | os.PathLike, decode: bool = True) -> Image.Image:
         )
     try:
         with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
-            image.info[_DEEP] = ";16" in str(image.tile)  # of colours, Pillow reads 8 bits
+            image.info[_DEEP] = ";16" in str(image.tile)  # Pillow reads 8 of 16 bits of a colour
             if decode:
                 image.load()
             return image
@@ -260,7 +266,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, which names no file, if an image cannot be read with ``channels``."""
+    """Raise UserError if an image cannot be read with this number of channels."""
     bits, found = _bits(image), len(image.getbands())
     if channels == COLOURS:
         return
@@ -272,9 +278,9 @@ def _check(image: Image.Image, channels: int) -> None:
 
 def _bits(image: Image.Image) -> int:
     if image.mode.startswith("I;16"):
-        tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
+        tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12 bits
         return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]
-    if image.mode == "I" and image.format in ("PNG", "PPM"):  # 16 bits that Pillow has widened
+    if image.mode == "I" and image.format in ("PNG", "PPM"):  # Pillow widens 16 bits to 32
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
@@ -292,6 +298,6 @@ def image_suffixes() -> frozenset[str]:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Return Pillow's formats, except those without pixels or that need another program."""
+    """Return the names of Pillow's formats, except formats in ``WITHOUT_PIXELS``."""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

@@ -1,5 +1,5 @@
 """
-The segments of a panoptic map: their areas, boxes, masks and labels, computed from its runs.
+Compute the areas, boxes, masks and labels of segments from the runs of a panoptic map.
 
 A run is a stretch of equal ids in column order, as in COCO's RLE. The map of a photograph has
 hundreds of thousands of pixels, but only a few thousand runs, so sorting or counting runs takes
@@ -24,7 +24,11 @@ class SegmentStatistics(NamedTuple):
 
 
 class SegmentRuns:
-    """The runs of a panoptic map, non-negative integers [H, W], and properties of its segments."""
+    """
+    The runs of a panoptic map, non-negative integers [H, W], and properties of its segments.
+
+    ``ids`` are the different ids in the map, with void (0), in ascending order, [S].
+    """
 
     def __init__(self, ids: np.ndarray):
         self.size = ids.shape
@@ -58,19 +62,19 @@ class SegmentRuns:
         return {number: SegmentStatistics(area, box) for number, area, box in found if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
-        """Return the label 0..255 of each pixel, uint8 [H, W]; ``other`` for unlisted ids."""
+        """Return each pixel's label, uint8 [H, W]; ``other`` for ids that ``label_of`` lacks."""
         table = np.array([label_of.get(number, other) for number in self.ids.tolist()], np.uint8)
         columns = np.repeat(table[self._place], self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """Return each pixel's index in ``ids``, [H, W]: uint8, or uint16 for more than 256 ids."""
+        """Return the index in ``ids`` of each pixel's id, [H, W]: uint8, uint16 above 256 ids."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return a segment's mask as COCO's compressed RLE, which JSON can hold."""
+        """Return the mask of segment id ``number`` as COCO's compressed RLE, ready for JSON."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         return _run_lengths(self._starts[mine], self._ends[mine], self.size)
@@ -78,9 +82,9 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    Return COCO's compressed RLE of a mask, bool [h, w], that is placed in a larger image.
+    Return COCO's compressed RLE of a mask, bool [h, w], placed in an image of ``size`` (H, W).
 
-    ``place`` is the row and column of the mask's first pixel in the image of ``size`` (H, W).
+    ``place`` is the row and column in the image at which the mask begins.
     """
     import cv2
 
@@ -105,5 +109,5 @@ def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) ->
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """Return the :class:`SegmentStatistics` of each segment id in a map, integers [H, W]."""
+    """Return the area and box of each segment id, except void, in a map, integers [H, W]."""
     return SegmentRuns(ids).statistics

@@ -17,9 +17,9 @@ FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 class VideoReader:
     """
-    A reader of the frames of a video, uint8 [H, W, 3] BGR; they can be iterated over only once.
+    An iterable of a video's frames, uint8 [H, W, 3] BGR, which can be used only once.
 
-    At the end, UserError is raised if more than 1% of the video's frames are missing.
+    The iteration ends with UserError if more than 1% of the video's frames are missing.
     """
 
     def __init__(self, source: Path):

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from .resize import resize
 
-# Bytes of a band's full-size logits. On a CPU, a band fits into the cache. On a GPU, it takes
-# little memory, yet there are few kernel launches.
+# Allowed bytes of a band's full-size logits. On a CPU, a band fits into the cache. On a GPU, a band
+# takes little memory, yet there are few kernel launches.
 BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 

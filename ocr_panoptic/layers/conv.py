@@ -131,7 +131,8 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
         *sums, count = differentiable_all_reduce(torch.cat([x.sum((0, 2, 3)), count])).split(
             [channels, 1]
         )
-        # naiveSyncBN's variance, mean square minus squared mean, becomes negative by rounding.
+        # naiveSyncBN subtracts the squared mean from the mean square. For nearly equal values,
+        # rounding makes this difference negative, and its root NaN.
         centred = x - (mean := sums[0] / count)[:, None, None]
         var = differentiable_all_reduce(centred.square().sum((0, 2, 3))) / count
         with torch.no_grad():

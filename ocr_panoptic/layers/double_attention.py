@@ -38,7 +38,7 @@ class DoubleAttention(DoubleAttentionOCR):
         **options: Any,
     ):
         super().__init__(num_regions, in_channels, key_channels, out_channels, **options)
-        # No biases: the spatial softmax would cancel the predictor's, and rho's norm has a bias.
+        # No biases: the spatial softmax cancels the predictor's bias, rho's norm delta's.
         self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 

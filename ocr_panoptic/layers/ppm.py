@@ -128,7 +128,7 @@ class PPMOCR(OCR):
         """Return the augmented map [N, O, n, w], given n rows of x, y and ``extra``."""
         weight, bias = self.g.linear_part()
         weight_x, weight_y, *_ = weight.flatten(1).split(self.channels, dim=1)
-        assert extra is not None  # extra_term returns no None
+        assert extra is not None  # extra_term above never returns None
         values, cells = extra
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, y.flatten(2), add_to=z)

@@ -24,7 +24,7 @@ INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """Return the colour of a class's instance ``index`` (from 0); instances differ in lightness."""
+    """Return a class colour whose lightness is changed for instance number ``index`` (from 0)."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)
@@ -33,7 +33,7 @@ def instance_color(color: Color, index: int) -> Color:
 
 def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:
     """
-    Resize a picture or a map of ids.
+    Return a picture or a map of ids, resized to the given height and width.
 
     Args:
         image: picture, uint8 [H,W] or [H,W,3], or ids, uint8 or int32 [H,W].
@@ -50,9 +50,9 @@ def draw_segments(
     Draw outlined, coloured segments over a grey copy of the image; return uint8 [H,W,3] RGB.
 
     Args:
-        image: uint8 [H,W,3] RGB.
+        image: picture, uint8 [H,W,3] RGB.
         ids: segment id of each pixel, int [H,W].
-        colors: colour of each segment id; other ids are void and grey.
+        colors: colour of each segment id; pixels of other ids are void and become grey.
     """
     found, inverse = np.unique(ids, return_inverse=True)
     palette = np.array([colors.get(int(i), VOID_COLOR) for i in found], dtype=np.float32)
@@ -88,18 +88,17 @@ def segment_colors(
 
 def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
     """
-    Draw weights as a heat map over the faint image, in matplotlib's "inferno" on a log scale.
-
-    A softmax over thousands of pixels is so peaked that a linear scale would show only its maximum.
+    Return a heat map of weights over a faint copy of the image, with colours on a log scale.
 
     Args:
         weights: weights at any resolution, float [h,w]; not negative, and not all 0.
-        image: uint8 [H,W,3] RGB.
+        image: picture, uint8 [H,W,3] RGB.
 
     Returns:
-        uint8 [H,W,3] RGB: the brightest colour for the largest weight, the darkest for weights
-        that are smaller by at least HEAT_DECADES powers of ten
+        picture, uint8 [H,W,3] RGB, in matplotlib's "inferno": the brightest colour for the largest
+        weight, the darkest for weights up to 10**-HEAT_DECADES times the largest
     """
+    # A softmax over thousands of pixels is so peaked that a linear scale would show only its peak.
     height, width = image.shape[:2]
     lowest = 10.0**-HEAT_DECADES
     scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES

@@ -114,6 +114,12 @@ def test_precision_on_a_gpu(monkeypatch, precision, bfloat16):
             trainer_of([], amp=True, precision=precision)
 
 
+def test_losses_are_gathered_as_often_as_the_key_says(small_cfg, monkeypatch):
+    monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
+    trainer = Trainer(small_cfg("ocr", "SOLVER.GATHER_METRIC_PERIOD", "7"))
+    assert trainer._trainer.gather_metric_period == 7
+
+
 def test_loss_scale_is_resumed_if_it_was_saved():
     def make(scale: float) -> AccumulatingTrainer:
         trainer = trainer_of([])

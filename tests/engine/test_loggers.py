@@ -29,7 +29,7 @@ class Service(ModuleType):
         return SimpleNamespace(info=SimpleNamespace(run_id="mlflow"))
 
     def log_params(self, keys):
-        assert keys["SOLVER.MAX_ITER"] == "3"  # only those of the first run
+        assert keys["SOLVER.MAX_ITER"] == "3"  # only the first run logs them
 
     def log_metrics(self, values, step):
         self.values.setdefault(step, {}).update(values)

@@ -294,6 +294,7 @@ POLY = {"LR_SCHEDULER_NAME": "WarmupPolyLR"}
     ],
 )
 def test_schedules_by_hand(solver, expected):
+    """SOLVER.POLY_LR_POWER and SOLVER.POLY_LR_CONSTANT_ENDING define the second and third row."""
     cfg = load_config("", [])
     cfg.SOLVER.update(WARMUP_ITERS=0, MAX_ITER=9, **solver)
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.02)

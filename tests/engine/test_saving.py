@@ -8,15 +8,17 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from detectron2.engine import HookBase
+from detectron2.config import CfgNode
+from detectron2.engine import HookBase, TrainerBase
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.hooks import BestModel, Evaluation, StopOnSignal
+from ocr_panoptic.engine import Trainer, hooks, setup
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, Evaluation, StopOnSignal
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.setup import locked_folder
 from ocr_panoptic.engine.trained_model import build_trained_model
@@ -105,6 +107,31 @@ def test_old_checkpoints_are_removed(tiny_data, short_args, tmp_path):
     assert (tmp_path / "run/last_checkpoint").read_text() == "model_final.pth"
     main(short_args(*opts, "SOLVER.MAX_ITER", 6, flags=("--resume",)))
     assert kept() == ["2", "4", "best", "final"]
+
+
+class Idle(TrainerBase):
+    """A trainer whose iterations take a minute each."""
+
+    def run_step(self) -> None:
+        clock.now += 60
+
+
+clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+
+@pytest.mark.parametrize(
+    "minutes, period, saved", [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9])]
+)
+def test_checkpoints_by_time(tmp_path, monkeypatch, minutes, period, saved):
+    """A checkpoint is saved if the last is older than SOLVER.CHECKPOINT_MINUTES."""
+    monkeypatch.setattr(hooks, "time", clock)
+    trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
+    solver = {"CHECKPOINT_PERIOD": period, "CHECKPOINT_MINUTES": minutes, "CHECKPOINTS_TO_KEEP": 0}
+    cfg = CfgNode({"SOLVER": solver, "TEST": {"EVAL_PERIOD": 0}})
+    trainer.register_hooks([Checkpoints(checkpointer, cfg, checkpointer.model)])
+    trainer.train(0, 11)
+    expected = [*(f"model_{i:07d}.pth" for i in saved), "model_final.pth"]
+    assert sorted(path.name for path in tmp_path.glob("*.pth")) == expected
 
 
 def test_the_best_model(checkpointer, tmp_path, caplog):

@@ -61,11 +61,6 @@ def _tables_behind(name: str, text: str) -> Iterator[tuple[str | None, str]]:
                     yield (baseline or [None])[0], table.strip()
 
 
-def test_every_figure_is_shown():
-    for figure in FOLDER.glob("*.png"):
-        assert any(f"results/{figure.name}" in text for text in TEXTS.values()), figure
-
-
 def test_the_receptive_fields_equal_the_document():
     document = TEXTS[ROOT / "studies/docs/camvid_tables.md"]
     shown = json.loads((FOLDER / "camvid.fields.json").read_text())[2:]

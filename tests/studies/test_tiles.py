@@ -1,8 +1,4 @@
-"""
-Tiles under unknown light: a seed gives the same bytes.
-
-A pixel shows its class as often as the difficulty says, and not more often.
-"""
+"""Tiles under unknown light, whose pixels show their class as often as the difficulty says."""
 
 import numpy as np
 import pytest
@@ -75,11 +71,7 @@ def coloured_pixels(seed: int, materials: int, difficulty: float) -> tuple[np.nd
     ("materials", "difficulty", "right"), [(8, 0.0, 1.0), (8, 0.5, 1 / 4), (32, 0.5, 1 / 16)]
 )
 def test_the_best_classifier_of_pixels_is_as_good_as_the_difficulty(materials, difficulty, right):
-    """
-    The classifier takes the most frequent label of each colour in the training images.
-
-    With enough images, no classifier is better. Stamps, the bright pixels, are left out.
-    """
+    """With enough images, no classifier beats the most frequent training label of each colour."""
     counts = np.zeros((12**3, materials))
     np.add.at(counts, coloured_pixels(0, materials, difficulty), 1)
     cells, labels = coloured_pixels(1, materials, difficulty)

@@ -1,4 +1,4 @@
-"""Compares a config's head with standard heads, which are trained in the same way."""
+"""Compares a config's head with standard heads that are trained in the same way."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _METRICS = {
 
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
-    Return the study of a config's head, "ours", against three standard heads.
+    Return a study that compares a config's head, "ours", with three standard heads.
 
     The standard heads are "plain" (no context), "PPM", and "OCR" as published (without
     MODEL.OCR.RESIDUAL). All heads have the same losses, schedule and features. If "ours" is
@@ -60,10 +60,10 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
 
 def comparison_report(study: Study, records: Records) -> str:
     """
-    Return a Markdown table of the heads, and a Markdown table of the classes.
+    Return a text with two Markdown tables, for the heads and for the classes.
 
-    The row of a head has its metrics, the gain of "ours" over it, and the cost of a run. The row of
-    a class has the gain of "ours" over each head.
+    The row of a head has the head's metrics, the gain of "ours" over this head, and the cost of a
+    run. The row of a class has the gain of "ours" over each head.
     """
     metric = study.metrics[0]
     over = gains_of_ours(records, [run["metrics"].get(metric) for run in records])
@@ -97,10 +97,11 @@ def comparison_report(study: Study, records: Records) -> str:
 
 def verdict(study: Study, records: Records) -> str:
     """
-    Return a line of text for each metric that compares "ours" with every other head.
+    Return a text that compares "ours" with every other head, in one line for each metric.
 
-    The line has the mean difference, its 95 % confidence interval, and a word: "better" or "worse"
-    if the interval excludes 0, "level" if it lies within LEVEL of 0, else "undecided".
+    For each head, the line has the mean difference, its 95 % confidence interval, and a verdict:
+    "better" or "worse" if the interval excludes 0, "level" if the whole interval is within LEVEL
+    points of 0, else "undecided".
     """
     lines = []
     for metric in study.metrics:
@@ -123,9 +124,10 @@ def _word(interval: Interval) -> str:
 
 def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
     """
-    Return the mean gain of "ours" over each other head, from the seeds with runs of both heads.
+    Return the mean gain of "ours" over each other head, head -> confidence interval.
 
-    ``values`` has one metric's value for each record; None for a record without the metric.
+    Gains are paired by seed; a seed counts if both heads have a value. ``values`` has one metric's
+    value for each record; None for a record without the metric.
     """
     by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}

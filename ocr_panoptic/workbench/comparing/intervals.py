@@ -25,7 +25,7 @@ class Interval:
 
     @property
     def ends(self) -> str:
-        """Return both ends as text, "[-0.10, +0.30]", or "" if one value gives no interval."""
+        """Return both ends as text, "[-0.10, +0.30]", or "" if there is only one value."""
         if self.half is None:
             return ""
         return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
@@ -36,7 +36,11 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return t so that a Student's t variable lies in -t..t with probability CONFIDENCE."""
+    """
+    Return the t for which a Student's t variable is in -t..t with probability CONFIDENCE.
+
+    ``freedom`` is the number of degrees of freedom.
+    """
     low, high = 0.0, math.pi / 2  # bounds of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4

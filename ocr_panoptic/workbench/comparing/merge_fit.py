@@ -1,10 +1,10 @@
 """
 Finds the constants of the panoptic merge that give the highest PQ.
 
-Every setting is tried on the same predictions. The reported PQ is cross-validated: the images are
-split into folds of successive images (such as frames of a video), and each fold is merged with
-rules fitted to the other folds. Categories without a true segment are left out of the mean PQ and
-keep their constants.
+Every setting of the constants is tried on the same predictions. The reported PQ is cross-validated:
+the images are split into folds of successive images (such as frames of a video), and each fold is
+merged with rules fitted to the other folds. Categories without a true segment are left out of the
+mean PQ and keep their constants.
 """
 
 import itertools
@@ -35,8 +35,9 @@ AREAS = [0.0, *(4.0**i for i in range(2, 9))]
 
 class KeptPredictions(NamedTuple):
     """
-    The predictions for a data set of T thing classes, L semantic labels and C categories.
+    A model's predictions for a data set, and the category of each of the model's classes.
 
+    The model has T thing classes and L semantic labels; the data set has C categories.
     ``categories``, int64 [T + L], has the category index, 0..C-1, of each thing class, then of each
     semantic label; -1 for the label that stands for things.
     """
@@ -48,7 +49,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Return the predictions of a completed config's trained model for DATASETS.TEST[0]."""
+    """Run a completed config's trained model on DATASETS.TEST[0]; return its predictions."""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
@@ -82,7 +83,7 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
 
 
 class MergeFit(NamedTuple):
-    """Rules fitted to all images, with their PQ in percent."""
+    """Rules of the panoptic merge, fitted to all images, and the PQ that they reach, in percent."""
 
     name: str
     rules: MergeRules
@@ -101,10 +102,15 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Fit the merge rules to the predictions; return the PQ of the current rules, and two fits.
+    Fit the merge rules to predictions, once for all classes together and once for each class.
 
-    The first fit has the same constants for all classes, the second has constants for each class.
-    PQ is in percent. ``folds`` is the number of folds of the cross-validation.
+    Args:
+        present: current rules.
+        folds: number of folds of the cross-validation.
+
+    Returns:
+        PQ of the current rules, in percent, and two fits: the first has the same constants for all
+        classes, the second has constants for each class
     """
     count = len(kept.images)
     if not 2 <= folds <= count:
@@ -172,7 +178,7 @@ class _Search:
         self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
 
     def uniform_rules(self) -> Rules:
-        """Return the current rules, then each candidate that treats all classes alike."""
+        """Return the current rules, then all candidates with the same constants for all classes."""
         grid = list(itertools.product(self._overlaps, self._scores, self._areas))
         overlap, score, area = np.array(grid, dtype=np.float64).T
         all_classes = (
@@ -221,14 +227,14 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return IoU sum, TP, FP and FN of S settings over the images, float64 [S, C, 4]."""
+        """Return sums of IoU, TP, FP and FN over the images for S settings, float64 [S, C, 4]."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return IoU sum, TP, FP and FN of N images for one setting, float64 [N, C, 4]."""
+        """Return sums of IoU, TP, FP and FN of each image for one setting, float64 [N, C, 4]."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
@@ -236,15 +242,15 @@ def _pq(counts: np.ndarray) -> np.ndarray:
     """
     Return the mean PQ, 0..1, over the categories that occur in the truth.
 
-    If an absent category counted, its wrong segments would enter the mean as a PQ of 0. ``counts``,
-    [..., C, 4], has the sum of matched IoUs, TP, FP and FN of each category.
+    ``counts``, [..., C, 4], has the sum of matched IoUs, TP, FP and FN of each category.
     """
+    # If an absent category counted, its wrong segments would enter the mean as a PQ of 0.
     occurs = counts[..., 1] + counts[..., 3] > 0
     return mean_pq(np.where(occurs[..., None], counts, 0))
 
 
 def rules_fragment(rules: MergeRules) -> dict[str, object]:
-    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE, with values, that set the rules."""
+    """Return the keys and values of MODEL.PANOPTIC_FPN.COMBINE that set the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
     for common_key, class_key, values in (
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),

@@ -1,5 +1,5 @@
 """
-Computes the PQ of many merges of the same predictions, without running the network again.
+Computes the PQ of many panoptic merges of the same predictions, without running the network again.
 
 An *atom* is the set of all pixels that are covered by the same instances and have the same semantic
 label and the same true segment. A merge gives a whole atom to a segment or leaves it free.
@@ -23,12 +23,13 @@ FREE = -1
 
 class Rules(NamedTuple):
     """
-    S settings of the merge's three constants.
+    S settings of the panoptic merge's constants, for T thing classes and L semantic labels.
 
     Attributes:
-        overlap: largest share of an instance that earlier instances may cover, float64 [S].
-        score: lowest score of an instance, float64 [S, T].
-        stuff_area: smallest number of free pixels for a segment of a stuff class, float64 [S, L].
+        overlap: largest share of an instance's pixels that instances of higher scores are allowed
+            to cover, float64 [S].
+        score: lowest score of an instance that is used, float64 [S, T].
+        stuff_area: smallest area of a stuff segment outside all instances, float64 [S, L].
     """
 
     overlap: np.ndarray
@@ -41,7 +42,10 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    The data of an image, divided into atoms, that determine its merge and the PQ of the merge.
+    Everything about an image that its panoptic merge, and the PQ of the merge, depend on.
+
+    The n instances, the semantic labels and the G true segments divide the pixels into A atoms: all
+    pixels of an atom have the same instances, label and true segment.
 
     Attributes:
         scores: scores of the instances, float64 [n], in descending order.
@@ -81,6 +85,8 @@ def keep_image(
 ) -> KeptImage:
     """
     Divide an image into atoms; return them and everything else that a merge depends on.
+
+    All pixels of an atom have the same instances, semantic label and true segment.
 
     Args:
         scores: scores [n] in descending order.
@@ -135,11 +141,13 @@ def replay(
     """
     Merge an image's predictions under each of S settings, and add the PQ counts to ``totals``.
 
+    IoUs are added in the same order as in :class:`.PanopticQuality`, so that both give exactly the
+    same PQ.
+
     Args:
         segment_categories: category index, 0..C-1, of each thing class, then of each semantic
             label, int64 [T + L].
-        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4]. IoUs are added in the same
-            order as in :class:`.PanopticQuality`, so PQ is equal to the last bit.
+        totals: sums of matched IoUs, TP, FP and FN, float64 [S, C, 4]; changed in place.
     """
     n, things = len(image.scores), rules.score.shape[1]
     predicted = np.concatenate(
@@ -163,7 +171,11 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """Return the index of the instance that owns each atom, int64 [S, A]; FREE for no owner."""
+    """
+    Assign atoms (sets of pixels) to instances; return each atom's instance index, int64 [S, A].
+
+    Atoms that no instance owns get FREE.
+    """
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -181,9 +193,10 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Give the atoms that no instance owns to stuff segments, by changing ``owner`` in place.
+    Assign atoms (sets of pixels) to stuff segments, if no instance owns the atoms.
 
-    The owner becomes ``first`` + the atom's semantic label, if the segment is large enough.
+    ``owner`` is changed in place: to ``first`` + the atom's semantic label, if the stuff segment is
+    large enough.
     """
     for label in np.unique(image.labels):
         if label == 0:
@@ -201,7 +214,7 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
         joint: number of pixels that a true segment (numbered as in ``KeptImage.truth``) shares with
             a predicted segment (numbered from 1; 0 for no segment), float64 [S, G + 2, P + 1].
         predicted: categories of the predicted segments, int64 [P].
-        totals: sum of matched IoUs, TP, FP and FN, float64 [S, C, 4].
+        totals: sums of matched IoUs, TP, FP and FN, float64 [S, C, 4]; changed in place.
     """
     iou = ious(joint)
     matching, same, wrong, missed = match(

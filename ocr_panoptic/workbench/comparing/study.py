@@ -31,8 +31,8 @@ class System:
     """
     A training setup that a study compares with others.
 
-    ``trial`` is the training script of this system, followed by the script's first arguments; ()
-    for the study's training script.
+    ``trial`` is the training script of this system, followed by the script's first arguments; if
+    ``trial`` is empty, the study's training script is used.
     """
 
     config: Path
@@ -41,7 +41,7 @@ class System:
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return the settings of a run, in the form in which its record stores them."""
+        """Return the settings of the run with this seed, in the form that records use."""
         trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
         return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
 
@@ -60,10 +60,11 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs, one seed after the other, so that all systems get the same seeds.
+    Train all missing runs of a study, seed by seed, so that all systems get the same seeds.
 
-    An interrupted run is resumed from its last checkpoint. Several processes may call this at the
-    same time: each skips the runs that another process trains. Runs lie in ``<system>/seed<n>``.
+    Each run is stored in ``<system>/seed<n>``. An interrupted run is resumed from its last
+    checkpoint. Several processes can run the same study at the same time: each skips the runs that
+    another process trains.
 
     Args:
         train: interpreter and training script (train_net.py or similar).
@@ -158,7 +159,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """Return the records of all finished runs by system and seed; refuse other settings."""
+    """
+    Return the records of all finished runs, ordered by system and seed.
+
+    UserError is raised if a run's settings differ from the study's.
+    """
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:

@@ -1,4 +1,4 @@
-"""Export of trained models as ONNX files, which needs the packages of the extra "export"."""
+"""Exports trained models as ONNX files; requires the extra "export"."""
 
 from ocr_panoptic.errors import MissingPackageError
 

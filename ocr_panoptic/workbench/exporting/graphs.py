@@ -1,9 +1,9 @@
 """
 The exported networks, which turn a resized image into labels, or into labels and instances.
 
-:mod:`.stages` has the steps before and after the networks.
+:mod:`.stages` has the resizing before a network and the panoptic merge after it.
 
-Shape shorthand: H W size of the network's input image, Ho Wo size of the results, K classes, h w
+Shape shorthand: H W size of the network's input image, Ho Wo size of the label map, K classes, h w
 feature size, M instances, s side of a mask.
 """
 
@@ -26,7 +26,7 @@ class SemanticGraph(nn.Module):
     """An exportable ``OCRSemanticSegmentor``, which turns a resized image into labels."""
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
-    stride = 32  # of the network's coarsest map, in pixels of the image
+    stride = 32  # stride of the network's coarsest map, in pixels of the image
     model: OCRSemanticSegmentor | PanopticFPN
 
     def __init__(self, model: OCRSemanticSegmentor | PanopticFPN, channel_order: str):
@@ -64,7 +64,7 @@ class SemanticGraph(nn.Module):
 
     @property
     def divisor(self) -> int:
-        """Return the number that divides both sides of every padded image."""
+        """Return the number that divides the height and width of every padded image."""
         return self.model.divisor
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
@@ -83,7 +83,7 @@ class SemanticGraph(nn.Module):
         return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
-        """Return the image normalised and zero-padded at the bottom and right, [1, 3, H', W']."""
+        """Return the normalised image, zero-padded at the bottom and right, [1, 3, padded H, W]."""
         x = image.permute(2, 0, 1)
         x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
         x = x / self.model.pixel_std
@@ -100,7 +100,11 @@ class SemanticGraph(nn.Module):
         return predicted[1] if isinstance(predicted, tuple) else predicted  # (coarse, refined)
 
     def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
-        """Return the results of :meth:`forward`; only the sizes of ``x`` and ``image`` are used."""
+        """
+        Return labels, confidences and logits, as described in :meth:`forward`.
+
+        ``x`` is the padded image; only the sizes of ``x`` and ``image`` are used.
+        """
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
         return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
@@ -109,7 +113,7 @@ class PanopticGraph(SemanticGraph):
     """An exportable ``PanopticFPN``, which turns a resized image into labels and instances."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
-    stride = 64  # the RPN's coarsest map
+    stride = 64  # stride of the RPN's coarsest map
 
     def check(self) -> None:
         check_instances(self.model)
@@ -126,11 +130,11 @@ class PanopticGraph(SemanticGraph):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Return the results of :meth:`SemanticGraph.forward`, then the instances.
+        Return labels, confidences and logits like :class:`SemanticGraph`, then the instances.
 
-        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of Ho x Wo; scores in
-        descending order, float32 [M]; thing classes, int64 [M]; and masks, float32 [M, s, s], the
-        probabilities inside the boxes.
+        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of the label map;
+        scores in descending order, float32 [M]; thing classes, int64 [M]; and masks, float32
+        [M, s, s], the probabilities inside the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)

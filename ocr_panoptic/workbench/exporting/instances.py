@@ -1,9 +1,8 @@
 """
 Panoptic-FPN's instance prediction, from features to boxes and masks, for one image of any size.
 
-Detectron2's own code keeps boxes in structures and branches on their number, which an exporter
-cannot follow. This module does the same computation on plain tensors, for Detectron2's ``RPN`` and
-``StandardROIHeads``.
+Detectron2's own code branches on the number of boxes, which an exporter cannot follow. This module
+repeats the computation of Detectron2's ``RPN`` and ``StandardROIHeads`` without such branches.
 
 Shape shorthand: R proposals, M instances, T thing classes, L levels of the FPN, C channels,
 h w feature size, s side of a mask or of a box's pooled features.
@@ -71,7 +70,11 @@ def find_instances(
 
 
 def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
-    """Return the proposals' boxes [R, 4], as Detectron2's ``find_top_rpn_proposals`` does."""
+    """
+    Return the boxes [R, 4] of the best proposals, after NMS in each FPN level.
+
+    The result equals the result of Detectron2's ``find_top_rpn_proposals``.
+    """
     maps = [features[name] for name in rpn.in_features]
     predictions = zip(rpn.anchor_generator(maps), *rpn.rpn_head(maps), strict=True)
     level_boxes, level_scores = [], []
@@ -101,7 +104,7 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
 def _classify(
     heads: StandardROIHeads, features: Features, proposals: Tensor, size: Size
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return boxes [M, 4], scores [M] and classes [M], as ``fast_rcnn_inference`` does."""
+    """Return boxes [M, 4], scores [M] and classes [M] after box regression and NMS by class."""
     predictor = heads.box_predictor
     maps = [features[name] for name in heads.box_in_features]
     logits, deltas = predictor(heads.box_head(pool(heads.box_pooler, maps, proposals)))
@@ -118,13 +121,13 @@ def _classify(
 
 def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
-    Return the pooled features of boxes, [R, C, s, s], as Detectron2's ``ROIPooler`` does.
+    Return the features of each box, pooled by ROIAlign, [R, C, s, s].
 
-    Each box is pooled from the pyramid level that fits its size.
+    Each box is pooled from the FPN level that fits its size, as in Detectron2's ``ROIPooler``.
 
     Args:
-        maps: map of each level, [1, C, h, w], the finest first.
-        boxes: boxes [R, 4].
+        maps: feature map of each FPN level, [1, C, h, w], the finest first.
+        boxes: x0, y0, x1, y1 of each box, [R, 4].
     """
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level

@@ -1,4 +1,4 @@
-"""Writing a model as a self-contained ONNX file, with its description in the metadata."""
+"""Writes a model as a self-contained ONNX file, with a description in the metadata."""
 
 import json
 import logging
@@ -56,7 +56,7 @@ def export_onnx(
         augmentation: transform that resizes test images.
         description: classes and origin of the model, from :func:`describe`.
         semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
-        precision: "float32", or "int8" for layers that compute in 8 bits, with wider limits.
+        precision: "float32", or "int8": layers compute in 8 bits, and the limits are wider.
 
     Returns:
         the rows of :func:`.check_parity`
@@ -98,7 +98,12 @@ def write_onnx(
     path: Path,
     precision: str = "float32",
 ) -> None:
-    """Write a model's graph as an ONNX file, without checking its results."""
+    """
+    Write a graph, with the resizing before it and the panoptic merge after it, as an ONNX file.
+
+    The file's results are not compared with the model's. UserError is raised if PyTorch cannot
+    export the network.
+    """
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at
     # least 2 pixels along each side, and no side is a multiple of another.
@@ -147,7 +152,7 @@ def write_onnx(
 
 def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
     """
-    Return a model's description, as JSON values that :class:`.run_onnx.Model` reads.
+    Return the classes and the origin of a model as JSON values, for its ONNX file's metadata.
 
     ``made`` is the origin of the model, e.g. versions and the hash of the config.
     """

@@ -1,9 +1,11 @@
 """
 Hand-written ONNX graphs of PyTorch operators that the exporter cannot translate for variable sizes.
 
-Shape shorthand: B sets of boxes, G groups that are suppressed separately, R boxes of a set, M kept
-boxes; H W size of an image, Ho Wo size of the labels, K classes, h w feature size; N images, C
-channels, s cells of a pooled map along a side.
+Shape shorthand:
+
+- NMS: B sets of R boxes, G groups of scores for each set, M kept boxes
+- labels: H W size of an image, Ho Wo size of the label map, K classes, h w feature size
+- pooling: N images, C channels, h w feature size, s side of the pooled map
 """
 
 from functools import partial
@@ -24,12 +26,15 @@ def nms(
     boxes: Tensor, scores: Tensor, iou_threshold: float, score_threshold: float, limit: int
 ) -> Tensor:
     """
-    Return the boxes that non-maximum suppression keeps, separately in each set and each group.
+    Return the indices of the boxes that non-maximum suppression keeps.
+
+    Every group (e.g. class) of every set is suppressed separately.
 
     Args:
         boxes: boxes x0, y0, x1, y1, [B, R, 4].
-        scores: scores [B, G, R].
-        score_threshold: score above which a box takes part.
+        scores: score of each box in each group, [B, G, R].
+        iou_threshold: a box is dropped if its IoU with a kept box is above this threshold.
+        score_threshold: only boxes with scores above this threshold take part.
         limit: maximum number of boxes to keep, by highest score; -1 for no limit.
 
     Returns:
@@ -57,10 +62,10 @@ def confident_labels(
     logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners: bool
 ) -> tuple[Tensor, Tensor]:
     """
-    Return an image's labels and their probabilities, computed as in ``sem_seg_postprocess``.
+    Return the most probable class of each pixel, and the class's probability.
 
-    The ONNX graph upsamples class by class: all classes at full resolution (1.2 GB for 150 classes
-    at 1024 x 2048) would need more memory than the network.
+    The logits are resized to the padded image, cropped to the image, and resized to Ho x Wo, as in
+    Detectron2's ``sem_seg_postprocess``.
 
     Args:
         logits: logits of the padded image, float32 [1, K, h, w].
@@ -110,7 +115,9 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """Return labels and their probabilities, by a loop over the classes with a running softmax."""
+    """Return labels and probabilities as in :func:`confident_labels`, one class at a time."""
+    # All classes at full resolution (1.2 GB for 150 classes at 1024 x 2048) would need more memory
+    # than the network, so each class is resized separately, with a running softmax.
     # This function is inlined into the graph, so its names must differ from the graph's outputs.
     one_map = op.Constant(value_ints=[1, 1])
     sides = op.Constant(value_ints=[2, 3])
@@ -140,7 +147,7 @@ def class_by_class(
 
 
 def adaptive_avg_pool2d(x, output_size):
-    """Return x [N, C, h, w] pooled to [N, C, s, s] by two matrix products, for rows and columns."""
+    """Build the ONNX graph of adaptive average pooling from [N, C, h, w] to [N, C, s, s]."""
     rows, columns = output_size
     if rows == columns == 1:
         return op.GlobalAveragePool(x)
@@ -151,9 +158,9 @@ def adaptive_avg_pool2d(x, output_size):
 
 def _shares(side, cells: int):
     """
-    Return weights [cells, side] that average the pixels of each cell along one axis.
+    Return weights [cells, side] that average the pixels of each pooled cell along one axis.
 
-    Cell i has the pixels from floor(i side / cells) to ceil((i + 1) side / cells) - 1.
+    Cell i covers the pixels from floor(i side / cells) to ceil((i + 1) side / cells) - 1.
     """
     cell = op.Constant(value_ints=list(range(cells)))
     starts = op.Div(op.Mul(cell, side), cells)

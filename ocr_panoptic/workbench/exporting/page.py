@@ -1,8 +1,9 @@
 """
 A web page that runs an exported model in a browser, without a server.
 
-The page runs the model with onnxruntime-web, which the export fetches from npm's registry. A page
-opened from a disk can load only scripts, so scripts hold the model and the runtime (gzip, base64).
+The page runs the model with onnxruntime-web, which is fetched from npm's registry by default.
+A page that is opened from disk can load only scripts. Therefore, the model and onnxruntime-web are
+stored in scripts, compressed with gzip and encoded in base64.
 """
 
 import base64
@@ -35,15 +36,18 @@ RUNTIME = {
 }
 """Name of a file of onnxruntime-web -> SHA-256 of the file."""
 LARGEST = 380 * 2**20
-"""Limit on the bytes of a compressed model, because browsers limit the length of a string."""
+"""Largest size of a compressed model in bytes, because browsers limit the length of a string."""
 
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     """
-    Return the files of onnxruntime-web that a page needs: name -> content.
+    Return the files of onnxruntime-web that a page needs, file name -> content.
 
-    They come from ``given``, a package as installed by npm (a folder) or packed by npm (``.tgz``),
-    or by default from npm's registry.
+    UserError is raised if the package cannot be read or has another version.
+
+    Args:
+        given: npm package of onnxruntime-web, a folder or a ``.tgz`` file; by default, the package
+            is fetched from npm's registry.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}` and name it with --onnxruntime-web"
     registry = os.environ.get("npm_config_registry", REGISTRY).rstrip("/")  # noqa: SIM112
@@ -75,7 +79,16 @@ def _read_runtime(where: Path | str) -> dict[str, bytes]:
 
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
-    """Write the page of an ONNX file and the files of onnxruntime-web, ``index.html`` last."""
+    """
+    Write a page that runs an ONNX file in a browser; ``index.html`` is written last.
+
+    UserError is raised if the ONNX file is too large for a browser.
+
+    Args:
+        folder: folder for the page's files.
+        model: ONNX file.
+        runtime: files of onnxruntime-web, from :func:`find_runtime`.
+    """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)
     packed = _script("model.onnx", model.read_bytes())

@@ -1,9 +1,9 @@
 """
-Comparison of an ONNX file's results with the results of its PyTorch model.
+Compares an ONNX file's results with the results of its PyTorch model.
 
-Some networks amplify rounding errors, e.g. by the norm of a channel that hardly varies. So if the
-model's own float32 and float64 logits differ by much, the file's logits may differ by a multiple of
-that difference.
+Some networks amplify rounding errors, e.g. when a norm layer rescales a channel that hardly varies.
+Therefore, the limit on differences of logits grows with the difference between the model's own
+float32 and float64 logits.
 
 Shape shorthand: H W size of an image, K classes, h w feature size.
 """
@@ -49,19 +49,29 @@ def check_parity(
     sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> list[dict[str, Any]]:
     """
-    Return the differences between a model's results and its ONNX file's, on an image of each size.
+    Compare a model with its ONNX file on a random image of each size; return the differences.
 
-    ``semantic_logits`` maps (network, inputs) to the final logits [1, K, h, w]. ``sizes`` has the
-    (height, width) of each image.
+    Args:
+        exported: the model's ONNX file.
+        semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
+        channel_order: INPUT.FORMAT of the model's images.
+        augmentation: transform that resizes test images.
+        sizes: (height, width) of each image.
 
     Returns:
-        a row for each size. "image" and "network" are the sizes (height x width) of the image and
-        of the network's input; "labels equal" is the share of pixels with equal labels; "logits"
-        (relative) and "confidences" are the largest differences; "largest logit" is the model's
-        largest absolute logit. If "logits" is above the limit, "rounding" is the largest difference
-        between the model's float32 and float64 logits. A panoptic model also has "segments", the
-        number of segments in each result; "segments equal", the share of pixels in matching
-        segments; and "boxes" (pixels) and "scores", the largest differences of matching things
+        a row for each size, with the entries
+
+        - "image", "network": height x width of the image and of the network's input
+        - "labels equal": share of pixels with equal labels
+        - "logits": largest difference of logits, relative to max(1, largest absolute logit)
+        - "confidences": largest difference of confidences
+        - "largest logit": the model's largest absolute logit
+        - "rounding": relative difference between the model's float32 and float64 logits; only if
+          "logits" is above the limit
+        - "segments" (panoptic models only, like the next entries): number of segments in the file's
+          and in the model's result
+        - "segments equal": share of pixels in matching segments
+        - "boxes" (pixels), "scores": largest differences of matching things
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -95,9 +105,10 @@ def check_parity(
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """
-    Return a text for each entry that violates its limit in a row of :func:`check_parity`.
+    Return a text for each entry of a row that violates its limit.
 
     For the precision "int8", only labels (most must be equal) and confidences (no NaN) are checked.
+    ``row`` comes from :func:`check_parity`.
     """
     least = LEAST_SHARES[precision]
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -112,7 +123,7 @@ def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     faults = []
     for key, limit in limits.items():
         is_share = key.endswith("equal")
-        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # true of NaN
+        if key in row and not (row[key] >= limit if is_share else row[key] <= limit):  # or NaN
             at = "least" if is_share else "most"
             faults.append(f"{key} {row[key]:.6g} (at {at} {limit:.6g})")
     return faults
@@ -143,8 +154,9 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    Two segments match if they have the same class and each overlaps the other most. Void counts as
-    a segment in the share. Ids are not compared, because segments of equal score may be swapped.
+    Two segments of a class match if, among the segments of this class, each overlaps most with the
+    other. Void counts as a segment in the share. Ids do not matter, because segments of equal score
+    may be swapped.
     """
     tables, segments = [], []
     for ids, described in (a, b):

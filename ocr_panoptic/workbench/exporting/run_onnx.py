@@ -84,15 +84,18 @@ class Model:
         """
         Return the prediction for an image.
 
-        Returns:
-            "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32 [K, h, w],
-            at the network's resolution. A panoptic model also returns "ids", int32 [H, W], 0
-            outside all segments, and "segments", a list of dicts with "id", "isthing",
-            "category_id" (index of the thing class or of the label), and for things "score" and
-            "box" (x0, y0, x1, y1).
-
         Args:
             image: image, uint8 [H, W, 3] RGB.
+
+        Returns:
+            a dict with "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32
+            [K, h, w], at the network's resolution. A panoptic model also has "ids", int32 [H, W], 0
+            outside all segments, and "segments", a list of dicts with "id", "isthing" and
+            "category_id" (thing class, or semantic label of stuff), and for things "score" and
+            "box" (x0, y0, x1, y1)
+
+        Raises:
+            ValueError: if onnxruntime cannot run the model on the image.
         """
         try:
             values = self.session.run(None, {"image": np.ascontiguousarray(image)})
@@ -114,9 +117,10 @@ class Model:
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
     """
-    Return an image as uint8 [H, W, 3] RGB, turned by the file's EXIF data.
+    Return an image as uint8 [H, W, 3] RGB, rotated according to the file's EXIF data.
 
-    Values of 16 bits are cut to their upper 8 bits.
+    16-bit values are reduced to their upper 8 bits. ValueError is raised if the file cannot be read
+    as an image.
     """
     try:
         with Image.open(path) as file:
@@ -134,8 +138,8 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
     """
     Return the confidence of each pixel, float32 [H, W].
 
-    It is the score of the pixel's instance, if it has one, or else the probability of the pixel's
-    label. In a panoptic map, void has 0.
+    A pixel of an instance has the instance's score; any other pixel has the probability of its
+    label. The void pixels of a panoptic map have 0.
     """
     if "ids" not in prediction:
         return prediction["confidences"]
@@ -150,7 +154,7 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """An image: the name of its results, its path relative to the inputs' folder, and its path."""
+    """An image: name for its result files, path relative to the inputs' common folder, and path."""
 
     name: str
     file_name: str
@@ -161,7 +165,8 @@ def find_images(entries: Sequence[str]) -> list[Input]:
     """
     Return the given image files and the images in the given folders, each once and in order.
 
-    Subfolders are searched too. Hidden files, hidden folders and linked folders are left out.
+    Subfolders are searched too. Hidden files, hidden folders and symbolic links to folders are left
+    out. FileNotFoundError is raised if an entry does not exist or is a folder without images.
     """
     found: dict[Path, None] = {}
     folders = []
@@ -190,9 +195,10 @@ def _images_below(folder: Path) -> Iterator[Path]:
 
 def _unique_names(names: Sequence[str]) -> list[str]:
     """
-    Return the names without their suffixes; names that would then collide keep them.
+    Return the names without their suffixes; names that would become equal keep their suffixes.
 
-    "a.jpg" and "a.png" both keep their suffix, and so "a.jpg.bmp" has to keep its suffix too.
+    For example, "a.jpg" and "a.png" keep their suffixes, because both would become "a". Then
+    "a.jpg.bmp" also keeps its suffix, because the name "a.jpg" is taken.
     """
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
     while found != before:
@@ -283,7 +289,7 @@ class Results:
 
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
-    """Return the image with the classes' colours and the segments' outlines, uint8 [H, W, 3]."""
+    """Return the image blended with class colours, with white segment outlines, uint8 [H, W, 3]."""
     ids: np.ndarray = prediction["ids" if "ids" in prediction else "labels"]
     if model.is_panoptic:
         colors: np.ndarray = np.full((len(prediction["segments"]) + 1, 3), 128)

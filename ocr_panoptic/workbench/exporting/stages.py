@@ -1,8 +1,8 @@
 """
 The stages of an ONNX file before and after its network, as separate ONNX models.
 
-The stages resize test images, and merge instances and labels into a panoptic map. They use only
-operators and types that TensorRT and OpenVINO can parse: no Compress, no CumSum of INT32.
+The first stage resizes test images; the last merges instances and labels into a panoptic map. Both
+use only operators and types that TensorRT and OpenVINO can parse: no Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -38,8 +38,8 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
     Return an ONNX model that resizes test images to exactly the values that Pillow computes.
 
-    It turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W), int64
-    [2]. UserError is raised if ``augmentation`` cannot be exported.
+    The model turns "image", uint8 [H, W, 3], into "resized", int32 [h, w, 3], and "size" (H and W),
+    int64 [2]. UserError is raised if ``augmentation`` cannot be exported.
     """
     is_list = isinstance(augmentation, T.AugmentationList)
     (given,) = augmentation.augs if is_list else (augmentation,)
@@ -56,7 +56,7 @@ def resize_stage(augmentation: T.Augmentation) -> ir.Model:
 
 
 def merge_stage(rules: MergeRules) -> ir.Model:
-    """Return an ONNX model that merges labels and instances into a panoptic map by the rules."""
+    """Return an ONNX model that merges labels and instances by the given rules."""
     # Scores are compared as float32, so each limit is rounded up to the next float32.
     scores = np.array(rules.scores, np.float32)
     above = np.nextafter(scores, np.float32(np.inf))
@@ -71,7 +71,7 @@ def merge_stage(rules: MergeRules) -> ir.Model:
 
 def joined(first: ir.Model, second: ir.Model) -> ir.Model:
     """
-    Append ``second`` to ``first`` in place, and return ``first`` with the outputs of both.
+    Append ``second`` to ``first`` in place, and return ``first`` with the outputs of both models.
 
     Each input of ``second`` is connected to the input or output of ``first`` with the same name.
     """
@@ -96,7 +96,7 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
 
 
 def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
-    """Return the ONNX model of a function, with constants in place of some inputs."""
+    """Return a function as an ONNX model; ``constants`` fix the inputs of the same names."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
     model = optimize(model)
@@ -116,7 +116,7 @@ def _with_constants(model: ir.Model, **constants: np.ndarray | np.generic) -> ir
 
 @script(default_opset=op)
 def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
-    """Return the image with its values unchanged, and its size."""
+    """Return the image with unchanged values, and its (height, width)."""
     resized = op.Cast(image, to=INT32.dtype)
     size = op.Shape(image, start=0, end=2)
     return resized, size
@@ -124,7 +124,11 @@ def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
 
 @script(default_opset=op)
 def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
-    """Return exactly the (height, width) that Detectron2's ResizeShortestEdge computes."""
+    """
+    Return exactly the (height, width) that Detectron2's ResizeShortestEdge computes.
+
+    The shorter side becomes ``shortest``, or less if the longer side would exceed ``longest``.
+    """
     given = op.Cast(op.Shape(image, start=0, end=2), to=DOUBLE.dtype)
     height, width = op.Split(given, num_outputs=2)
     scale = shortest / op.Min(height, width)
@@ -140,10 +144,9 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 @script(default_opset=op)
 def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     """
-    Resize [A, B, C] to [A, side, C] with Pillow's filter: triangle for reach 1, cubic for 2.
+    Return ``x``, [A, B, C], resized to [A, side, C] with Pillow's bilinear or bicubic filter.
 
-    Weights are integers, in units of 2**-22. The triangle's weights are also computed in integers,
-    because runtimes without float64 would round them differently.
+    ``reach`` is 1.0 for the bilinear (triangle) filter, 2.0 for the bicubic filter.
     """
     length = op.Shape(x, start=1, end=2)
     last = op.Squeeze(length, [0]) - 1
@@ -157,7 +160,9 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     steps = op.Unsqueeze(op.Range(0, count, 1), [1])
     taken = op.Unsqueeze(starts, [0]) + steps  # [taps, side]
     inside = taken < length
-    # The triangle's weights: each tap's share of the sum, in two steps of 11 bits.
+    # All weights are integers, in units of 2**-22. The triangle's weights are also computed in
+    # integers, because runtimes without float64 would round them differently: each tap's share of
+    # the sum, in two steps of 11 bits.
     apart = op.Abs((taken * 2 + 1) * side - (places * 2 + 1) * length)
     shares = op.Where(inside, op.Max(op.Max(length, side) * 2 - apart, 0), 0)
     total = op.ReduceSum(shares, [0])
@@ -192,7 +197,11 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
 
 @script(default_opset=op)
 def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
-    """Return the image resized to ``sides`` (height, width), and its size before the resizing."""
+    """
+    Return the image resized to ``sides`` (height, width), and the original (height, width).
+
+    ``reach`` is 1.0 for bilinear, 2.0 for bicubic resizing.
+    """
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
     rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
@@ -208,10 +217,10 @@ def bilinear_weights(
     start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
 ) -> FLOAT[...]:
     """
-    Return the bilinear weights [pixels, cells] of a mask's cells for pixels along one axis.
+    Return weights [pixels, s] that resize a mask, [s, s], bilinearly along one axis.
 
-    The pixels are ``start`` to ``stop`` - 1. The mask extends from ``low`` to ``high`` on this
-    axis; outside it, the weights fall to 0.
+    The result is for the pixels from ``start`` to ``stop`` - 1. The mask extends from ``low`` to
+    ``high`` in pixels; outside the mask, the weights fall to 0.
     """
     places = op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1)
     pixels = op.Cast(places, to=FLOAT.dtype) + 0.5
@@ -223,7 +232,8 @@ def bilinear_weights(
 
 @script(default_opset=op)
 def count_pixels(pixels: BOOL[...]) -> INT64[...]:
-    """Return the number of True pixels; summing each row in float32 is fast, and still exact."""
+    """Return the number of True pixels."""
+    # Sums of rows in float32 are fast, and exact for rows shorter than 2**24 pixels.
     rows = op.ReduceSum(op.Cast(pixels, to=FLOAT.dtype), op.Constant(value_ints=[1]), keepdims=0)
     return op.ReduceSum(op.Cast(rows, to=INT64.dtype), keepdims=0)
 
@@ -242,13 +252,13 @@ def merged(
     """
     Merge labels and instances into a panoptic map; return the map and its segments.
 
-    The result equals the result of :func:`.merge_panoptic`. Instances are in descending order of
-    scores; masks [M, s, s] cover only their boxes.
+    The result equals the result of :func:`.merge_panoptic`. Instances must be in descending order
+    of scores; each mask [s, s] covers only its instance's box.
 
     Args:
-        overlap: largest share of an instance that earlier instances may cover.
-        least_scores: lowest score of an instance, for each thing class.
-        least_areas: smallest number of free pixels for a stuff segment, for each label.
+        overlap: an instance is dropped if others have taken more than this share of its pixels.
+        least_scores: lowest score of an instance that is used, for each thing class.
+        least_areas: smallest area of a stuff segment outside all instances, for each label.
     """
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(

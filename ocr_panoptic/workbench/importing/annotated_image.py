@@ -1,4 +1,4 @@
-"""An annotated image: the common form into which every format is read."""
+"""Define the annotated image, into which the annotations of every format are converted."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,9 @@ class Segment:
 
     Attributes:
         mask: COCO's compressed RLE of the whole image, {"size": [height, width], "counts": bytes}.
-        instance: True for a single object, False for a region with any number of objects (a
-            semantic label), None if the format does not say, so that the kind of the class decides.
+        instance: True for a single object; False for a region with any number of objects (a
+            semantic label); None if the format does not say: a thing is then an object, and stuff a
+            region.
         is_crowd: whether the segment is a group of things without separate outlines.
         is_doubtful: whether the tool may have set ``is_crowd`` only because the mask is not one
             polygon.
@@ -43,12 +44,12 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path of the image below the folder of images; the imported image and its PNG keep this
-            path below their own folders.
+        name: path of the image relative to the folder of images. The import writes the image and
+            its PNG to the same relative paths.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
-        left_out: kind of each shape that is left out because it has no area.
-        written: path in the annotations, if the image was found at another path; else None.
+        left_out: kinds of the shapes that are left out because they have no area, such as "point".
+        written: path in the annotations, if the image was found at a different path; else None.
     """
 
     file: Path
@@ -64,8 +65,8 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
     """
     Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment takes the place of its last part. Where another segment covers an earlier part,
-    that part's pixels are removed, so that the painted result does not change.
+    A joined segment takes the position of its last part in the painting order. Pixels of earlier
+    parts that other segments cover are removed, so that the painted result does not change.
 
     Args:
         parts: key and segment of each part, in painting order. Parts with equal keys and labels

@@ -2,9 +2,9 @@
 Read Cityscapes: a file ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
 
 ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png`` belongs to the image
-``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``; ``_gtFine`` and ``_leftImg8bit`` may be
-missing. Pillow draws polygons in the order of the file, as in cityscapesscripts, so the label maps
-are identical.
+``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``; ``_gtFine`` and ``_leftImg8bit`` can
+be missing. Pillow draws polygons in the order of the file, so the label maps equal the label maps
+that cityscapesscripts draws.
 """
 
 import re
@@ -36,7 +36,7 @@ from .reading import (
     require_images,
 )
 
-FIRST_THING = 24  # this and higher label ids have instances
+FIRST_THING = 24  # label ids from this number on have instances
 GROUP = "group"  # suffix of a label for objects without separate outlines: "cargroup"
 NOT_DRAWN = "license plate"  # cityscapesscripts keeps the labels below it
 
@@ -52,12 +52,16 @@ _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Annotations:
-    """Find the images that have PNGs of instance ids: a label id, or 1000 * label id + object."""
+    """
+    Return the annotated images of Cityscapes' ``*_instanceIds.png`` files.
+
+    A pixel's value is a label id or, for an object, 1000 * label id + number of the object.
+    """
     return _annotations(source, images, "_instanceIds.png", _read_png)
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
-    """Find the images that have JSON files of polygons of any classes."""
+    """Return the annotated images of ``*_polygons.json`` files, with classes of any name."""
     return _annotations(source, images, "_polygons.json", _read_polygons)
 
 

@@ -32,21 +32,26 @@ TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Map the splits of a Roboflow export ("train", "val", "test") to pairs (folder, None)."""
+    """
+    Return split -> (folder, None) for the "train", "val" and "test" splits of a Roboflow export.
+
+    None means that the folder's annotations belong to a single split.
+    """
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
 
 
 def read_coco(source: Path, images: Path | None, polygons: str | None = None) -> Annotations:
     """
-    Find the images in a COCO JSON.
+    Return the annotated images of a COCO JSON.
 
-    An annotation is an object, or a crowd if ``iscrowd`` is 1. If it has no polygon and no RLE, its
-    segment is empty.
+    An annotation is an object, or a crowd if ``iscrowd`` is 1. An annotation without a polygon or
+    RLE becomes an empty segment.
 
     Args:
-        polygons: "edges" or "centres" of pixels; None for edges, with a warning if the tool that
-            made the file is known to draw through centres.
+        polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
+            centres of border pixels. None means "edges", with a warning if the tool that wrote the
+            file is known to use centres.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -86,7 +91,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
-    """Return a JSON's content, its class names by category id, and its annotations by image id."""
+    """Return a COCO JSON's content, class names by category id, and annotations by image id."""
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):
         raise UserError(
@@ -125,7 +130,7 @@ def _id(number: object) -> str:
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Return whether ``iscrowd`` may mark objects with holes or parts, as in V7's exports."""
+    """Return whether ``iscrowd`` may mark single objects with holes or several parts, as in V7."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])

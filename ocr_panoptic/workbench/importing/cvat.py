@@ -21,12 +21,12 @@ from .masks import ellipse, mask_of_polygons, placed, rectangle
 from .reading import Annotations, check_size, image_file, read_each, require_images
 
 XML, IMAGES = "annotations.xml", "images"  # names in an export with images
-FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # of video frames: CVAT writes .PNG
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # suffixes of video frames; CVAT writes .PNG
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Annotations:
-    """Find the images in a CVAT XML; ``source`` is the file, or the unpacked export's folder."""
+    """Return the annotated images of a CVAT XML file, or of the folder of an unpacked export."""
     path = source
     if source.is_dir():
         listed = sorted(source.glob("*.xml"))
@@ -116,8 +116,8 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     Decode CVAT's run lengths into a mask, bool [height, width].
 
     Args:
-        text: lengths of runs of pixels, row by row and separated by commas. Runs lie alternately
-            outside and inside the mask, the first outside.
+        text: lengths of runs of pixels, row by row and separated by commas. The first run is
+            outside the mask, the second inside, and so on.
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0 or sum(lengths) != height * width:

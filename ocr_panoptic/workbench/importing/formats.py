@@ -23,18 +23,19 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: function: (source, folder of images or None) -> annotations. The function also takes
-            ``polygons`` (:data:`.masks.POLYGONS`) if ``has_polygons`` is True, and ``part`` if
-            ``splits`` returns a part.
+        read: function: (source, folder of images or None) -> annotations. The function has a
+            parameter ``polygons`` ("edges" or "centres") if ``has_polygons`` is True, and a
+            parameter ``part`` (the split to read) if ``splits`` returns parts.
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
         kinds: things and stuff, if the format has fixed classes.
-        splits: function: source -> {split: (source to read, ``part`` or None)}; {} if the source
-            has no splits.
+        splits: function: source -> {split: (source to read, ``part`` or None)}; it returns {} if
+            the annotations are not divided into splits.
         has_polygons: whether some tools draw polygons along pixel edges and others through pixel
             centres.
-        void_class: class name that means void.
-        rest_class: class name of all other pixels; they get the class of ``--rest``, or are void.
+        void_class: name of the class whose segments become void.
+        rest_class: name of the background class, which becomes the class of ``--rest``, or void
+            without ``--rest``.
     """
 
     read: Callable[..., Annotations]

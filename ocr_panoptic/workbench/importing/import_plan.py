@@ -32,8 +32,8 @@ class AnnotationSource:
     The files that a user names for one split.
 
     Attributes:
-        images: folder of images; None if the format defines it.
-        labels: folder of semantic label PNGs; annotations are painted over their labels.
+        images: folder of images; None if the format determines the folder.
+        labels: folder of semantic label PNGs, over which the annotations are painted, or None.
         part: name of the split to read from the annotations; None for all splits.
     """
 
@@ -53,7 +53,7 @@ class ImportPlan:
         kinds: things, stuff and ignored classes, if the user lists them.
         label_space: classes of the label PNGs, if the user gives label PNGs.
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
-            refuses unclear cases (see :func:`.kinds.check_crowds`).
+            for groups, with an error if they may be single objects.
         polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
             centres of border pixels; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
@@ -95,8 +95,8 @@ def with_own_splits(
     """
     Return a source for each split that the annotations of "train" define.
 
-    The sources are returned unchanged if the user gives other sources or a folder of images, if
-    the annotations define no splits, or if --split divides the images of several splits again.
+    ``sources`` is returned unchanged if it has a split other than "train" or a folder of images, if
+    the annotations define no splits, or if they define several and --split is given.
     """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
@@ -120,8 +120,8 @@ def read_sources(
     Find the images of all sources, then read the segments; raise DataFaults if any is faulty.
 
     Returns:
-        split -> images, sorted by name; class name -> counts over all splits; split -> number of
-        missing images that are left out.
+        split -> images, sorted by name; class name -> its number of images and segments in all
+        splits; split -> number of images that are left out because their files are missing.
     """
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}
@@ -222,7 +222,7 @@ def _read(
 
 def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, list[AnnotatedImage]]:
     """
-    Divide images by their names into ``train`` and ``val``, each with at least one image.
+    Divide images by a hash of their names into "train" and "val", each with at least one image.
 
     Args:
         share: share of the images for training.
@@ -242,7 +242,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return an image with the regions of its PNG in a folder of labels below its segments."""
+    """Return the image with the regions of its label PNG in ``folder`` as its first segments."""
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):

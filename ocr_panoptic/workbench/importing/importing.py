@@ -67,8 +67,8 @@ def import_annotations(
     """
     Import annotations as a data set in ``output``; return the path of the data file.
 
-    Equal annotations give equal files. If the import fails, the files of an earlier import are
-    kept.
+    The same annotations always give the same files. If the import fails, the files of an earlier
+    import are kept.
 
     Args:
         name: name of the data set; its splits are registered as ``<name>_<split>``.
@@ -138,7 +138,7 @@ def draw_split(
     plan: ImportPlan,
     workers: int | None = None,
 ) -> Counts:
-    """Write a split's files into a folder; return the split's counts of segments and pixels."""
+    """Write the files of a split into ``folder``; return its numbers of segments and pixels."""
     total: Counts = defaultdict(Counter)
     entries = []
     draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
@@ -169,7 +169,7 @@ def _png_name(image: AnnotatedImage) -> str:
 def _draw(
     image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
 ) -> tuple[list[dict], Counts]:
-    """Write the PNG of an image; return its ``segments_info`` (empty for labels) and its counts."""
+    """Write an image's panoptic or label PNG; return ``segments_info`` (if panoptic) and counts."""
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:
         write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))
@@ -202,7 +202,7 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log how many annotations the written maps do not show; import.json has all counts."""
+    """Log the size of a split, and how many segments its maps lose, cut or only approximate."""
     pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "

@@ -44,7 +44,11 @@ class Kinds:
 
 
 def read_kinds(path: Path) -> Kinds:
-    """Read a YAML file: things, stuff, ignore (lists of names) and colors (name -> [R, G, B])."""
+    """
+    Read the kinds of classes from a YAML file.
+
+    Its keys are things, stuff and ignore (lists of names), and colors (name -> [R, G, B]).
+    """
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: expected things: and stuff:, each with a list of names.")
@@ -74,9 +78,11 @@ class ClassCount:
     How often a class occurs.
 
     Attributes:
-        segments: number of segments for each value of ``instance``, which is True for crowds.
-        is_doubtful: whether segments marked as crowds may be single objects: an image has several,
-            or the tool may mark an object as a crowd (:attr:`.Segment.is_doubtful`).
+        images: number of images that show the class.
+        segments: numbers of objects (key True), regions (False) and segments of unknown kind
+            (None); crowds count as objects.
+        is_doubtful: whether segments marked as crowds may be single objects, because an image has
+            several, or because the tool may also mark single objects.
     """
 
     images: int = 0
@@ -86,7 +92,7 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """Return "thing" if any segment is an object, "stuff" if all are regions, else None."""
+        """Return "thing" if a segment is an object, else "stuff"; None if any kind is unknown."""
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
@@ -134,11 +140,14 @@ def resolve_kinds(
     semantic: bool = False,
 ) -> Kinds:
     """
-    Return the kinds of the classes: from the user, else from the format, else from the segments.
+    Decide which of the classes in ``found`` are things, stuff or void.
+
+    If neither ``given`` nor ``default`` is used, a class with objects is a thing, and a class with
+    regions only is stuff; in a semantic data set, all classes are stuff.
 
     Args:
-        given: the user's kinds, which must name all classes.
-        default: the format's own kinds, which are used if they name all classes.
+        given: kinds that the user lists; they must include all classes.
+        default: fixed kinds of the format, which are used if they include all classes.
         rest: stuff class for pixels without a segment; None for void.
     """
     if given is not None:

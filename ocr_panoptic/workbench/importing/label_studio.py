@@ -2,8 +2,9 @@
 Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths or PNGs. Both refer to the image after the rotation in its EXIF data, not to a rotated view.
-Later regions cover earlier regions. Cancelled (skipped) annotations and predictions are left out.
+lengths or PNGs. Both refer to the image as its EXIF data rotate it, but without any rotation of the
+view in Label Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
+predictions are left out.
 """
 
 import logging
@@ -37,7 +38,7 @@ LOCAL_FILES = "/data/local-files/"
 UPLOADS = "/data/upload/"
 PNG_URL = "data:image/png;base64,"
 
-# Types of results without pixels: about the image, a region beyond its label, or two regions.
+# Types of results without pixels: they describe an image or a region, or relate two regions.
 WITHOUT_PLACE = {
     *("choices", "taxonomy", "textarea", "rating", "number", "datetime", "ranker", "pairwise"),
     *("relation", "chatmessage"),
@@ -48,7 +49,7 @@ _SHAPES = ("brush", "magicwand", "bitmask", "polygon", "rectangle", "ellipse")
 
 def read_label_studio(source: Path, images: Path | None) -> Annotations:
     """
-    Find the images in a Label Studio JSON.
+    Return the annotated images of a Label Studio JSON.
 
     For local files, ``images`` is the root of Label Studio's local files or a folder below it. For
     uploads, it is the project's upload folder or a folder with the original files.
@@ -98,7 +99,11 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
 
 
 def image_path(reference: str) -> str | None:
-    """Return the path below a server's root in ``reference``; None if it names no image."""
+    """
+    Return the path of the image that a path or URL names, or None for any other text.
+
+    Label Studio's folder for local files or uploads is removed from the path.
+    """
     try:
         url = urlsplit(reference)
         path = unquote(url.path)
@@ -178,14 +183,14 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     """
     Return a brush mask, bool [height, width], from the run lengths of @thi.ng/rle-pack.
 
-    The code is a stream of bits, with the highest bit of each byte first. It begins with the number
-    of values (32 bits), the number of bits per value minus 1 (5 bits), and four field sizes minus 1
-    (4 bits each). Pieces follow: a flag (1 for a repeated value, 0 for listed values), the index of
-    a field size (2 bits), the number of values minus 1 in a field of this size, and the value or
-    values (8 bits each). The values are the channels of an RGBA image, row by row; the mask has the
-    pixels with alpha above 0.
+    The code is a stream of bits, with the highest bit of each byte first. Its header has the number
+    of values (32 bits), the number of bits per value minus 1 (5 bits), and four field widths minus
+    1 (4 bits each). Each of the following blocks has a flag (1 bit: 1 for a repeated value, 0 for a
+    list of values), the index of a field width (2 bits), the number of values minus 1 (in a field
+    with this width), and the repeated value or the list (8 bits per value). The values are the
+    channels of an RGBA image, row by row; pixels with alpha above 0 belong to the mask.
     """
-    bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # without 0b1, but with zeros
+    bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # drops "0b1", keeps leading zeros
     place = 0
 
     def take(size: int) -> int:

@@ -1,5 +1,5 @@
 """
-Read mask images: one for each object or class, or one with numbered objects.
+Read mask images: one for each object or class, or one for all objects, with their numbers.
 
 A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
 mask's own name, or the beginning or the end of the mask's name:
@@ -7,8 +7,8 @@ mask's own name, or the beginning or the end of the mask's name:
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
 The rest of the mask's path gives the class; a separator and a number at its end are dropped. If
-only numbers are left, the class is "object". Masks may lie beside the images: a file whose name
-begins or ends with the name of another file is then a mask.
+only numbers are left, the class is "object". If masks and images are in the same folder, a file
+whose name begins or ends with the name of another file is a mask.
 """
 
 import logging
@@ -39,12 +39,12 @@ _COMMON = {
     *("instances", "image", "images", "train", "val", "test", UNNAMED),
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
-_NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; grade1 is a class
+_NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; not in "grade1"
 _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 
 def read_masks(source: Path, images: Path | None = None) -> Annotations:
-    """Find the images that have masks. Each value of a mask except 0 becomes a segment."""
+    """Return the images that have masks; each value of a mask except 0 becomes a segment."""
     folder = images or source
     photos = _photos(folder, source)
     masks = sorted({*files_below(source, LABEL_SUFFIXES + LOSSY_SUFFIXES)} - {*photos})
@@ -87,7 +87,7 @@ def read_masks(source: Path, images: Path | None = None) -> Annotations:
 
 
 def _photos(folder: Path, source: Path) -> list[Path]:
-    """Return the images below ``folder``, without the masks below ``source``."""
+    """Return the images below ``folder`` that are not masks; the masks are below ``source``."""
     files = [
         file
         for file in files_below(folder)
@@ -104,7 +104,7 @@ def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
     """
     Return the files that are masks because their path contains another file's name.
 
-    A file such as ``a_2.png`` beside ``a.png`` is an image if it has a mask itself.
+    A file such as ``a_2.png`` beside ``a.png`` is an image if it has its own mask.
     """
     lossless = {file for file in files if file.name.lower().endswith(LABEL_SUFFIXES)}
     stems, others = {file.stem for file in files}, {f.stem for f in files if f not in lossless}
@@ -122,7 +122,7 @@ def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
 
 
 def _owner(mask: Path, stems: Collection[str]) -> str | None:
-    """Return the name, without suffix, of the image that a mask belongs to, or None."""
+    """Return which of the image names ``stems`` a mask's path contains, or None."""
     for part in (*mask.parts[-2::-1], mask.stem):
         if part in stems:
             return part
@@ -133,7 +133,7 @@ def _owner(mask: Path, stems: Collection[str]) -> str | None:
 
 
 def _label(mask: Path, stem: str) -> str:
-    """Return the class in the path of a mask; ``stem`` is its image's name without suffix."""
+    """Return the class that a mask's path names; ``stem`` is the image's name without suffix."""
     rest = mask.stem.removeprefix(stem)
     rest = mask.stem.removesuffix(stem) if rest == mask.stem else rest
     rest = "" if _HASH.fullmatch(rest) else _NUMBER.sub("", rest)
@@ -147,7 +147,7 @@ def _label(mask: Path, stem: str) -> str:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return object numbers [H, W]; a JPEG or a smoothed mask is reduced to 0 and 255."""
+    """Return a mask file's object numbers [H, W]; 0 and 255 for a JPEG or smoothed mask."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(
@@ -162,7 +162,7 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 
 def _are_numbers(values: np.ndarray) -> bool:
-    """Return whether values between 0 and 255 are object numbers, not greys of a smooth border."""
+    """Return whether values from 1 to 254 are object numbers, not greys of smoothed borders."""
     import cv2
 
     others = (values > 0) & (values != 255)

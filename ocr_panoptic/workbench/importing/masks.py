@@ -23,7 +23,7 @@ POLYGONS = (EDGES, CENTRES)
 
 
 def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
-    """Yield each non-zero value of a map [height, width] with its mask, in ascending order."""
+    """Yield (value, mask) for each non-zero value of a map [height, width], in ascending order."""
     runs = SegmentRuns(values)
     for value in runs.ids.tolist():
         if value:
@@ -36,7 +36,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return an image's mask with ``part``, bool [h, w], at (left, top) and nothing elsewhere."""
+    """Return a mask of the whole image that contains ``part``, bool [h, w], at (left, top)."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -49,7 +49,7 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
 
 
 def corners_of(numbers: Sequence[float]) -> np.ndarray:
-    """Return a flat list x, y, x, y, ... of unchecked numbers as points [N, 2]."""
+    """Convert a list x, y, x, y, ... to points [N, 2]; raise UserError for an odd length."""
     if len(numbers) % 2:
         raise UserError(
             f"has {len(numbers)} coordinates, expected x and y of each corner, without confidence "
@@ -59,7 +59,7 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
-    """Return points (x, y) as float64 [N, 2]; refuse other values, and points far outside."""
+    """Return points (x, y), float64 [N, 2]; raise UserError for invalid or distant points."""
     try:
         found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):
@@ -94,7 +94,9 @@ def mask_of_polygons(
     Return the mask of the union of polygons. Polygons with fewer than three corners are left out.
 
     Args:
-        polygons: unchecked corners (x, y) of each polygon.
+        polygons: corners (x, y) of each polygon; invalid corners raise UserError.
+        through: EDGES if polygons follow the edges of pixels, CENTRES if they pass through the
+            centres of border pixels.
     """
     checked = [check_points(points, height, width) for points in polygons]
     checked = [points for points in checked if len(points) >= 3]
@@ -108,10 +110,10 @@ def mask_of_polygons(
 
 def drawn(shape: str, points: np.ndarray, height: int, width: int) -> dict:
     """
-    Return the mask of a "polygon", "rectangle" or "ellipse" with its border, drawn by Pillow.
+    Return the mask of a "polygon", "rectangle" or "ellipse" that Pillow draws with its border.
 
     Args:
-        points: float [N, 2], corners of a polygon, or two opposite corners of the shape's box.
+        points: corners of a polygon, or two opposite corners of the box of another shape, [N, 2].
     """
     picture = Image.new("L", (width, height))
     draw = getattr(ImageDraw.Draw(picture), shape)
@@ -166,7 +168,7 @@ def ellipse(
 
 
 def mask_of_rle(rle: dict, height: int, width: int) -> dict:
-    """Check a file's COCO RLE, compressed or not, and return it compressed."""
+    """Check a COCO RLE, compressed or uncompressed, and return the compressed mask."""
     if rle.get("size") != [height, width]:
         raise UserError(f"the RLE has size {rle.get('size')!s:.40}, the image {[height, width]}")
     counts = _decompressed(rle["counts"]) if isinstance(rle["counts"], str) else rle["counts"]
@@ -184,8 +186,8 @@ def _decompressed(text: str) -> list[int]:
     Return the counts of a compressed RLE.
 
     Each character holds 5 bits of a number, the lowest bits first, and a sixth bit that is set if
-    the number continues. From the fourth number on, the text has the difference from the number two
-    places before.
+    the number continues. From the fourth number on, each number is stored as the difference from
+    the number two places before.
     """
     counts: list[int] = []
     number = shift = 0

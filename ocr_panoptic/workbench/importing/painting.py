@@ -1,7 +1,7 @@
 """
 Paint overlapping segments into a panoptic map, which has at most one segment at each pixel.
 
-In shapes, H and W are the size of the image.
+Shape letters: H, W size of the image.
 """
 
 from collections import Counter, defaultdict
@@ -15,8 +15,9 @@ from .kinds import VOID, Kinds
 
 _IGNORED = -1  # id of void segments during painting; 0 in the result
 
-# Numbers by class: "segments" in the map, "things", "crowds", and the losses in importing.LOSSES.
-# Other numbers: "left out" by kind of shape, "void" by "segments", "pixels" by "all", "unlabelled".
+# Keys with counts by class: "segments" (in the map), "things", and the keys of importing.LOSSES.
+# Keys with other counts: "left out" (by kind of shape), "void" (of "segments"), and "pixels" ("all"
+# and "unlabelled").
 Counts = dict[str, Counter]
 
 
@@ -27,7 +28,7 @@ class Painted:
 
     Attributes:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
-        labels: segment id -> index of its class in ``kinds.classes``.
+        labels: segment id -> index of the segment's class in :attr:`.Kinds.classes`.
         crowds: ids of the segments that are crowds.
     """
 
@@ -37,7 +38,7 @@ class Painted:
     counts: Counts
 
     def semantic(self, void: int) -> np.ndarray:
-        """Return each pixel's index in ``kinds.classes``, or ``void``: uint8 [H, W]."""
+        """Return the class index of each pixel, uint8 [H, W]; ``void`` for void pixels."""
         table = np.full(max(self.labels, default=0) + 1, void, np.uint8)
         for number, label in self.labels.items():
             table[number] = label

@@ -1,4 +1,4 @@
-"""Provide what the readers of all annotation formats share."""
+"""Provide functions for the readers of all annotation formats."""
 
 import functools
 import logging
@@ -36,11 +36,11 @@ class Annotations:
     The annotated images of a source.
 
     Attributes:
-        entries: (place, entry) of each image. Error messages begin with the place, a file or a part
-            of a file. The entry has the annotations of the image, in the format's own type.
+        entries: pair (place, entry) for each image. ``place`` is the file, or part of a file, that
+            error messages name; ``entry`` has the image's annotations in the format's own type.
         find: function: entry -> image without segments.
-        read: function: (image without segments, entry) -> image with segments; can be pickled.
-        drafts: function: entry -> segments without masks, which are known before pixels are read;
+        read: function: (image without segments, entry) -> image with segments; must be picklable.
+        drafts: function: entry -> segments without masks, to check classes before masks are read;
             None if the format has no such function.
     """
 
@@ -50,7 +50,12 @@ class Annotations:
     drafts: Callable[[Any], list[Segment]] | None = None
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
-        """Return (place, (image without segments, entry)) for each image file that is found."""
+        """
+        Find the image of each entry; return a list of (place, (image without segments, entry)).
+
+        Raise DataFaults if images are missing or faulty. If ``skip_missing`` is True, missing
+        images are left out, unless all are missing.
+        """
         found = []
         missing: list[str] = []
         faults: list[str] = []
@@ -83,7 +88,7 @@ class Annotations:
 def read_each(
     items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]
 ) -> Iterator[_Result]:
-    """Yield ``read(item)`` for each (place, item); raise all errors as DataFaults at the end."""
+    """Yield ``read(item)`` for each (place, item); at the end, raise DataFaults with all errors."""
     faults: list[str] = []
     for place, item in items:
         try:
@@ -105,13 +110,14 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
-    Return the first image that exists at one of the paths, without segments.
+    Return the image at the first path that exists, without segments.
 
-    If no path exists (the annotations were written for another folder, or on Windows), return the
-    only image file below the folder whose path ends like one of the given paths, ignoring case.
+    If no path exists (the annotations were written for another folder, or on Windows), find the
+    file below ``folder`` by the last parts of its path, ignoring case. Raise MissingImage if no
+    file matches, or several.
 
     Args:
-        names: paths relative to the folder; the first is the path in the annotations.
+        names: paths relative to ``folder``; the first is the path in the annotations.
     """
     inside = (name for name in names if not any(file_name_faults(name)))
     name = next((name for name in inside if (folder / name).is_file()), None)
@@ -128,7 +134,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file whose path ends like one of the names, or raise MissingImage."""
+    """Return the path of the only file that matches the end of a name; else raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -149,7 +155,7 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
 
 
 def tails(name: str) -> Iterator[str]:
-    """Yield the endings of a path, from the longest to the file name: a/b.png, b.png."""
+    """Yield a path, then the path without its first folder, and so on: a/b.png, b.png."""
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".", "..")]
     return ("/".join(parts[first:]) for first in range(len(parts)))
 
@@ -160,7 +166,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Map the case-folded names of all files below a folder to their relative paths."""
+    """Return the relative paths of all files below a folder, by case-folded file name."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):
@@ -169,20 +175,20 @@ def _files_by_name(folder: Path) -> dict[str, list[str]]:
 
 
 def names_of_upload(name: str) -> list[str]:
-    """Return the name, and the name without the prefix that Label Studio adds to an upload."""
+    """Return a file name, and the name without the prefix that Label Studio adds to uploads."""
     folder, last = os.path.split(name)
     original = os.path.join(folder, re.sub("^[0-9a-f]{8}-", "", last))
     return list(dict.fromkeys([name, original]))
 
 
 def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
-    """Return the first existing image that has one of the stems, with any image suffix."""
+    """Return the first existing image whose path is one of ``stems`` plus an image suffix."""
     ends = [end for suffix in IMAGE_SUFFIXES for end in (suffix, suffix.upper())]
     return image_file(folder, [f"{stem}{end}" for stem in stems for end in ends])
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError if the annotated size is not the image's size; None and 0 are ignored."""
+    """Raise UserError unless the annotated size is the image's size, or unknown (None or 0)."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(

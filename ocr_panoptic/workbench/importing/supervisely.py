@@ -1,5 +1,5 @@
 """
-Read Supervisely projects: folders ``img`` and ``ann`` in each data set.
+Read Supervisely projects, in which each data set has folders ``img`` and ``ann``.
 
 OpenCV draws polygons and rectangles with their borders, as in Supervisely; bitmaps are copied.
 Figures without area (points, lines) are left out.
@@ -22,7 +22,7 @@ from .reading import Annotations, check_size, files_below, image_file, read_each
 
 def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     """
-    Find the images of a Supervisely project.
+    Return the annotated images of a Supervisely project.
 
     Later figures cover earlier figures; figures with equal class and ``instance`` are parts of one
     object.
@@ -71,7 +71,7 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
 
 
 def _bitmap(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a PNG (base64, perhaps zlib-compressed), placed at its origin."""
+    """Return the mask of a figure's bitmap: a PNG in base64, with or without zlib compression."""
     content = base64.b64decode(figure["bitmap"]["data"])
     if not content.startswith(b"\x89PNG"):
         content = zlib.decompress(content)

@@ -2,7 +2,7 @@
 Read VGG Image Annotator 1 and 2: one JSON file for all images.
 
 The file contains exported annotations or a saved project.
-A region of an image has a shape in pixels, and attributes; one attribute is the class.
+Each region has a shape, with coordinates in pixels, and attributes; one attribute is the class.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ _ONLY = "object"  # the class of regions without attributes
 
 
 def read_via(source: Path, images: Path | None, polygons: str = EDGES) -> Annotations:
-    """Find the images in a VIA JSON."""
+    """Return the annotated images of a VIA JSON."""
     folder = require_images(images, f"{source}: a JSON of VIA")
     content = read_object(source)
     entries = [*content.get(_PROJECT, content).values()]

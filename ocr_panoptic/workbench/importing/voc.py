@@ -1,8 +1,8 @@
 """
 Read Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
-The PNGs have a palette whose indices are the labels (VOC 2012), a single channel of labels, or
-colours, whose classes are listed in ``labelmap.txt`` (CVAT and Datumaro).
+The PNGs contain labels, as palette indices (VOC 2012) or in a single channel, or colours, for which
+``labelmap.txt`` lists the classes (CVAT and Datumaro).
 """
 
 from collections import defaultdict
@@ -47,12 +47,12 @@ VOC_CLASSES = (
 
 def read_voc(source: Path, images: Path | None = None) -> Annotations:
     """
-    Find the images that have a PNG of classes.
+    Return the annotated images of a VOC folder, or of an image list such as ``train.txt``.
 
-    The pixels of an object become a segment: a thing in VOC 2012, or a thing or stuff if there is a
-    ``labelmap.txt``. A class's pixels outside objects become a region. Background and void (the
-    border between objects) become no segment. If ``SegmentationObject`` exists, it must have a PNG
-    for each image.
+    Each object becomes a segment. Its class is a thing in VOC 2012; with a ``labelmap.txt``, it can
+    be a thing or stuff. The pixels of a class outside objects become a region. Background and void
+    (the border between objects) do not become segments. If the folder ``SegmentationObject``
+    exists, it must contain a PNG for each image.
     """
     if source.is_file():
         folder = source.parent.parent.parent
@@ -113,7 +113,7 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return a PNG's labels or colours, int64 [H, W], and whether they are colours."""
+    """Return a PNG's labels, or colours as numbers, int64 [H, W]; and whether it has colours."""
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
@@ -123,7 +123,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Map labels and colours to classes, by ``labelmap.txt`` or else as in VOC 2012."""
+    """Return class names by label and by colour, from ``labelmap.txt`` or else from VOC 2012."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]
@@ -147,7 +147,7 @@ def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Return the colour of an index in VOC's palette, as (red, green, blue)."""
+    """Return the colour (red, green, blue) of an index in VOC's palette."""
     red, green, blue = (
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)

@@ -2,8 +2,8 @@
 Read YOLO segmentation: a text file for each image, with a line for each object.
 
 A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
-``data.yaml`` has the names of the classes and the folders of images; replacing ``images`` by
-``labels`` in a folder's path gives the folder of its text files.
+``data.yaml`` has the names of the classes and the folders of images. The path of a text file is the
+path of its image, with ``labels`` instead of ``images`` and the suffix ``.txt``.
 """
 
 import logging
@@ -24,13 +24,13 @@ from .reading import Annotations, files_below, image_file, read_each, read_lines
 
 logger = logging.getLogger(__name__)
 
-SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # split -> its keys
+SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # split -> YAML keys
 LIST = ".txt"
 BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no outline
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Map the name of each split in ``data.yaml`` to the pair (path of ``data.yaml``, name)."""
+    """Return split -> (path of ``data.yaml``, split) for each split in ``data.yaml``."""
     source, content = _read(source)
     return {split: (source, split) for split in _places(content, source)}
 
@@ -39,10 +39,12 @@ def read_yolo(
     source: Path, images: Path | None = None, part: str | None = None, polygons: str = EDGES
 ) -> Annotations:
     """
-    Find the images that ``data.yaml`` lists. As in YOLO, images without text files have no objects.
+    Return the annotated images that ``data.yaml`` lists.
+
+    As in YOLO, an image without a text file has no objects.
 
     Args:
-        part: split to read, a key of :data:`SPLITS`; None for all.
+        part: split to read: "train", "val" or "test"; None for all splits.
     """
     source, content = _read(source)
     names = content.get("names")
@@ -80,11 +82,11 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
-    Map each split in ``data.yaml`` to its folders of images, or text files that list images.
+    Return, for each split in ``data.yaml``, the folders of images, or text files that list images.
 
-    A missing test split, which is common, is left out. If ``data.yaml`` names no split (as in
-    exports of the supervision package), the usual folders are searched. If a path does not exist,
-    its endings are tried: Roboflow writes ``../train/images`` for ``train/images``.
+    A missing test split is left out. If ``data.yaml`` names no split (as in exports of the
+    supervision package), the usual folders are searched. If a path does not exist, its first
+    folders are dropped one by one: Roboflow writes ``../train/images`` for ``train/images``.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
@@ -122,10 +124,10 @@ def _is_list(path: Path) -> bool:
 
 def _images_of(place: Path) -> list[Path]:
     """
-    Return the images in a folder, or in a text file with a path in each line.
+    Return the images in a folder, or in a text file with a path on each line.
 
-    If a path does not exist below the text file's folder, its leading folders are dropped one by
-    one: Datumaro and CVAT write "data/" before each path, others have paths of another machine.
+    If a path does not exist below the text file's folder, its first folders are dropped one by one:
+    Datumaro and CVAT write "data/" before each path; other tools write absolute paths.
     """
     if _is_list(place):
         files = []
@@ -152,7 +154,7 @@ def _images_of(place: Path) -> list[Path]:
 
 
 def _labels_path(image: Path) -> Path:
-    """Return the path of an image's text file: the last folder ``images`` becomes ``labels``."""
+    """Return the path of an image's text file; the last folder ``images`` becomes ``labels``."""
     parts = list(image.parts)
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"

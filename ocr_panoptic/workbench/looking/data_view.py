@@ -31,7 +31,7 @@ SIDE = 320  # longer side of a picture, pixels
 
 
 class DataClass(NamedTuple):
-    """A class of a data set; ``number`` is the category_id in the records."""
+    """A class of a data set; ``number`` is the class's category_id in the records."""
 
     name: str
     isthing: bool
@@ -41,7 +41,7 @@ class DataClass(NamedTuple):
 
 class ViewedImage(NamedTuple):
     """
-    An image on the page, with its ground truth.
+    An image and its ground truth, as the page about a data set shows them.
 
     Attributes:
         size: width and height in pixels.
@@ -64,10 +64,11 @@ def write_data_page(
     dataset: str, output: Path, num_images: int, workers: int | None = None
 ) -> list[str]:
     """
-    Write a self-contained page about a registered data set; return the faults on the page.
+    Write a self-contained HTML page about a registered data set; return the faults that it lists.
 
     Args:
-        num_images: maximum number of images to show and count, evenly spread over the data set.
+        num_images: maximum number of images to show, evenly spread over the data set; the classes'
+            statistics come from these images only.
     """
     metadata = registered_metadata(dataset)
     faults: list[str] = []
@@ -103,7 +104,11 @@ def write_data_page(
 
 
 def data_classes(metadata: Metadata) -> list[DataClass]:
-    """Return thing classes, then stuff classes except a label 0 that stands for all things."""
+    """
+    Return the thing classes of a data set, then its stuff classes.
+
+    If there are thing classes, stuff class 0 is left out, because it stands for all things.
+    """
     found = []
     for kind in ("thing", "stuff"):
         names, colors = metadata.get(f"{kind}_classes") or (), metadata.get(f"{kind}_colors") or ()
@@ -117,7 +122,12 @@ def data_classes(metadata: Metadata) -> list[DataClass]:
 def view_image(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> ViewedImage:
-    """Read an image of a data set and its ground truth, and draw both for the page."""
+    """
+    Read an image of a data set and its ground truth; return both as pictures for the page.
+
+    If one of the files cannot be used, the result has only a name and the fault. ``label_map`` maps
+    the labels in semantic label files to classes; None if these labels are the classes' numbers.
+    """
     name = record["file_name"]
     try:
         image = read_picture(name, "RGB")
@@ -152,7 +162,11 @@ def view_image(
 def _truth(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> tuple[np.ndarray | None, list[dict]]:
-    """Return true segment ids, int [H, W], and segments; each semantic label is one segment."""
+    """
+    Return the true segment ids, int [H, W], and the segments; (None, []) without labels.
+
+    In a semantic data set, each class is one segment.
+    """
     if "pan_seg_file_name" in record:
         return read_segment_ids(record), record["segments_info"]
     if "sem_seg_file_name" not in record:  # a test split, whose labels are not published
@@ -165,7 +179,8 @@ def class_rows(classes: Sequence[DataClass], images: Sequence[ViewedImage]) -> l
     """
     Return a table with a row for each class.
 
-    "share" is the percentage of the pixels, "area" the median area of the segments in pixels.
+    "share" is the class's percentage of all pixels with a class; "area" is the median area of the
+    class's segments in pixels.
     """
     total = max(1, sum(area for image in images for *_, area in image.segments))
     rows = []

@@ -1,7 +1,8 @@
 """
 The report's pictures of an image and its predictions, as data URIs with captions.
 
-Shape letters: H, W size of the image; K semantic classes = object regions; h, w size of features.
+Shape letters: H, W size of the image; K semantic classes, each with an object region; h, w size of
+features.
 """
 
 import base64
@@ -39,7 +40,11 @@ class Picture(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """The relation of a pixel, marked in a picture, to the object regions, the largest first."""
+    """
+    The object regions to which a pixel relates most, with OCR's pixel-region relation in percent.
+
+    The picture ``src`` marks the pixel.
+    """
 
     src: str
     true_class: str
@@ -48,7 +53,7 @@ class Relation(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """What the report shows of an image."""
+    """The pictures that the report shows for an image."""
 
     name: str
     views: list[Picture]  # input, ground truth and predictions
@@ -133,9 +138,10 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Return the relation of a pixel of the image's rarest class to the object regions.
+    Return how a pixel of the rarest class in an image relates to the object regions.
 
-    The result is None if no cell of the features has a label at its centre.
+    The pixel is the centre of a cell (a position of the feature map). The result is None if all
+    cells' centres are void.
 
     Args:
         labels: true labels int [H,W]; values outside 0..K-1 are void.
@@ -164,7 +170,7 @@ def relation_of_a_pixel(
 
 
 def page_size(shape: tuple[int, ...], side: int) -> tuple[int, int]:
-    """Return (height, width) after resizing a picture so that its longer side is ``side``."""
+    """Return the (height, width) of a picture after its longer side is resized to ``side``."""
     scale = side / max(shape)
     return max(1, round(scale * shape[0])), max(1, round(scale * shape[1]))
 

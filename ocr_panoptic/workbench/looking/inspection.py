@@ -35,7 +35,7 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Return the semantic network's results, without test-time scales, flips and windows."""
+        """Return the semantic head's results, without test-time scales, flips or windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
@@ -59,7 +59,7 @@ class Inspector:
 
     @contextmanager
     def _watching(self) -> Iterator[Seen]:
-        """Record the backbone's input size and features while the network runs once."""
+        """Yield a dict that receives the backbone's input size and features when the model runs."""
         seen: Seen = {}
         dtype, device = PRECISIONS[self._model.precision], self._network.device.type
         hook = self._network.backbone.register_forward_hook(
@@ -85,7 +85,7 @@ class Inspector:
         size, padded = inputs["image"].shape[1:], seen["size"]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return the labels [H,W] of logits, computed as the model does."""
+            """Return the labels [H,W] of logits, at the size of the image file."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
@@ -105,7 +105,7 @@ class Inspector:
                 x = context.bottleneck(x)
             relation = context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
         cells = m.shape[2:]
-        # Numbers of the features' rows and columns outside the padding; the last may overlap it.
+        # Numbers of feature rows and columns that cover the input; the last may also cover padding.
         inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
         regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
         sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
@@ -119,15 +119,15 @@ def cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Return the edges of the features' cells along one axis.
+    Return the edges of a feature map's cells (positions) along one axis of the image.
 
-    An edge lies half-way between the positions of two neighbouring cells' centres in the image.
+    Each inner edge is half-way between the centres of two neighbouring cells.
 
     Args:
-        inside: number of cells that cover the input without padding.
+        inside: number of cells that cover the network's input without padding.
         features: number of cells that cover the padded input.
-        padded, side: side of the input with and without padding.
-        pixels: side of the image file.
+        padded, side: length of the input along the axis with and without padding, in pixels.
+        pixels: length of the image file along the axis, in pixels.
         align_corners: whether resizing aligns the centres of the corner pixels, not their corners.
 
     Returns:

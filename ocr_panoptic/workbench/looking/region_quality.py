@@ -1,5 +1,5 @@
 """
-Quality of the soft object regions: how well they gather, and relate to, pixels of their class.
+Measures how well soft object regions cover, and are related to, the pixels of their classes.
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -33,12 +33,13 @@ class RegionQuality:
     - "IoU coarse", "IoU refined": IoU of the coarse prediction, which defines the regions, and of
       the refined prediction.
     - "own weight": share of the region's weight that lies on pixels of its class,
-      sum_i a_ki t_ki / sum_i a_ki, where a_ki is the region's weight in cell i and t_ki the share
-      of the cell that the class covers; 0 if all weight lies on pixels without a class.
+      sum_i a_ki t_ki / sum_i a_ki, where a_ki is the region's weight in cell i of the feature map
+      and t_ki the share of the cell that the class covers; 0 if all weight lies on pixels without
+      a class.
     - "uniform": own weight of a region that is uniform over the image, i.e. the share of the image
       that the class covers.
-    - "attainable": own weight of a region that lies in the best cell only; below 100 for objects
-      smaller than the cells.
+    - "attainable": own weight of a region that lies only in the cell with the largest share of the
+      class; below 100 for objects smaller than the cells.
     - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
 
     All except IoUs are means over the images, weighted by the number of the class's pixels.
@@ -67,8 +68,8 @@ class RegionQuality:
         Args:
             truth: true labels, unsigned integers [H,W] in 0..K-1 or the ignore label.
             coarse, refined: predicted labels, integers [H,W] in 0..K-1.
-            regions: weights [K,h,w], not negative.
-            relation: relation [K,h,w] that sums to 1 over K.
+            regions: weights of the regions, [K,h,w], not negative.
+            relation: relation of each pixel to the regions, [K,h,w], which sums to 1 over K.
             cells: edges of the features' cells in pixels of the image: ascending floats [h+1] and
                 [w+1], from 0 to H and W.
         """
@@ -126,9 +127,13 @@ SCHEMES = [
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """
-    Return the region quality of a model on DATASETS.TEST[0], and facts about the run.
+    Measure the quality of a trained model's object regions on DATASETS.TEST[0].
 
-    The model sees each image as a whole, at a single scale.
+    The model sees each image as a whole, at a single scale. UserError is raised if the model does
+    not predict an object region for each class.
+
+    Returns:
+        the results of :class:`RegionQuality`, and the facts that are needed to repeat the run
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:

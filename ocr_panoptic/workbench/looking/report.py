@@ -25,7 +25,11 @@ MEANINGS = {
 
 
 class RankedImage(NamedTuple):
-    """An image with its score and its losses to each kind of error, which sum to 100 percent."""
+    """
+    An image with its score (PQ or mIoU), and the score lost to each kind of error, in percent.
+
+    The score and all losses add up to 100.
+    """
 
     figures: ImageFigures
     score: float
@@ -38,7 +42,8 @@ def worst_images(
     """
     Return (file name, score, losses) of the images with the lowest scores, the worst first.
 
-    Images without a score are left out. ``rows`` comes from :func:`.read_table`.
+    ``losses`` has the score that is lost to each kind of error. Images without a score are left
+    out. ``rows`` comes from :func:`.read_table`; ``metric`` is the column with the score.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = [row for row in rows if metric in row]
@@ -128,8 +133,8 @@ def render_report(
 
     Args:
         results: stored results of an evaluation, task -> metric -> value.
-        training_log: losses of each logged iteration; [] for no section on training.
-        confusion: data URI of the confusion matrix's picture; "" for no picture.
+        training_log: losses of each logged iteration; [] leaves out the section on training.
+        confusion: data URI of the confusion matrix's picture; "" leaves it out.
     """
     per_class = per_class_rows(results)
     columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
@@ -161,5 +166,5 @@ def render_report(
 
 
 def occurs(value: float | None, metric: Metric) -> bool:
-    """Return whether a metric's value for a class shows that the class occurs or is predicted."""
+    """Return whether a metric's value shows that the class occurs in the truth or predictions."""
     return value is not None and not (metric.is_count and value == 0)

@@ -1,4 +1,4 @@
-"""The report of a run, made from its files, its model and its data set."""
+"""The report of a run, made from the run's files, model and data set."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -25,7 +25,7 @@ class PanopticMap:
 
     def sem_seg(self, void: int) -> np.ndarray:
         """
-        Return Panoptic-FPN's semantic labels, int [H,W].
+        Return the map as semantic labels in Panoptic-FPN's convention, int [H,W].
 
         Things have label 0, and stuff has its category_id; ``void`` is the label outside segments.
         """
@@ -43,8 +43,8 @@ class SeenRegions(NamedTuple):
     Attributes:
         weights: softmax of each class's logits over the image's pixels, float32 [K,h,w].
         relation: relation of each pixel to the regions, float32 [K,h,w] that sums to 1 over K.
-        cells: edges of the cells of weights and relation, floats [h+1] and [w+1], in pixels of the
-            image file, from 0 to H and W.
+        cells: edges of the cells (positions [h,w]) along both axes, floats [h+1] and [w+1], in
+            pixels of the image file, from 0 to H and W.
     """
 
     weights: np.ndarray
@@ -54,7 +54,7 @@ class SeenRegions(NamedTuple):
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model's results for one image; None for what the model does not have."""
+    """A model's results for one image; a result that the model does not have is None."""
 
     image: np.ndarray  # uint8 [H,W,3] RGB
     panoptic: PanopticMap | None
@@ -64,7 +64,7 @@ class Inspection:
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
-    """Return the true labels of a record, uint8 or uint16 [H,W]."""
+    """Return a record's true labels, uint8 or uint16 [H,W]; raise UserError if there are none."""
     if not has_labels(record):
         raise UserError(
             f"{record['file_name']} has no labels to show; set DATASETS.TEST to a data set with "

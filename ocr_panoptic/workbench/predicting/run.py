@@ -1,7 +1,7 @@
 """
 Runs a trained model on many images.
 
-:meth:`.Result.save` writes the files of each image. At the end of a run, they are combined into:
+:meth:`.Result.save` writes the files of each image. The end of a run combines all images into:
 
 panoptic.json    COCO panoptic format (panoptic model)
 labels.json      classes in each image (semantic model)
@@ -37,15 +37,15 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     """
     Predict every image that lacks up-to-date results, and write the JSON files of all images.
 
-    Every process calls this and takes a share of the images. If a file cannot be written, OSError
-    is raised; existing files are complete, and a repeated call continues.
+    Every process must call this function, and predicts a share of the images. If a file cannot be
+    written, OSError is raised; a repeated call then continues with the missing images.
 
     Args:
         labels: labels in the written PNGs, "train" for 0..K-1 or "dataset" for the labels in the
             data set's files.
 
     Returns:
-        number of images without results, whose names are logged
+        number of images without results, whose errors are logged; 0 except in the main process
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
@@ -92,7 +92,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
 
 
 def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) -> dict[str, str]:
-    """Write the items' results; return item name -> error text for each item without a result."""
+    """Predict items and save the results; return item name -> error text for each failed item."""
 
     def save(found: tuple[Item, Result | Exception]) -> tuple[str, str]:
         item, result = found
@@ -162,7 +162,11 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
 
 
 def _write_lists(path: Path, **lists: list) -> None:
-    """Write a JSON object of lists, one entry per line; entries of type str are already JSON."""
+    """
+    Write a JSON object whose values are lists, with one list entry per line.
+
+    An entry of type str must already be a JSON text.
+    """
     texts = {
         name: ",\n".join(x if isinstance(x, str) else json.dumps(x) for x in entries)
         for name, entries in lists.items()

@@ -1,8 +1,8 @@
 """
 Refines label PNGs with true offsets, stored offsets, or offsets predicted by a SegFix model.
 
-An image's *name* is its file's path below the folder of images, without suffix. A label PNG has
-the same name as its image; the last part of the name is enough if it is unique.
+An image's *name* is its file's path below the folder of images, without suffix. A label PNG must
+have the name of its image, or only the last part of the name if no other image has this last part.
 """
 
 from collections import defaultdict
@@ -39,7 +39,9 @@ Offsets = Mapping[str, Callable[[], np.ndarray]]
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return the offsets computed from true labels, which show the best possible refinement.
+    Return the offsets computed from a data set's true labels, by image name.
+
+    Refining labels with these offsets shows the best result that SegFix could reach.
 
     Args:
         boundary_distance: largest distance in pixels between a boundary and a pixel with an offset.
@@ -71,7 +73,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
-    """Return the offsets that the trained SegFix model of a completed config predicts."""
+    """Return the offsets that a completed config's trained SegFix model predicts, by image name."""
     model = build_trained_model(cfg)
 
     @torch.inference_mode()
@@ -85,9 +87,10 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
     """
-    Refine every label PNG in or below a folder: each pixel gets the label its offset points to.
+    Write a refined copy of every label PNG in or below a folder to ``output``; return their number.
 
-    ``scale`` multiplies the offsets. The result is the number of refined PNGs.
+    Each pixel gets the label of the pixel to which its offset, multiplied by ``scale``, points.
+    UserError is raised if a PNG does not match exactly one image with offsets by name.
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(

@@ -59,7 +59,7 @@ def test_test_labels_only_for_schemes_that_see_the_truth(cfg, record):
     sample = SemanticDatasetMapper(cfg, False, keep_labels=True)(record)
     raw = np.asarray(Image.open(record["sem_seg_file_name"])).repeat(2, 0).repeat(2, 1)
     assert sample["image"].shape == (3, *raw.shape) == (3, 60, 80)
-    assert (sample["height"], sample["width"]) == (30, 40), "those of the file"
+    assert (sample["height"], sample["width"]) == (30, 40), "as in the file"
     assert np.array_equal(sample["sem_seg"] == 255, raw == 0)
 
 
