@@ -1,5 +1,5 @@
 """
 Programs for research: studies of many runs, receptive fields, generated tiles, complexity.
 
-They use ``ocr_panoptic``, which does not use them.
+They import the package ``ocr_panoptic``, which does not import them.
 """

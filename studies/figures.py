@@ -25,10 +25,10 @@ OTHERS = "0.75"  # grey for other schemes' means
 
 def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
-    Plot the first metric over the iterations, with a panel for each place in the study.
+    Plot a study's first metric over the iterations, with a panel for each place.
 
-    Each system has a line for the mean over its seeds, and a band from the lowest to the highest
-    value. Baselines are black. Places are the entries of ``at`` in the study file.
+    Places are the entries of ``at`` in the study file. Each system has a line for the mean over its
+    seeds, and a band from the lowest to the highest value. Baselines are black.
     """
     metric, trained = study.metrics[0], {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
@@ -65,14 +65,15 @@ def gain_figure(
     """
     Draw each scheme's gain in the first metric against the effective receptive field.
 
-    The receptive field of the scheme's input features is in percent of the image. Each scheme has a
-    panel with its confidence intervals; the means of the other schemes are grey. If a scheme
-    gains more than twice as much as any other (for example, because it sees the ground truth), its
-    panel is the last and has a separate scale.
+    The horizontal axis is the effective receptive field of the scheme's input features, in percent
+    of the image. Each scheme has a panel with its mean gains and confidence intervals; the other
+    schemes' means are grey. If one scheme gains more than twice as much as any other (for example,
+    because it sees the ground truth), its panel comes last and has a separate scale.
 
     Args:
-        fields: place -> mapping with "effective_share", the share of the image (0..1) that the
-            effective receptive field of the features at this place covers.
+        fields: for each place (entry of ``at`` in the study file), a mapping with
+            "effective_share": the share of the image, 0..1, that the effective receptive field of
+            this place's features covers.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}
@@ -125,14 +126,14 @@ def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
 
 
 def _far_above(gains: Mapping[str, Points]) -> str | None:
-    """Return the scheme that gains more than twice as much as any other, or None."""
+    """Return the name of the scheme that gains more than twice as much as any other, or None."""
     largest = {name: max(0, *(i.mean for _, i in points)) for name, points in gains.items()}
     first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
     return first if others and largest[first] > 2 * largest[others[0]] else None
 
 
 def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:
-    """Limit the vertical axis to the means and a margin; wide intervals would stretch it."""
+    """Fit the vertical axis to the mean gains, so that wide intervals do not stretch it."""
     means = [interval.mean for points in gains.values() for _, interval in points]
     low, high = min(0, *means), max(0, *means)
     axes.set_ylim(low - (high - low) / 3, high + (high - low) / 3)

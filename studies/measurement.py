@@ -1,4 +1,4 @@
-"""Measure time and memory of a step of computation on a device."""
+"""Measure the time and memory of a function call on a device."""
 
 import statistics
 import time
@@ -16,10 +16,13 @@ Step = Callable[[], object]
 
 def peak_memory(step: Step, device: str) -> int:
     """
-    Return the peak bytes that PyTorch allocates in a step, without the bytes allocated before it.
+    Return the peak bytes that PyTorch allocates during a call, without earlier allocations.
 
-    ``device`` is "cpu" or "cuda". On a CPU, the peak includes copies of the inputs and weights of
-    convolutions, which oneDNN makes in its own layouts.
+    On a CPU, the peak includes the copies that oneDNN makes of convolutions' inputs and weights.
+
+    Args:
+        step: function to call.
+        device: "cpu" or "cuda".
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -39,7 +42,7 @@ def peak_memory(step: Step, device: str) -> int:
 
 
 def seconds(step: Step, device: str) -> float:
-    """Return the wall time of a step on "cpu" or "cuda", including its work on a GPU."""
+    """Return the wall time of a call in seconds; if ``device`` is "cuda", wait for the GPU."""
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -50,7 +53,7 @@ def seconds(step: Step, device: str) -> float:
 
 
 def cpu_seconds(step: Step) -> float:
-    """Return the CPU time of a step, in all threads."""
+    """Return the CPU time of a call in seconds, summed over all threads."""
     start = time.process_time()
     step()
     return time.process_time() - start
@@ -60,9 +63,10 @@ def medians(
     steps: Sequence[Step], repeats: int, measure: Callable[[Step], float] = cpu_seconds
 ) -> list[float]:
     """
-    Return the median of the repeated measurements of each step.
+    Measure each step several times, and return each step's median.
 
-    In each round all steps run once, so that other programs on the machine affect all equally.
+    In each of the ``repeats`` rounds all steps run once, so that other programs on the machine
+    affect all steps equally.
     """
     rounds = [[measure(step) for step in steps] for _ in range(repeats)]
     return [statistics.median(values) for values in zip(*rounds, strict=True)]
@@ -70,11 +74,12 @@ def medians(
 
 def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
     """
-    Call a function with gradients; return its result and the bytes kept for the backward pass.
+    Call ``forward``; return its result and the number of bytes kept for the backward pass.
 
-    Each storage is counted once.
+    Tensors that share memory are counted once.
 
     Args:
+        forward: function to call.
         without: module whose parameters and buffers do not count.
     """
     own = [*without.parameters(), *without.buffers()] if without is not None else []
@@ -105,8 +110,8 @@ def count_head_step(
         images, height, width: number and padded size of the images.
 
     Returns:
-        bytes kept for the backward pass, except parameters and buffers; peak of the bytes in use,
-        including gradients, but without parameters, buffers, features and labels
+        number of bytes kept for the backward pass, except parameters and buffers; peak number of
+        bytes in use, including gradients, but without parameters, buffers, features and labels
     """
     with counting() as allocated:
         head = build().train()

@@ -1,4 +1,4 @@
-"""Add runs of another machine, or of an earlier study, to a study."""
+"""Add runs from another machine, or from an earlier study, to a study."""
 
 from pathlib import Path
 
@@ -11,7 +11,8 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     """
     Add the finished runs in a file to the run folders of a study; return how many were added.
 
-    If a run does not fit the study, nothing is added.
+    If a run was trained with other settings than the study's, or lacks one of the study's metrics,
+    UserError is raised and nothing is added.
 
     Args:
         output: folder of the study's runs.

@@ -5,8 +5,8 @@ Train the systems of a study with several seeds under equal settings, and compar
 
 If the command is repeated, finished runs are not trained again, and an interrupted run is resumed.
 Tables, curves and results.json are made from the run folders. --records adds runs that another
-machine has finished, with that machine's times and memory. --fields adds a figure that plots the
-gains against the receptive field.
+machine has finished, with the times and memory measured there. --fields adds a figure that plots
+the gains over the baseline against the receptive field.
 """
 
 import argparse
@@ -79,8 +79,10 @@ def write_study(
     Write tables.md, results.json, curves.png and, with ``fields``, gains.png; return the tables.
 
     Args:
+        study: study that the runs belong to.
+        runs: records of the finished runs.
         output: folder to write into.
-        fields: receptive fields for :func:`.gain_figure`; {} draws no gains.
+        fields: receptive fields from :func:`.read_fields`; if empty, gains.png is not written.
     """
     rows = summarise(study, runs)
     report = study_report(study, rows)

@@ -5,8 +5,9 @@ Make two small semantic data sets for studies, clothing9 and nuclei2: 100 traini
 
 The command writes label PNGs, links to the photos and a data file to clothing9 and nuclei2 in
 $DETECTRON2_DATASETS. CLOTHING has {train,val}/{images,labels} and classes.json with the 59 classes
-of Clothing Co-Parsing, merged into 11 groups. NUCLEI has {train,val}/{images,panoptic} and
-{train,val}/panoptic.json, in COCO's panoptic format with the thing class "nucleus".
+of Clothing Co-Parsing, which the command merges into 11 groups. NUCLEI has
+{train,val}/{images,panoptic} and {train,val}/panoptic.json, in COCO's panoptic format with the
+thing class "nucleus".
 """
 
 import argparse
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def make_clothing(source: Path, target: Path) -> None:
-    """Write clothing9: 100 training photos and all val photos, classes merged into GROUPS."""
+    """Write clothing9: 100 training photos and all val photos; the classes are ``GROUPS``."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
     groups = [words.split() for words in GROUPS.values()]
     table = np.full(256, 255, np.uint8)
@@ -64,7 +65,7 @@ def make_clothing(source: Path, target: Path) -> None:
 
 
 def make_nuclei(source: Path, target: Path) -> None:
-    """Write nuclei2: 100 training photos and all val photos, with label 1 on nuclei, else 0."""
+    """Write nuclei2: 100 training photos and all val photos; labels are 1 on nuclei, else 0."""
     for split in ("train", "val"):
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}
@@ -84,7 +85,7 @@ def every_nth(items: list, split: str) -> list:
 
 
 def add(folder: Path, photo: Path, labels: np.ndarray) -> None:
-    """Add a photo to a split's folder, as a link, with a PNG of its labels, uint8 [H, W]."""
+    """Write a link to a photo and a PNG of its labels, uint8 [H, W], into a split's folder."""
     for name in ("images", "labels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     link = folder / "images" / photo.name

@@ -21,12 +21,14 @@ OPTIONAL = {"opts", "at"}
 @dataclass(frozen=True, kw_only=True)
 class PlacedSystem(System):
     """
-    A system to train: an entry of ``systems``, combined with an entry of ``at`` if there are any.
+    A model configuration that a study trains with several seeds.
+
+    It combines an entry of ``systems`` in the study file with an entry of ``at``, if there are any.
 
     Attributes:
         baseline: name of the system to compare with.
-        scheme: key of the entry of ``systems``.
-        place: key of the entry of ``at``; "" if the study file has no ``at``.
+        scheme: name of the entry of ``systems``.
+        place: name of the entry of ``at``; "" if the study file has no ``at``.
     """
 
     baseline: str
@@ -36,7 +38,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if its file lists places."""
+    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if the file has ``at``."""
 
     systems: Mapping[str, PlacedSystem]
 
@@ -52,21 +54,22 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
         config: CONFIG                   # for all systems, relative to the file
         opts: [KEY, VALUE, ...]          # for all systems
         seeds: [0, 1, 2]
-        baseline: none                   # compared with the others
+        baseline: none                   # the system that the others are compared with
         metrics: [sem_seg/mIoU]
         systems:
           none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
-          tried: {trial: [script.py, argument]}  # trains instead of train_net.py
+          tried: {trial: [script.py, argument]}  # script that replaces the training program
         at:                              # optional: each system at each of these places
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
 
-    With places, the systems are named "other at layer3", and each is compared with the baseline at
-    the same place.
+    If the file has ``at``, the systems are named "other at layer3" and so on, and each is compared
+    with the baseline at the same place.
 
     Args:
-        baseline: key in ``systems`` that replaces the file's baseline.
+        path: the YAML file.
+        baseline: name of the entry of ``systems`` that replaces the file's baseline.
     """
     content = read_yaml(path)
     try:
@@ -108,7 +111,7 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """Map names to settings for the entries below a key; an empty entry has the settings {}."""
+    """Return the settings of each entry below ``key``, by name; only ``known`` keys are allowed."""
     entries = {name: entry or {} for name, entry in content[key].items()}
     for name, entry in entries.items():
         if unknown := set(entry) - known:
@@ -122,7 +125,7 @@ def _name(scheme: str, place: str) -> str:
 
 
 def overridden(config: Path, opts: Sequence[str]) -> CfgNode:
-    """Load a config with overrides; each file is read only once."""
+    """Load a config with overrides; a file that was loaded before is not read again."""
     cfg = _loaded(config).clone()
     merge_options(cfg, opts)
     return cfg

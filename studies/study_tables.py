@@ -14,16 +14,16 @@ from .study_file import PlacedStudy
 @dataclass(frozen=True)
 class SystemSummary:
     """
-    The results of a system, summarised over its runs.
+    The results of a system (a model configuration in a study), summarised over its runs.
 
-    Undefined metrics (null) are left out. A value is None if there are too few runs for it.
+    Undefined metrics (null) are left out. A value that needs more finished runs is None.
 
     Attributes:
         system, baseline: names of the system and of its baseline.
         runs: number of finished runs.
         means: metric -> mean and sample standard deviation over the seeds.
-        gains: metric -> gain over the baseline, paired by seed.
-        class_gains: class -> gain in the class's IoU, PQ or AP.
+        gains: metric -> gain over the baseline in runs with equal seeds.
+        class_gains: class -> gain over the baseline in the class's IoU, PQ or AP.
         costs: number of parameters, median seconds per iteration, mean CPU seconds of a run, and
             largest peak memory of a run in bytes.
     """
@@ -41,7 +41,7 @@ Summaries = Sequence[SystemSummary]
 
 
 def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
-    """Return the summary of each system, in the study's order."""
+    """Summarise the finished runs of each system, in the study's order of systems."""
     of = {(record["system"], record["seed"]): record for record in records}
     by_class = {key: class_values(run, study.metrics[0]) for key, run in of.items()}
     classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
@@ -83,7 +83,7 @@ def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
 
 
 def study_report(study: PlacedStudy, rows: Summaries) -> str:
-    """Return all tables of a study in Markdown, for the result of :func:`summarise`."""
+    """Return all tables of a study in Markdown; ``rows`` is the result of :func:`summarise`."""
     tables = [study_table(rows, study.metrics)]
     if any(system.place for system in study.systems.values()):
         tables += [gains_table(study, rows, metric) for metric in study.metrics]
@@ -98,7 +98,7 @@ def study_report(study: PlacedStudy, rows: Summaries) -> str:
 
 def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """
-    Return a table with a row for each system.
+    Return a Markdown table with a row for each system.
 
     The columns are the mean ± standard deviation of each metric over the seeds, the gain in the
     first metric, and the costs of the runs.
@@ -125,7 +125,7 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return a table of gains: a row for each system except the baseline, a column per metric."""
+    """Return a Markdown table of gains: a row for each non-baseline system, a column per metric."""
     return markdown(
         [
             {"gain of": row.system, **{m: gain_text(row.gains[m]) for m in metrics}}
@@ -137,9 +137,10 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
-    Return a table of gains in a metric: a row for each scheme, a column for each place in a study.
+    Return a Markdown table of the gains in a metric: a row for each scheme, a column per place.
 
-    The baseline's cells have the mean ± standard deviation of the metric.
+    Places are the entries of ``at`` in the study file. The baseline's row shows the metric's mean ±
+    standard deviation instead of a gain.
     """
     table = {scheme: {metric: scheme} for scheme in study.schemes}
     for row in rows:
@@ -151,7 +152,7 @@ def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
 
 
 def class_gains_table(rows: Summaries) -> str:
-    """Return a table of gains: a row for each class, a column per compared system."""
+    """Return a Markdown table of gains: a row for each class, a column per non-baseline system."""
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
@@ -162,7 +163,7 @@ def class_gains_table(rows: Summaries) -> str:
 
 
 def gain_note(rows: Summaries, metric: str) -> str:
-    """Return a note on how to read the gains, given the numbers of paired runs in the rows."""
+    """Return a note on how to read the tables' gains and their confidence intervals."""
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
         "brackets; bold: it excludes 0. One in 20 such intervals misses."

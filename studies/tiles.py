@@ -4,15 +4,15 @@ Generate tiles under unknown light, in which a single pixel does not show its cl
 Tiles cover the image. Each tile has one of K materials, which differ only in hue; the hues are
 evenly spaced on the colour circle. Each tile bears a bright stamp, whose hue is the same on all
 materials. The light turns all hues of an image by one random angle, uniform in +-180 degrees times
-the difficulty d. A pixel outside the stamps may then belong to d K materials (at least one), so a
-classifier of single pixels is right on a share of 1 / max(1, d K) of these pixels: on all at d = 0,
-and on 1 / K, which is chance, at d = 1. The angle between the hues of a tile and its stamp always
-shows the material, but few pixels of a tile are near the stamp.
+the difficulty d. From its colour, a pixel outside the stamps can then have any of d K materials (at
+least one), so a classifier that sees single pixels is right on 1 / max(1, d K) of these pixels: on
+all at d = 0, and on 1 / K (chance) at d = 1. The angle between the hues of a tile and its stamp
+always shows the material, but few pixels of a tile are near the stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 
-Tiles depend only on (seed, split, index), the size, the materials and the difficulty: equal
-arguments give equal bytes.
+An image depends only on the seed, the split, its index, the size, the number of materials and the
+difficulty: equal arguments give identical files.
 
 In shapes, S is the side of the square image.
 """
@@ -55,14 +55,18 @@ def generate_tiles(
     difficulty: float,
 ) -> None:
     """
-    Write images, labels and a data file for semantic segmentation into a folder.
+    Write images of tiles, their labels and a data file for semantic segmentation into a folder.
 
     The files are ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}``, and the data file is
     named after the folder.
 
     Args:
-        materials: number K of classes.
-        difficulty: difficulty d, from 0 to 1.
+        output: folder to write into.
+        num_train, num_val: number of training and validation images.
+        size: side of the images in pixels.
+        seed: seed of the random numbers.
+        materials: number of materials, which are the classes.
+        difficulty: how much the light varies, from 0 to 1.
     """
     check_splits(output, num_train, num_val, seed)
     if size < 48:
@@ -93,10 +97,16 @@ def draw_tiles(
     rng: np.random.Generator, size: int, materials: int, difficulty: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """
-    Draw an image of tiles.
+    Draw an image of tiles under a random light.
+
+    Args:
+        rng: source of random numbers.
+        size: side S of the image in pixels.
+        materials: number K of materials.
+        difficulty: how much the light varies, from 0 to 1.
 
     Returns:
-        image uint8 [S, S, 3] (RGB), labels uint8 [S, S] in 0..K - 1.
+        image uint8 [S, S, 3] (RGB), labels uint8 [S, S] in 0..K - 1
     """
     light = rng.uniform(-np.pi, np.pi) * difficulty
     labels, level, stamps = lay_tiles(rng, size, materials)
@@ -112,10 +122,11 @@ def lay_tiles(
     rng: np.random.Generator, size: int, materials: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """
-    Draw tiles, each with a stamp.
+    Lay out tiles of random materials, each with a stamp, on a square of ``size`` pixels.
 
     Returns:
-        labels uint8, brightness 0..255 float64, and whether a pixel is in a stamp, bool; all [S, S]
+        label of each pixel, uint8; brightness of each pixel, float64 in 0..255; mask of the stamps,
+        bool; all [S, S] with S = ``size``
     """
     labels = np.zeros((size, size), np.uint8)
     level = np.zeros((size, size))
@@ -143,7 +154,7 @@ def lay_tiles(
 
 
 def material_hues(materials: int) -> np.ndarray:
-    """Return the hue of each material in radians, [K]."""
+    """Return the hue of each material in radians, float64 [materials]."""
     return np.arange(materials) * 2 * np.pi / materials
 
 

@@ -4,8 +4,8 @@ Train like train_net.py, but compute the features of a frozen backbone only once
     python -m studies.train --config-file CONFIG ...
 
 Studies train with this program. If MODEL.TIMM.FROZEN is True, the backbone runs on one image at a
-time, and its features are kept in output/feature_cache, keyed by the network and by the input
-image. With random crops or scales, every input is new, and the features would fill the disk.
+time, and its features are stored in output/feature_cache, keyed by the network and the input image.
+Random crops or scales make every input new: the stored features would fill the disk.
 """
 
 import hashlib
@@ -33,10 +33,13 @@ folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy h
 
 def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
-    Return the feature maps of images; read those of a frozen network from files if they exist.
+    Return a backbone's feature maps of images.
+
+    If the backbone is frozen, the maps of each image are read from a file, or computed and stored
+    there the first time. Mixed-precision evaluation neither reads nor stores them.
 
     Args:
-        self: backbone that computes the features.
+        self: backbone that computes the maps.
         x: images [N, in_channels, H, W]
     """
     in_other_precision = torch.is_autocast_enabled(x.device.type) and not self.training
@@ -60,7 +63,7 @@ def _kept(network: TimmBackbone, folder: Path, image: Tensor) -> dict[str, Tenso
 
 
 def keep_features() -> None:
-    """Make this process store the features of frozen networks in files and reuse them."""
+    """Make this process store the features of frozen timm backbones in files and reuse them."""
     TimmBackbone.forward = kept_features
 
 

@@ -1,5 +1,5 @@
 """
-Count the memory of a training step on tensors without values, which need no GPU and no RAM.
+Count the memory of a training step with fake tensors, which take up no memory themselves.
 
 The count includes the tensors that PyTorch allocates. A GPU needs more memory: for CUDA itself,
 cuDNN's work space, NCCL's buffers and gaps between tensors.
@@ -28,12 +28,13 @@ MOMENTA = {"SGD": 1, "AdamW": 2}  # SOLVER.OPTIMIZER -> tensors kept for each pa
 
 class AllocatedBytes(TorchDispatchMode):
     """
-    A dispatch mode that counts the bytes of storages made while it is active, until they are freed.
+    A dispatch mode that counts the bytes of the tensors allocated while it is active.
 
     Attributes:
-        current, peak: bytes in use now, and their maximum since :meth:`reset`.
-        largest: bytes of the largest storage.
-        operations: additions and multiplications of convolutions and matrix products.
+        current: number of bytes that are allocated and not yet freed.
+        peak: maximum of ``current`` since :meth:`reset`.
+        largest: number of bytes of the largest allocation.
+        operations: number of additions and multiplications in convolutions and matrix products.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,7 @@ class AllocatedBytes(TorchDispatchMode):
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         for tensor in tensors_of((args, kwargs)):
-            self._known[tensor.untyped_storage()] = True  # made outside, or already counted
+            self._known[tensor.untyped_storage()] = True  # allocated outside, or already counted
         result = function(*args, **(kwargs or {}))
         if count := flop_registry.get(function._overloadpacket):
             self.operations += count(*args, **(kwargs or {}), out_val=result)
@@ -58,7 +59,7 @@ class AllocatedBytes(TorchDispatchMode):
         return result
 
     def reset(self) -> int:
-        """Set the peak to the current number of bytes, and return this number."""
+        """Set ``peak`` to ``current``, and return ``current``."""
         self.peak = self.current
         return self.current
 
@@ -70,7 +71,11 @@ class AllocatedBytes(TorchDispatchMode):
 
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
-    """Count allocations, on tensors without values, with bands of rows as large as on a GPU."""
+    """
+    Create fake tensors in this context, and count the bytes that real ones would take.
+
+    Layers that compute in bands of rows use the band size of a GPU.
+    """
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device
         patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
@@ -84,10 +89,10 @@ class TrainingMemory(NamedTuple):
     The memory of a training run, in bytes.
 
     Attributes:
-        states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.
+        states: parameters, buffers, the optimizer's momenta, and MODEL.EMA's averaged weights.
         step: peak of all other bytes during a step, including gradients.
-        operations: number (not bytes) of additions and multiplications in convolutions and matrix
-            products of a step.
+        operations: number (not bytes) of a step's additions and multiplications in convolutions and
+            matrix products.
     """
 
     states: int
@@ -103,13 +108,13 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    Return the memory of a training step with SOLVER.OPTIMIZER.
+    Count the memory of a training step with a config's model and optimizer.
 
     A detector gets as many regions of interest as the config allows, all pooled from the finest
     features. Matching with the ground truth is left out.
 
     Args:
-        cfg: config of a model, which sets the numbers of classes and has no SyncBN.
+        cfg: config, which must set the numbers of classes and must not use SyncBN.
         images: number of images per process.
         height, width: padded size of the images.
         amp: whether to use mixed precision with bfloat16, by PyTorch's rules for CPUs; on a GPU,
@@ -146,7 +151,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """Return a stand-in for the loss of each output of the RPN and the ROI heads."""
+    """Return the sum of each output of the RPN and the ROI heads, in place of its loss."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

@@ -1,10 +1,10 @@
 """
-Train with a change that the package does not have, to measure its gain.
+Train with an experimental change that ``ocr_panoptic`` does not have.
 
     python -m studies.trials TRIAL --config-file CONFIG ...
 
-The command runs train_net.py with functions of the package replaced. The results are in
-studies/docs/short_trainings.md. A study names a trial by `trial: [trials.py, TRIAL]`.
+The command replaces functions of the package, and then trains like train_net.py. The results are in
+studies/docs/short_trainings.md. A study file selects a trial with `trial: [trials.py, TRIAL]`.
 """
 
 import sys
@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise the classifier of Detectron2's head with small weights, like OCR's coarse one."""
+    """Initialise the classifier of Detectron2's SemSegFPNHead with PyTorch's smaller defaults."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -44,7 +44,7 @@ def small_start_of_the_plain_head() -> None:
 
 
 def large_start_of_the_refined_classifier() -> None:
-    """Initialise the refined classifier with large weights, like Detectron2's head."""
+    """Initialise the classifier of OCR's refined logits with large weights (MSRA)."""
     add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
@@ -55,7 +55,11 @@ def large_start_of_the_refined_classifier() -> None:
 
 
 def correction_left_out() -> None:
-    """Predict only the coarse logits, for --eval-only of a trained model with a residual head."""
+    """
+    Make a residual head predict only its coarse logits, for a trained model with --eval-only.
+
+    A residual head adds the refined logits to the coarse logits, as a correction.
+    """
     RefinedHead.with_coarse = lambda self, refined, coarse: resize(
         coarse, refined.shape[2:], self.align_corners
     )
@@ -63,7 +67,7 @@ def correction_left_out() -> None:
 
 def correction_times_4(factor: float = 4.0) -> None:
     """
-    Multiply a residual head's refined logits by ``factor``, so that the classifier learns faster.
+    Multiply a residual head's refined logits by ``factor``, so that their classifier learns faster.
 
     A residual head adds the refined logits to the coarse logits, as a correction.
     """
@@ -80,12 +84,12 @@ def correction_times_10() -> None:
 
 
 def regions_detached() -> None:
-    """Stop the refined loss from reaching the coarse classifier through the regions."""
+    """Stop the loss of the refined logits from training the coarse classifier via the regions."""
     RefinedHead._refine = lambda self, x, regions: refine(self, x, regions.detach())
 
 
 def trunk_detached() -> None:
-    """Let the refined loss train only the OCR head, not the backbone."""
+    """Let the loss of the refined logits train only the OCR head, not the backbone."""
 
     def detached(self: RefinedHead, features: dict[str, Tensor], truth: Tensor | None = None):
         stage, pixels = self.representations(features)
@@ -97,7 +101,7 @@ def trunk_detached() -> None:
 
 
 def refined_loss_warmed_up(iterations: int = 150) -> None:
-    """Raise the weight of the refined loss linearly from 0 to its value in the first iterations."""
+    """Raise the weight of the refined logits' loss linearly from 0 over the first iterations."""
 
     def warmed_up(self: SemSegCriterion, *args) -> dict[str, Tensor]:
         found = losses(self, *args)
@@ -108,17 +112,17 @@ def refined_loss_warmed_up(iterations: int = 150) -> None:
 
 
 def posterior_in_relation() -> None:
-    """Make OCR add each pixel's coarse log probabilities to the logits of its relation."""
+    """Make OCR add each pixel's coarse log probabilities to its pixel-region relation's logits."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2))
 
 
 def presence_mean() -> None:
-    """Add the log of each class's share of the image to every pixel's relation to the class."""
+    """Make OCR add the log of each class's mean probability to the class's relation logits."""
     _biased_relation(lambda m: m.softmax(dim=1).flatten(2).mean(dim=2, keepdim=True).log())
 
 
 def presence_max() -> None:
-    """Add the log of each class's largest probability in the image to relations to the class."""
+    """Make OCR add the log of each class's largest probability to the class's relation logits."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2).amax(dim=2, keepdim=True))
 
 
@@ -133,9 +137,9 @@ def _biased_relation(bias) -> None:
 
 def gather_by_masks() -> None:
     """
-    Weight the pixels of a region by their class probabilities, not by a spatial softmax.
+    Make OCR weight a region's pixels by their class probability, not by a spatial softmax.
 
-    The probabilities of a class are divided by their sum over the pixels.
+    Each class's probabilities are divided by their sum over the pixels.
     """
 
     def by_masks(x: Tensor, m: Tensor) -> Tensor:
@@ -147,7 +151,7 @@ def gather_by_masks() -> None:
 
 
 def skip() -> None:
-    """Add the pixel representations to the augmented representations, z = x + g([x; y])."""
+    """Make OCR add the pixel representations to its result, the augmented representations."""
     augmented = ocr_layer.RegionContext._augment
 
     def with_x(self: OCR, x: Tensor, *args) -> Tensor:
@@ -157,7 +161,7 @@ def skip() -> None:
 
 
 def two_rounds() -> None:
-    """Run the same OCR layer twice; the second time, the refined logits give the regions."""
+    """Run the OCR layer twice; the refined logits of the first run give the second its regions."""
 
     def twice(self: RefinedHead, x: Tensor, regions: Tensor) -> Tensor:
         first = refine(self, x, regions)
@@ -167,7 +171,7 @@ def two_rounds() -> None:
 
 
 def presence_classifier() -> None:
-    """Learn which classes are in the image, and weaken the relations to absent classes."""
+    """Train OCR to predict which classes are in an image; weaken relations to absent classes."""
     add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
@@ -195,10 +199,11 @@ def presence_classifier() -> None:
 
 def adapted(teacher: bool = False) -> None:
     """
-    Classify pixels by cosines to class weights adapted to each image (context-aware classifier).
+    Classify pixels by their cosine similarity to class weights that are adapted to each image.
 
     Args:
-        teacher: whether to distil from a teacher whose weights are adapted by the ground truth.
+        teacher: whether to train a second classifier as well, whose weights are adapted with the
+            ground truth, and to distil from it.
     """
     add = RefinedHead.__init__
 
@@ -269,15 +274,15 @@ def adapted(teacher: bool = False) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Classify as in ``adapted``, and distil from a teacher that is adapted by the ground truth."""
+    """Classify as in :func:`adapted`, and distil from a classifier that sees the ground truth."""
     adapted(teacher=True)
 
 
 def logged_gradients() -> None:
     """
-    Log the norms of the semantic losses' gradients to metrics.json.
+    Log the gradient norm of each semantic loss to metrics.json.
 
-    The gradients are taken at the features that the predictions share.
+    The gradients are with respect to the features from which all semantic logits are predicted.
     """
 
     def log(found: dict[str, Tensor], x: Tensor) -> None:

@@ -10,6 +10,13 @@ from ocr_panoptic.formats.files import (
 )
 
 
+def test_two_temporary_names_differ(tmp_path):
+    with replacing(tmp_path / "a") as one, replacing(tmp_path / "a") as other:
+        assert one != other
+        one.touch()
+        other.touch()
+
+
 @pytest.mark.parametrize(
     ("name", "fault"),
     [

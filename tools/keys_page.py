@@ -1,6 +1,6 @@
 #!/usr/bin/env python
 """
-Print the content of docs/keys.md, from the table of config keys.
+Print the page docs/keys.md, which describes the config keys of this project.
 
     python tools/keys_page.py > docs/keys.md
 """
@@ -31,7 +31,7 @@ and how does each work? Each has its default. Keys under "With ..." are read onl
 
 
 def keys_page() -> str:
-    """Return the page; each line describes a key, or adjacent keys that have equal descriptions."""
+    """Return the page; each line describes a key, or adjacent keys with equal descriptions."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -54,14 +54,14 @@ def _read_with(key: Key) -> str:
 
 
 def _text(key: Key) -> str:
-    """Return the text after a key's name and default."""
+    """Return the description that follows a key's name and default."""
     allowed = key.allowed.text() and f"*{key.allowed.text()}*"
     text = " ".join(filter(None, [_linked(key.sentence), allowed]))
     return text and f": {text}"
 
 
 def _linked(text: str) -> str:
-    """Return a text with links in place of paths of pages (relative to the repository's root)."""
+    """Turn the paths of Markdown pages in a text, relative to the repository, into links."""
     return re.sub(r"(?:\w+/)+(\w+\.md)", _link, text)
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def positive(text: str) -> int:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argument parser that suggests the most similar known flag for an unknown flag."""
+    """An argument parser that suggests a config key or a similar flag for an unknown flag."""
 
     def __init__(self, description: str):
         form = argparse.RawDescriptionHelpFormatter  # keeps line breaks
@@ -49,7 +50,11 @@ class CommandParser(argparse.ArgumentParser):
             if flag in known and (after == "" or (given and not value)):
                 self.error(f"argument {flag}: is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
-                self.error(f"{flag}: no such flag.{did_you_mean(flag, known)}")
+                end = flag.replace("--", ".", 1).replace("-", "_").upper()
+                key = next((key.name for key in KEYS if key.name.endswith(end)), "")
+                is_key = key and any(action.dest == "opts" for action in self._actions)
+                hint = f" Set {key} at the end." if is_key else did_you_mean(flag, known)
+                self.error(f"{flag}: no such flag.{hint}")
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)

@@ -1,5 +1,5 @@
 """
 Data sets: description files, checks, registration with Detectron2, and loading.
 
-Checking data, and importing data from other formats, does not import PyTorch.
+The data check and the conversion of other annotation formats work without loading PyTorch.
 """

@@ -86,7 +86,12 @@ class DataSummary:
         return "\n\n".join([*map(str, self.splits), *shown])
 
     def warnings_for(self, detections: float) -> list[str]:
-        """Return the warnings about all splits, for models that find at most some detections."""
+        """
+        Return the warnings about all splits.
+
+        Args:
+            detections: largest number of objects that a model finds in an image.
+        """
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
             file, things = split.most_things
@@ -100,7 +105,12 @@ class DataSummary:
 
 
 def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
-    """Check the data sets that data files describe, or use the cached results of earlier checks."""
+    """
+    Check the data sets that data files describe, and return their summaries.
+
+    Splits whose files have not changed since an earlier check are not checked again. DataFaults is
+    raised if any split has faults.
+    """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         found = read_described(read_data_files(files))
@@ -108,7 +118,11 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
-    """Check registered panoptic and semantic sources with at most 20,000 images each."""
+    """
+    Check the registered data sets that are a PanopticSource or a SemanticSource.
+
+    Data sets with more than 20,000 images are skipped.
+    """
     from detectron2.data import DatasetCatalog
 
     return check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers)
@@ -117,7 +131,11 @@ def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSum
 def check_sources(
     sources: Iterable[object], workers: int | None, *, thorough: bool = False
 ) -> DataSummary:
-    """Check each PanopticSource and SemanticSource; ``thorough`` includes large sources."""
+    """
+    Check each PanopticSource and SemanticSource; skip all other objects.
+
+    Sources with more than 20,000 images are checked only if ``thorough``.
+    """
     faults: list[str] = []
     found = []
     for source in sources:
@@ -152,11 +170,13 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return the JSON-serializable result of ``compute`` from the user's cache, if it is up to date.
+    Return the cached result of a function; call the function if the cache is not up to date.
 
     Args:
-        recipe: JSON values that determine the result together with the files.
-        files: files whose sizes and modification times must not have changed.
+        name: name of the cache file, without suffix.
+        recipe: JSON values that are compared with the cache.
+        files: files whose sizes and modification times are compared with the cache.
+        compute: function that returns a JSON-serializable dict.
     """
     file = cache_folder() / f"{name}.json"
     with FileLock(file.with_suffix(".lock")):  # several processes of a run may check at once

@@ -126,13 +126,13 @@ def read_data_file(path: str | os.PathLike) -> DataFile:
 
 
 def read_data_files(paths: DataFiles) -> list[DataFile]:
-    """Read data files; read a file that is named twice once."""
+    """Read data files; a file that is listed twice is returned once."""
     read = map(read_data_file, as_list(paths))
     return list({file.path: file for file in read}.values())
 
 
 def _check_is_no_annotation(path: Path, content: object) -> None:
-    """Raise UserError if the file holds annotations; the message says how to use or import them."""
+    """Raise UserError if the file holds annotations instead of describing a data set."""
     keys = {*content} if isinstance(content, dict) else set()
     if keys & _KINDS.keys():  # a data file, whatever else it has
         return
@@ -171,7 +171,7 @@ def _keys_of_first(entries: object) -> set:
 
 
 def _path(text: str) -> Path:
-    """Convert a path from a data file, which may have been written on Windows."""
+    """Return a data file's path entry as a Path; backslashes from Windows become slashes."""
     return Path(text.replace("\\", "/")).expanduser()
 
 
@@ -189,7 +189,7 @@ def write_data_file(
     **classes: Any,
 ) -> None:
     """
-    Write a data file; make paths below its folder relative, so that the folder can be moved.
+    Write a data file; paths inside its folder become relative, so that the folder can be moved.
 
     Args:
         classes: semantic data only: values of the keys "classes", "ignore" and "flip_pairs".
@@ -209,7 +209,7 @@ def write_data_file(
 
 
 def data_options(files: DataFiles) -> list:
-    """Return the config overrides [KEY, VALUE, ...] that select data files and their splits."""
+    """Return config overrides [KEY, VALUE, ...] to train and test on the splits of data files."""
     described = read_data_files(files)
     if not described:
         return []
@@ -252,7 +252,7 @@ def names_below_root() -> list[str]:
 
 
 def check_name(name: object) -> None:
-    """Raise UserError if the name of a data set cannot be used in file names."""
+    """Raise UserError unless a data set's name is a string that is safe in file names."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise UserError(
             f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes if there "

@@ -32,8 +32,11 @@ def read_described(
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
-        classes: metadata of a trained model, whose class order is used if the names are the same.
+        classes: metadata of a trained model; classes get the model's order if all names match.
         same_classes: whether splits of different files must have the same classes, too.
+
+    Returns:
+        dict from the name of each split to its data file, source and metadata.
     """
     names = [name for file in files for name in file.data_sets()]
     if twice := sorted(name for name, _ in repeated(names)):
@@ -63,7 +66,7 @@ def read_described(
 
 
 def label_space(file: DataFile) -> LabelSpace:
-    """Return the label space that a semantic data file, or the class file it names, defines."""
+    """Return the classes and label map of a semantic data file, or of its class file."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))

@@ -19,7 +19,7 @@ class DataFaults(UserError):
     An error with all faults that were found in the data; its message shows the first 20.
 
     Attributes:
-        file: text file with all faults, or None if :func:`faults_listed` has not written it.
+        file: path of a text file with all faults; None if no file was written.
     """
 
     def __init__(self, faults: list[str]):
@@ -38,7 +38,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write faults raised in the ``with`` block to a file if they are too many for a message."""
+    """Write the faults that the ``with`` block raises to a file if there are more than 20."""
     try:
         yield
     except DataFaults as error:

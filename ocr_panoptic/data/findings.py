@@ -29,7 +29,7 @@ class Look(NamedTuple):
 
 
 def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
-    """Yield a fault if an image is so thin that resizing may shrink a side to nothing."""
+    """Yield a fault if an image is so thin that resizing could shrink a side to 0 pixels."""
     if max(photo.width, photo.height) > THIN * min(photo.width, photo.height):
         yield (
             f"{file}: the image has {photo.width}x{photo.height} pixels, a side more than {THIN:,} "
@@ -39,7 +39,7 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
     """
-    Yield warnings about the images of a split.
+    Yield warnings about dark images, mixed bit depths, and images that EXIF data rotate.
 
     Args:
         files: path of each image.
@@ -51,7 +51,7 @@ def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -
     for is_deep, number in depths.items():
         found = [p.brightness for _, p in photos if (p.bits > 8) == is_deep and p.brightness != 0]
         dark = [value for value in found if value is not None and value <= DARK]
-        # Some 8-bit photos may show the night; they are suspect only if all are dark.
+        # A few dark 8-bit photos can be night scenes; they are suspect only if all are dark.
         if dark and (is_deep or len(dark) == len(found)):
             which = f"all {number}" if len(dark) == len(found) else f"{len(dark)} of {number}"
             yield (

@@ -1,10 +1,10 @@
 """
 Prepare images for a network: check sizes, resize any number of channels, crop, flip and rotate.
 
-This module resizes each channel on its own. Detectron2 takes a fourth channel for opacity, weights
-the others by it, and resizes floats without antialiasing.
+This module resizes each channel separately. Detectron2 treats a fourth channel as opacity, weights
+the first three channels by it, and resizes floats without antialiasing.
 
-Shape letters: H, W size of the image, C channels.
+In shapes, H and W are the height and width of the image, and C is the number of channels.
 """
 
 import math
@@ -23,7 +23,11 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """Check an image [H, W, C] against the size in its record, or set the size if it is missing."""
+    """
+    Raise UserError if the size of an image [H, W, C] differs from the size in its record.
+
+    If the record has no size, the size of the image is added to the record.
+    """
     try:
         utils.check_image_size(record, image)
     except utils.SizeMismatchError as error:
@@ -35,7 +39,12 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """Raise UserError if labels of size (H, W) do not fit the image; ``path`` is their file."""
+    """
+    Raise UserError if the size (H, W) of labels differs from the image size in their record.
+
+    Args:
+        path: label file that the message names; by default, the label file in the record.
+    """
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise UserError(
@@ -72,10 +81,10 @@ def resized(
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: resampling filter of Pillow.
-        box: left, top, right and bottom of the region to resize, in pixels; None for the image.
+        box: left, top, right and bottom of the region to resize, in pixels; by default the image.
 
     Returns:
-        array of the same dtype, [height, width, C].
+        resized image in the same dtype, [height, width, C].
     """
     order = 1
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:
@@ -89,7 +98,7 @@ def resized(
             Image.fromarray(np.ascontiguousarray(part)).resize((width, height), interpolation, box)
             for part in image.transpose(2, 0, 1)
         ]
-    # Keep each channel as a plane in memory, as a network takes it: interleaving takes longer.
+    # Keep each channel contiguous in memory, as networks need it: interleaving is slower.
     planes = np.stack([np.asarray(channel) for channel in channels[::order]])
     return planes.transpose(1, 2, 0)
 
@@ -101,8 +110,8 @@ class ResizedCrop(T.Augmentation):
     """
     Resize and crop in one step, which computes only the pixels of the crop.
 
-    Crop positions and labels are the same as after a resize followed by a crop. Image values differ
-    by up to 2, due to rounding.
+    Crop positions and labels are the same as for a resize followed by a crop. Due to rounding,
+    uint8 values differ by up to 2.
     """
 
     def __init__(
@@ -153,9 +162,10 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the source pixels that a crop needs of a side that is resized from ``old`` to ``new``.
+    Return the range of source pixels, along an axis, that a crop of the resized image needs.
 
-    The crop's start and end are returned, too, in source pixels from the start of the slice.
+    The axis is resized from ``old`` to ``new`` pixels. The start and end of the crop are returned,
+    too, in fractional source pixels from the start of the range.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -165,13 +175,17 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Return the index of the source pixel that Pillow copies to each new pixel of a side."""
+    """Return the index of the source pixel that Pillow copies to each resized pixel on an axis."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return the rotation that INPUT.RANDOM_ROTATE_90 enables, to be applied before the resize."""
+    """
+    Return a list with the random rotation, or [] if INPUT.RANDOM_ROTATE_90 is False.
+
+    Callers apply the rotation before the resize.
+    """
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 
@@ -179,8 +193,8 @@ def mirrors(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]] = ()) -> list
     """
     Return the flips that INPUT.RANDOM_FLIP names, each with probability 0.5.
 
-    Vertical flips swap the labels of ``flip_pairs``, too, because a vertical flip equals a
-    horizontal flip followed by a rotation by 180 degrees.
+    Horizontal and vertical flips both swap the two labels of each pair in ``flip_pairs``, because a
+    vertical flip equals a horizontal flip followed by a rotation by 180 degrees.
     """
     ways = {"both": ["horizontal", "vertical"], "none": []}
     return [
@@ -193,7 +207,7 @@ def colours(inputs: CfgNode) -> list[T.Augmentation]:
     """
     Return random changes of brightness, contrast and saturation, or [] if INPUT.COLOR_JITTER is 0.
 
-    Each factor is drawn between 1 - INPUT.COLOR_JITTER and 1 + INPUT.COLOR_JITTER.
+    Each change has a random factor between 1 - INPUT.COLOR_JITTER and 1 + INPUT.COLOR_JITTER.
     """
     if not (jitter := inputs.COLOR_JITTER):
         return []
@@ -237,7 +251,7 @@ class TurnTransform(Transform):
 
 
 class RandomMirror(T.RandomFlip):
-    """Flip with probability 0.5, and swap the two labels of each pair in a flipped image."""
+    """Flip with probability 0.5; a flip swaps the two labels of each pair in ``flip_pairs``."""
 
     def __init__(self, flip_pairs: Sequence[tuple[int, int]] = (), *, vertical: bool = False):
         super().__init__(horizontal=not vertical, vertical=vertical)

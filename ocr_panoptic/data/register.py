@@ -47,10 +47,11 @@ def register(
     Register a data set; replace a data set that this function registered under the same name.
 
     Args:
-        origin: data file or folder to name in messages.
+        origin: data file or folder that error messages name.
         load: function that returns the records.
         files: files and folders that must exist before the data set is used.
-        replaces: whether to replace a data set that Detectron2 or other code has registered, too.
+        replaces: whether to replace even a data set that Detectron2 or other code registered;
+            otherwise, UserError is raised.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -76,12 +77,12 @@ def register_data_sets(
     Register published data sets and splits of data files, and return the wanted names.
 
     Names ``<name>_<split>`` that the data files do not describe are looked up in
-    ``$DETECTRON2_DATASETS/*/<name>.yaml``; unknown names are refused.
+    ``$DETECTRON2_DATASETS/*/<name>.yaml``. UserError is raised for an unknown name.
 
     Args:
-        wanted: names of the data sets; None registers all splits of the data files.
-        classes: metadata of a trained model, whose class order is used if the names are the same.
-        same_classes: whether to refuse data files whose splits have different classes.
+        wanted: names of the data sets; None stands for all splits of the data files.
+        classes: metadata of a trained model; classes get the model's order if all names match.
+        same_classes: whether splits of different data files must have the same classes.
     """
     described = {file.path: file for file in read_data_files(files)}
     known = {name for file in described.values() for name in file.data_sets()}

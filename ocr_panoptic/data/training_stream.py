@@ -49,16 +49,16 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    The sequence depends only on the data, the seed and the number of processes. Unlike with
-    Detectron2's loader, the number of workers and the batches they have prefetched do not matter:
-    for each image, the random generators are seeded by its position in the sequence. A resumed
-    stream can therefore skip images without loading them. Without grouping by aspect ratio, the
-    number of processes does not change the images of a step or their augmentation either.
+    The sequence depends only on the data, the seed and the number of processes. Unlike in
+    Detectron2's loader, the number of workers and the prefetched batches have no effect, because
+    the random generators are seeded for each image by its position in the sequence. A resumed
+    stream can therefore skip images without loading them. If images are not grouped by aspect
+    ratio, each step has the same images and augmentations for any number of processes.
 
     Args:
         sampler: endless record indices for this process; ``iter()`` must restart the sequence.
         batch_size: number of images per step, in all processes together.
-        group: whether to put wide images and other images into separate batches.
+        group: whether a batch has either only wide images, or only square and tall images.
         device: device of the examples' tensors; ``Instances`` stay on the CPU, because Detectron2's
             models move them.
 
@@ -103,7 +103,7 @@ class TrainingStream:
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=trivial_batch_collator,
                 worker_init_fn=begin_worker,
-                generator=torch.Generator(),  # else it would draw from the training's generator
+                generator=torch.Generator(),  # else it would draw from the training run's generator
                 pin_memory=self.device.type == "cuda",
             )
         )
@@ -198,9 +198,10 @@ def _is_wide(record: dict, channels: int) -> bool:
 @contextmanager
 def explained_workers() -> Iterator[None]:
     """
-    Shorten the errors of processes that load images, and explain why such a process has ended.
+    Shorten error messages of image-loading processes, and explain why such a process ended.
 
-    PyTorch raises them in a signal handler, so any line of the ``with`` block may be interrupted.
+    Any line of the ``with`` block can raise such an error, because PyTorch raises it in a signal
+    handler.
     """
     try:
         yield
@@ -227,9 +228,9 @@ def _own_words(error: Exception) -> str:
 
 def begin_worker(worker: int) -> None:
     """
-    Make an image-loading process ignore Ctrl-C, SIGHUP, and any SIGTERM not from the trainer.
+    Make an image-loading process ignore Ctrl-C, SIGHUP, and SIGTERM unless the trainer sends it.
 
-    When such a signal reaches all processes, the trainer still needs images to end its iteration.
+    If a signal reaches all processes, the trainer still needs images to finish its iteration.
     """
     end_if_an_image_is_lost(worker)
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -241,9 +242,9 @@ def begin_worker(worker: int) -> None:
 
 def end_if_an_image_is_lost(worker: int) -> None:
     """
-    Make a ``DataLoader`` worker exit if it cannot pass on an image, as when /dev/shm is full.
+    Make an image-loading process exit if it cannot send an image, as when /dev/shm is full.
 
-    By default, Python prints the error and goes on, and the trainer waits for the image forever.
+    By default, the process only prints the error, and the trainer waits for the image forever.
     """
     queue: Any = multiprocessing.queues.Queue  # type stubs lack the hook
     queue._on_queue_feeder_error = staticmethod(_end_without_image)

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,7 @@ class Model:
             return next(results) if is_image else results
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
-        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview):
+        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
             raise UserError(
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."

@@ -34,7 +34,8 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
         raise MissingFileError(
-            f"{file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config of the SegFix."
+            f"TEST.SEGFIX.WEIGHTS {named.WEIGHTS}: their config {file} does not exist. Set "
+            "TEST.SEGFIX.CONFIG_FILE to it."
         )
     return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
 

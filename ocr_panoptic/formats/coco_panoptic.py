@@ -33,7 +33,7 @@ THINGS_LABEL, VOID_LABEL = 0, 255  # semantic labels of Panoptic-FPN
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
-    """Return the dataset ids of all "thing" or all "stuff" classes, in the order of the model."""
+    """Return the dataset ids of all "thing" or "stuff" classes, in the order of contiguous ids."""
     contiguous: dict[int, int] = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.__getitem__)
 
@@ -100,8 +100,8 @@ def read_segment_ids(record: Mapping) -> np.ndarray:
     """
     Read the segment ids of a Detectron2 record, int32 [H, W]; 0 is void.
 
-    The function ``record["read_segments"]`` reads the file ``record["pan_seg_file_name"]``; without
-    this function, the file must be a panoptic PNG.
+    The file is ``record["pan_seg_file_name"]``. It must be a panoptic PNG, unless
+    ``record["read_segments"]`` is a function that reads it.
     """
     return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
 

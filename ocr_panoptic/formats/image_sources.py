@@ -84,9 +84,9 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
     """
-    Return an item for each file; its name lacks the suffix if it is unique without.
+    Return an item for each file, named without suffix unless two names would be equal.
 
-    For example, the three files "a.jpg", "a.png" and "a.jpg.bmp" all keep their suffixes.
+    If "a.jpg" and "a.png" keep their suffixes, "a.jpg.bmp" does too, because "a.jpg" is taken.
     """
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
@@ -189,7 +189,7 @@ def summary(left_out: Mapping[Path, str]) -> str:
 
 
 def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
-    seen = {results}  # real paths to skip, because links may lead back
+    seen = {results}  # real paths to skip, because links can form cycles
     for root, folders, names in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(root)
         if real in seen:

@@ -45,8 +45,8 @@ def read_label_image(
     Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
     An image with one channel is read as numbers, and an image with a palette as palette indices. An
-    image with several channels is read as colours, or as numbers if all channels are equal; so is a
-    GIF, because programs that write GIFs may reorder the palette.
+    image with several channels is read as colours, or as numbers if all channels are equal. A GIF
+    is read like an image with several channels, because its palette may have been reordered.
 
     If ``known`` lacks one of the labels, the image is read as colours instead of numbers, or as
     numbers instead of colours. In a JPEG file, and in a mask of 0 and 255 with smoothed borders,
@@ -69,7 +69,7 @@ def decoded_labels(
         numbers, fault = _numbers(image)
         readings = [] if numbers is None else [numbers]
         if known is not None and max(known, default=0) >= COLOURED:
-            likelier = len(image.getbands()) > 1  # colours come first
+            likelier = len(image.getbands()) > 1  # then colours are tried first
             readings.insert(0 if likelier else 1, color_codes(image) | COLOURED)
         if not readings:
             raise UserError(f"{printable(path)}: {fault or _colours_fault(image)}")

@@ -13,7 +13,7 @@ from PIL import Image
 from .pictures import color_codes
 
 CLOSEST = 32  # least distance at which two labels can be distinguished
-_LOSSY = 64  # largest distance of a value in a JPEG file from its label, except on borders
+_LOSSY = 64  # largest distance between a pixel of a JPEG file and its label, except on borders
 _FEWEST = 3  # fewer unknown values are not smoothed borders, but forgotten classes
 
 
@@ -24,12 +24,12 @@ def nearest_of_two(
     Return the index of the nearer of two values for each pixel, or None if it is uncertain.
 
     In a JPEG file, all pixels can be inexact; in other files, only pixels on borders. The result is
-    None if an area is far from both values, because it shows another class, and if a pixel is
-    nearest to an ignored value.
+    None if an area is far from both values (it shows another class), or if a pixel is nearest to an
+    ignored value.
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: a JPEG file without larger pixel values may store class numbers 0, 1, 2, ...
+        numbers: largest pixel value of a JPEG file that may store class numbers 0, 1, 2, ...
             instead of the two values.
 
     Returns:

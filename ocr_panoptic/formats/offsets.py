@@ -35,7 +35,7 @@ DIRECTIONS = np.array(
 # Pairs of directions that a horizontal flip swaps.
 MIRRORED = ((0, 4), (1, 3), (5, 7))
 UNDEFINED = len(DIRECTIONS)  # stands for no direction, in the middle of a region
-IGNORED = 255  # offset label, and value of both its parts, that losses and metrics ignore
+IGNORED = 255  # offset label, boundary or direction that losses and metrics ignore
 
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -76,8 +76,8 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
     Return the index of each pixel's source in the flattened image, int64 [H, W].
 
-    The source is the pixel at a distance of ``scale`` times the offset, or the nearest border pixel
-    if that is outside the image. ``offsets`` is [H, W, 2], (down, right).
+    The source is ``scale`` offsets away from the pixel; a row or column outside the image is
+    clipped. ``offsets`` is [H, W, 2], (down, right).
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)

@@ -266,7 +266,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _check(image: Image.Image, channels: int) -> None:
-    """Raise UserError, without the file's name, if an image cannot be read as ``channels``."""
+    """Raise UserError if an image cannot be read with this number of channels."""
     bits, found = _bits(image), len(image.getbands())
     if channels == COLOURS:
         return
@@ -278,9 +278,9 @@ def _check(image: Image.Image, channels: int) -> None:
 
 def _bits(image: Image.Image) -> int:
     if image.mode.startswith("I;16"):
-        tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
+        tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12 bits
         return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]
-    if image.mode == "I" and image.format in ("PNG", "PPM"):  # 16 bits that Pillow has widened
+    if image.mode == "I" and image.format in ("PNG", "PPM"):  # Pillow widens 16 bits to 32
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]

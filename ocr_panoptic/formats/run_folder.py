@@ -27,7 +27,7 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
     """
     Write the config of a training run, in YAML.
 
-    If ``keep_former`` is True, an existing config with another content is first renamed to
+    If ``keep_former`` is True, an existing config with different content is first renamed to
     ``config.<n>.yaml``.
     """
     path = Path(output_dir) / CONFIG
@@ -48,9 +48,9 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     """
     Return the rows of Detectron2's training log, one dict per iteration; [] if there is no log.
 
-    All runs in the folder append to one log. If a run starts at an iteration that the log already
-    has, its rows replace the old rows from this iteration on. The result is sorted by iteration.
-    Damaged lines, such as a killed process leaves, are skipped.
+    All runs in the folder append to one log. If a later run starts at an iteration that the log
+    already has, the later rows replace the earlier rows from this iteration on. The result is
+    sorted by iteration. Damaged lines, such as a killed process leaves, are skipped.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}

@@ -68,13 +68,13 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """Return the index of each pixel in ``ids``, [H, W]; uint8, or uint16 above 256 ids."""
+        """Return the index in ``ids`` of each pixel's id, [H, W]: uint8, uint16 above 256 ids."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return the mask of segment id ``number`` as COCO's compressed RLE, with text for JSON."""
+        """Return the mask of segment id ``number`` as COCO's compressed RLE, ready for JSON."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         return _run_lengths(self._starts[mine], self._ends[mine], self.size)

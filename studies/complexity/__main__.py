@@ -1,12 +1,13 @@
 """
 Compare parameters, FLOPs, peak memory and time of the context schemes on one input.
 
-The printed Markdown table also has the numbers from the paper's table 6.
+The printed Markdown table also shows the numbers from table 6 of the OCR paper.
 
     python -m studies.complexity [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
         [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
 
-With --configs, compare the backbones and semantic heads of configs, on one image on the CPU:
+With --configs, compare the backbones and semantic heads of several configs on the CPU, for one
+image:
 
     python -m studies.complexity --configs FILE ... [--image-size 800,1216] \\
         [--repeats 5 | --counts-only] [--opts KEY VALUE ...] [--json FILE]
@@ -85,9 +86,9 @@ def compare_backbones(args: argparse.Namespace) -> None:
 
 def model_config(file: str, opts: list[str]) -> CfgNode:
     """
-    Load and complete a config for a model on the CPU, without data.
+    Load a config with overrides for a model on the CPU, without data sets.
 
-    UserError is raised if the config takes its number of classes from the data.
+    UserError is raised if the config takes the number of classes from the data.
     """
     cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
     cfg.DATASETS.TEST = ()

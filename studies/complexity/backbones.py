@@ -19,20 +19,21 @@ def measure_backbones(
     configs: Iterable[tuple[str, CfgNode]], size: tuple[int, int], repeats: int
 ) -> list[dict]:
     """
-    Count parameters and FLOPs of networks; measure time and memory if ``repeats`` is above 0.
+    Count models' parameters and FLOPs; measure time and memory if ``repeats`` is above 0.
 
     Args:
-        configs: name and completed config of each model, semantic or panoptic.
-        size: height and width of the image in pixels, before each model's padding.
-        repeats: number of timed passes of each config; 0 leaves out time and memory.
+        configs: name and config of each model, semantic or panoptic.
+        size: height and width of the image in pixels, before each model pads it.
+        repeats: number of timed passes of each model; 0 leaves out time and memory.
 
     Returns:
-        a row for each config: "config", "backbone", "parameters" and "flops" of the backbone with
-        its FPN, "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of
-        the other parts, "strides" of the features, and "multiple", the number to whose multiples
-        images are padded. If ``repeats`` is above 0, also "cpu_seconds", the median CPU time (all
-        threads) of a pass of the deployed backbone and head, and "peak_memory_bytes" without
-        weights and image
+        a row for each config: "config" and "backbone" (names), "parameters" and "flops" of the
+        backbone with its FPN, "head_parameters" and "head_flops" of the semantic head,
+        "instance_parameters" of the RPN and the ROI heads, "strides" of the features, and
+        "multiple": images are padded to multiples of this number of pixels. If ``repeats`` is
+        above 0, also "cpu_seconds", the median CPU time (all threads) of a pass through the
+        backbone and the semantic head, and "peak_memory_bytes" of a pass, without weights and
+        image
     """
     rows, steps = [], []
     for name, cfg in configs:
@@ -48,7 +49,7 @@ def measure_backbones(
 
 
 def _count(model: nn.Module, size: tuple[int, int]) -> dict:
-    """Return a model's parameters, FLOPs and strides, counted on tensors without values."""
+    """Return a model's parameters, FLOPs and strides, counted without computing any values."""
     backbone, head = model.backbone, model.sem_seg_head
     of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
@@ -95,7 +96,7 @@ def _network(cfg: CfgNode) -> str:
 
 
 def backbone_table(rows: list[dict]) -> str:
-    """Return the rows of :func:`measure_backbones` as a table in Markdown."""
+    """Return the rows of :func:`measure_backbones` as a Markdown table."""
     headers = ["config", "strides", "padded to", "backbone (M)", "semantic head (M)"]
     headers += ["instances (M)", "backbone (GFLOP)", "semantic head (GFLOP)"]
     cells = [

@@ -3,7 +3,7 @@ Measure parameters, FLOPs, memory and time of the context schemes on one input.
 
 The results correspond to the table "Complexity comparison" of :paper:`OCR`.
 
-Shape letters: N images, K classes, h and w size of the features, I channels of the features.
+Shape letters: N images, K classes, and I channels, height h and width w of the features.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,7 +28,7 @@ from .transcriptions import CompactAttention, transcribed
 
 @dataclass(frozen=True)
 class PaperFigures:
-    """A row of the paper's table: millions of parameters, GFLOPs, MB, and ms on a P40."""
+    """A row of the OCR paper's table: millions of parameters, GFLOPs, MB of memory, time in ms."""
 
     parameters: float
     flops: int
@@ -49,9 +49,9 @@ PAPER = {
 
 class SchemeOfFeatures(nn.Module):
     """
-    A context scheme that takes a backbone's features.
+    A context scheme that is applied to a backbone's features.
 
-    The head's 3x3 convolution comes first, unless the scheme reduces the features itself.
+    A 3x3 convolution reduces the channels first, unless the scheme does so itself.
     """
 
     def __init__(self, name: str, in_channels: int):
@@ -73,9 +73,9 @@ class SchemeOfFeatures(nn.Module):
         Return the augmented representations for a backbone's features.
 
         Args:
-            x: the backbone's features [N, I, h, w]
+            x: features of the backbone, [N, I, h, w]
             m: coarse logits [N, K, h, w]
-            call: function that computes the scheme, such as :func:`.transcriptions.transcribed`
+            call: function (scheme, pixel representations, m) that computes the result
 
         Returns:
             z: augmented representations [N, C', h, w]
@@ -91,7 +91,7 @@ def count_flops(function: Callable[..., object], *args: object) -> int:
     """
     Count the FLOPs of convolutions and matrix products, two per multiply-accumulate.
 
-    Everything else (norms, softmax, pooling, interpolation) is left out, as is usual.
+    All other operations (norms, softmax, pooling, interpolation) are left out, as is usual.
 
     Args:
         function, args: function to call without gradients, and its arguments.
@@ -110,17 +110,17 @@ def count_flops(function: Callable[..., object], *args: object) -> int:
 
 def count(name: str, size: Sequence[int], num_classes: int) -> dict:
     """
-    Count a scheme's parameters and FLOPs on tensors without values.
+    Count the parameters and FLOPs of a context scheme without computing any values.
 
     Args:
         name: name of the scheme in MODEL.CONTEXT.NAME.
-        size: size of the features, (N, I, h, w)
+        size: shape (N, I, h, w) of the features.
         num_classes: number K of classes, which are OCR's regions.
 
     Returns:
-        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` of
-        the operations in the scheme's paper, and ``flops_reduced`` of this package's operations,
-        which give the same result
+        "scheme" (the name), "parameters" (without the classifier and the coarse prediction),
+        "flops" of the operations in the scheme's paper, and "flops_reduced" of this package's
+        operations, which give the same result
     """
     with FakeTensorMode():
         module = SchemeOfFeatures(name, size[1])
@@ -142,20 +142,21 @@ def measure(
     repeats: int = 5,
 ) -> list[dict]:
     """
-    Count parameters and FLOPs of schemes, and measure memory and time on one input.
+    Count parameters and FLOPs of context schemes, and measure memory and time on one input.
+
+    The schemes are timed in turn, so that other programs on the machine affect all equally.
 
     Args:
-        names: names of the schemes. They are timed in turn, so that other programs on the machine
-            affect all equally.
-        size: size of the features, (N, I, h, w)
+        names: names of the schemes in MODEL.CONTEXT.NAME.
+        size: shape (N, I, h, w) of the features.
         num_classes: number K of classes, which are OCR's regions.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
-        repeats: number of timed forward passes; the median time is returned.
+        repeats: number of timed forward passes of each scheme.
 
     Returns:
-        a row for each scheme: the counts of :func:`count`, ``peak_memory_bytes`` without weights
-        and input, and ``seconds`` of a forward pass
+        a row for each scheme: the counts of :func:`count`, "peak_memory_bytes" of a forward pass
+        without weights and input, and "seconds", the median wall time of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)
@@ -178,7 +179,7 @@ def measure(
 
 
 def complexity_table(rows: list[dict]) -> str:
-    """Return a Markdown table of the rows of :func:`measure`, beside the paper's numbers."""
+    """Return a Markdown table of the rows of :func:`measure` and the OCR paper's numbers."""
     cells = [
         [
             row["scheme"],
@@ -202,13 +203,13 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a Markdown table of DANet and criss-cross attention, each as official and compact head.
+    Return a Markdown table of two structures of DANet and criss-cross attention.
 
-    The OCR paper's FLOPs are those of the official heads, but its parameters are those of
-    :class:`.transcriptions.CompactAttention`.
+    For both, the OCR paper reports the FLOPs of the official head, but the parameters of the
+    smaller head :class:`.transcriptions.CompactAttention`.
 
     Args:
-        size: size of the features, (N, I, h, w)
+        size: shape (N, I, h, w) of the features.
     """
     cells = []
     for name in ("DANet", "CC-Attention"):

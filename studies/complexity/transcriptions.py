@@ -1,11 +1,11 @@
 """
 Compute the context schemes as in their papers, to count FLOPs for the complexity table.
 
-No operation is moved, merged or left out. Each function takes its parameters from a module of this
-package, and returns the same result as the module.
+No operation is moved, merged or left out. Each function takes the parameters of a context scheme of
+``ocr_panoptic.layers`` and returns the same result as this scheme.
 
-Shape letters: N images, K classes, h and w size of the features, I channels of the features, C
-channels of the pixel representations.
+Shape letters: N images, K classes, I channels, height h and width w of the features, and C channels
+of the pixel representations.
 """
 
 from collections.abc import Callable
@@ -88,12 +88,12 @@ _TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] =
 
 def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
     """
-    Compute the result of a scheme without dropout, operation by operation as in its paper.
+    Compute a context scheme's result (without dropout) by the operations in the scheme's paper.
 
-    For criss-cross attention, which this module does not transcribe, the scheme itself is called.
+    Criss-cross attention is not transcribed: the scheme itself is called.
 
     Args:
-        scheme: module whose parameters are used.
+        scheme: context scheme whose parameters are used.
         x: features [N, I, h, w] or pixel representations [N, C, h, w], whichever the scheme takes
         m: coarse logits [N, K, h, w]
 
@@ -109,15 +109,16 @@ class _PlainPositionAttention(PositionAttention):
 
 class CompactAttention(nn.Module):
     """
-    A guess at the head whose parameters the paper prints for DANet and criss-cross attention.
+    The head that the OCR paper presumably measured for DANet and criss-cross attention.
 
-    It has 10.6 million parameters: OCR's 3x3 convolution to 512 channels, two attention steps, and
-    a 1x1 convolution of the three results together. The steps are position and channel attention in
-    DANet, and the same module applied twice in criss-cross attention.
+    It has 10.6 million parameters, as in the paper: a 3x3 convolution to 512 channels, two
+    attention steps, and a 1x1 convolution of the reduced features and both steps' results. The
+    steps are position and channel attention in DANet; criss-cross attention is applied twice with
+    shared weights.
 
     Args:
         in_channels: number I of channels of the features.
-        criss_cross: whether this is criss-cross attention, not DANet.
+        criss_cross: whether to use criss-cross attention instead of DANet's attention.
         channels: number C of channels of the result.
     """
 
@@ -133,7 +134,7 @@ class CompactAttention(nn.Module):
         self.g = ConvNormReLU(3 * channels, channels, norm="BN")
 
     def forward(self, x: Tensor) -> Tensor:
-        """Augment the features [N, I, h, w] to [N, C, h, w]."""
+        """Return augmented representations [N, C, h, w] for features x [N, I, h, w]."""
         x = self.reduction(x)
         first = self.attentions[0](x)
         second = self.attentions[0](first) if self.criss_cross else self.attentions[1](x)

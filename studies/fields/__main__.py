@@ -1,14 +1,14 @@
 """
 Measure the receptive fields of a backbone's features, in pixels and as a share of the image.
 
-The theoretical field follows from the network's layers, the effective field (Luo et al. 2016) from
-gradients on images.
+The theoretical field is computed from the network's layers, the effective field (Luo et al. 2016)
+from gradients on images.
 
     python -m studies.fields --config-file CONFIG (--input IMAGES | --size 192,256) \\
         [--json FILE] [MODEL.WEIGHTS FILE] [KEY VALUE ...]
 
-Images are resized like test images of the config, and must then have one size. With --size they are
-noise. Without MODEL.WEIGHTS the network has random weights.
+Images are resized like the config's test images, and must have equal sizes afterwards. With --size,
+noise images are used. Without MODEL.WEIGHTS, the network has random weights.
 """
 
 import argparse

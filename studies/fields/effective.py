@@ -1,8 +1,8 @@
 """
-Measure the effective receptive field of a network's features: which pixels do change a cell?
+Measure the effective receptive field of a network's features: which pixels affect a cell strongly?
 
-It follows from the gradient of the middle cell with respect to the image (Luo, Li, Urtasun and
-Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
+The measure is the gradient of the feature's middle cell with respect to the image (Luo, Li, Urtasun
+and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
 2016). A pixel belongs to the field if its gradient is above 1 - 95.45 % = 4.55 % of the largest
 gradient. The size of the field is the square root of its number of pixels.
 """
@@ -26,11 +26,11 @@ def effective_fields(
     backbone: Backbone, images: Iterable[Tensor], seed: int = 0
 ) -> dict[str, Tensor]:
     """
-    Return each pixel's root mean square gradient over the images and their channels.
+    Return the gradient of each feature's middle cell at every pixel of the image.
 
-    It is the gradient of a weighted sum of the channels in a feature's middle cell. The weights are
-    standard normal and drawn anew for each image, so that the expected square of the gradient is
-    the sum of the squared gradients of all channels.
+    The gradient is the root mean square over the images and their channels. It is taken of a
+    weighted sum of the cell's channels. The weights are standard normal and drawn anew for each
+    image, so that the expected squared gradient is the sum of the channels' squared gradients.
 
     Args:
         backbone: backbone in evaluation mode.
@@ -38,7 +38,7 @@ def effective_fields(
         seed: seed of the weights.
 
     Returns:
-        feature of the backbone -> float64 [H, W]
+        name of each feature -> gradients, float64 [H, W]
     """
     generator = torch.Generator().manual_seed(seed)
     sums: dict[str, Tensor] = {}
@@ -60,7 +60,7 @@ def effective_fields(
 
 
 def padded(image: Tensor, backbone: Backbone) -> Tensor:
-    """Pad an image [C, H, W] with zeros below and right, to a size that the backbone accepts."""
+    """Pad an image [C, H, W] with zeros at the bottom and right to a size the backbone accepts."""
     divisor = backbone.size_divisibility or 1
     height, width = image.shape[1:]
     return F.pad(image, (0, -width % divisor, 0, -height % divisor))
@@ -71,6 +71,6 @@ def field_size(field: Tensor) -> float:
     Return the side of a square with as many pixels as an effective receptive field.
 
     Args:
-        field: root mean square gradient [H, W] of each pixel.
+        field: gradients [H, W] from :func:`effective_fields`
     """
     return math.sqrt((field > THRESHOLD * field.max()).sum().item())

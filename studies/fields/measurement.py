@@ -48,7 +48,7 @@ def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
 
 
 def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> Iterator[Tensor]:
-    """Yield standard normal images, float32 [C, H, W], as Luo et al. use them."""
+    """Yield NOISE_IMAGES images of standard normal noise, float32 [C, H, W]."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(NOISE_IMAGES):
         yield torch.randn(channels, height, width, generator=generator)
@@ -66,10 +66,10 @@ def measure_fields(
         channels: number of channels of the images.
 
     Returns:
-        a row for each feature: "feature" and "stride"; "theoretical", height and width of the field
-        in pixels, or None if a cell sees every image completely; "effective", side of the effective
-        field in pixels; "theoretical_share" and "effective_share", shares of the image that the two
-        fields of the middle cell cover
+        a row for each feature: "feature" (the name) and "stride"; "theoretical", height and width
+        of the theoretical field in pixels, or None if the field is unbounded; "effective", side of
+        the effective field in pixels; "theoretical_share" and "effective_share", the shares of the
+        image that the middle cell's theoretical and effective field cover
     """
     fields = effective_fields(backbone, images)
     height, width = next(iter(fields.values())).shape
@@ -95,7 +95,9 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
-    Read receptive fields from a file; map each feature to its row of :func:`measure_fields`.
+    Read receptive fields from a file, as one row of :func:`measure_fields` for each feature name.
+
+    UserError is raised if a feature is absent.
 
     Args:
         file: JSON that ``python -m studies.fields --json`` has written.

@@ -1,10 +1,10 @@
 """
 Compute the theoretical receptive field of a network's features: which pixels can change a cell?
 
-The network runs once on tensors without values. For every row of an operator's output, the first
-and the last row of the image that it can see are recorded; likewise for every column. This works
-for any network (strides, dilations, branches that meet, maps that are resized). An operator of
-unknown reach raises an error.
+The network runs once on meta tensors. For every row of each operator's output, the first and the
+last image row that can change this output row are recorded; likewise for every column. This works
+for any network (with strides, dilations, merged branches, resized maps), as long as this module
+knows all operators.
 """
 
 import math
@@ -22,12 +22,12 @@ from ocr_panoptic.errors import UserError
 
 aten = torch.ops.aten
 
-# For one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
-# nothing: its first pixel comes after its last.
+# For one axis: float64 [2, n], the first and the last pixel that each of n cells sees. A cell of
+# padding sees nothing: its first pixel comes after its last.
 AxisSpan = np.ndarray
 NOTHING = np.array([[math.inf], [-math.inf]])
 
-# These mix channels or images, but no pixels, like operators that PyTorch tags as pointwise.
+# Operators that mix channels or images, but not pixels; PyTorch does not tag them as pointwise.
 KEEP_PLACES = {
     *(aten.cat, aten.slice, aten.split, aten.split_with_sizes, aten.clone, aten.detach, aten.alias),
     *(aten.native_batch_norm, aten.cudnn_batch_norm),  # at inference
@@ -50,11 +50,11 @@ class PixelBox(NamedTuple):
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
-        """Return whether the box lies in a square image without touching the image's borders."""
+        """Return whether the box is inside a square image and does not touch the borders."""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":
-        """Return the part of the box inside an image."""
+        """Return the part of the box that is inside an image of this size."""
         top, left = max(self.top, 0), max(self.left, 0)
         return PixelBox(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
 
@@ -63,15 +63,16 @@ def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[fl
     """
     Return the size of the theoretical receptive field of each feature.
 
-    An operator of unknown reach raises ValueError.
+    UserError is raised if this module does not know an operator of the network.
 
     Args:
-        network: network in evaluation mode that maps images [N, channels, H, W] to features by
-            name, [N, C, h, w].
+        network: network in evaluation mode that maps images [N, channels, H, W] to a dict of
+            features [N, C, h, w].
+        channels: number of channels of the images.
 
     Returns:
-        feature -> height and width in pixels of a cell's field in an unbounded image, including the
-        holes of dilated convolutions; infinite after a pooling of the whole image
+        name of each feature -> height and width in pixels of a cell's field in an unbounded image,
+        including the holes of dilated convolutions; infinite after a pooling of the whole image
     """
     side = 512
     boxes = receptive_boxes(network, side, side, channels)
@@ -88,15 +89,18 @@ def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
 ) -> dict[str, PixelBox]:
     """
-    Return the theoretical receptive field of each feature in an image of a given size.
+    Return the theoretical receptive field of each feature's middle cell in an image of given size.
+
+    UserError is raised if this module does not know an operator of the network.
 
     Args:
-        network: network in evaluation mode that maps images [N, channels, H, W] to features by
-            name, [N, C, h, w].
-        height, width: size of the image, which the network must accept.
+        network: network in evaluation mode that maps images [N, channels, H, W] to a dict of
+            features [N, C, h, w].
+        height, width: size of the image in pixels; the network must accept it.
+        channels: number of channels of the image.
 
     Returns:
-        feature -> field of the cell in row h // 2 and column w // 2
+        name of each feature -> box that contains the field of the cell (h // 2, w // 2)
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
@@ -117,17 +121,17 @@ def receptive_boxes(
 
 
 def middle(feature: Tensor) -> tuple[int, int]:
-    """Return the row h // 2 and the column w // 2 of the middle cell of a map [..., h, w]."""
+    """Return the middle cell's row h // 2 and column w // 2 in a map [..., h, w]."""
     return feature.shape[-2] // 2, feature.shape[-1] // 2
 
 
 class _Propagation(TorchDispatchMode):
     """
-    A dispatch mode that records which part of the image each tensor sees.
+    A dispatch mode that records which image pixels can change each tensor.
 
     Attributes:
-        spans: tensor [N, C, h, w] that depends on the image -> first and last pixel that each of
-            its rows and each of its columns sees.
+        spans: each tensor [N, C, h, w] that depends on the image -> AxisSpan of the tensor's rows,
+            and AxisSpan of the tensor's columns.
     """
 
     def __init__(self, image: Tensor):
@@ -159,7 +163,7 @@ def _span(
     shapes: Sequence[torch.Size],
     shape: torch.Size,
 ) -> AxisSpan:
-    """Return the pixels that each row (axis 0) or column (axis 1) of an operator's output sees."""
+    """Return the AxisSpan of the rows (axis 0) or columns (axis 1) of an operator's output."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
         operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
@@ -179,7 +183,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Return the pixels seen by n sliding windows of ``kernel`` input cells, ``dilation`` apart."""
+    """Return the AxisSpan of n sliding windows over input cells with the AxisSpan ``source``."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
@@ -216,7 +220,7 @@ def _pad(source, axis, n, func, pad, *more) -> AxisSpan:
 
 
 def _resize(source, axis, n, func, size, *options) -> AxisSpan:
-    """Find out which input cells each output cell reads, by resizing unit vectors."""
+    # Resizing unit vectors shows which input cells each output cell reads.
     cells = torch.eye(source.shape[1])[None, :, :, None]
     weights = func(cells, [n, 1], *_of_axis(options, axis))[0, :, :, 0].T.numpy()  # [n, cells]
     first = (weights != 0).argmax(axis=1)
@@ -225,7 +229,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Return those options of a two-dimensional resizing that resize along one axis."""
+    """Keep only one axis's scale in the options of an operator that resizes."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]

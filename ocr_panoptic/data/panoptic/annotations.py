@@ -44,7 +44,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
     A category without "color" gets a colour that depends only on its position in this order.
-    Messages name ``source``.
+    DataFaults is raised with all faults; its messages begin with ``source``.
     """
     if not isinstance(entries, list) or not entries:
         raise DataFaults([f'{source}: "categories" holds no category.'])
@@ -101,9 +101,9 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     """
     Return metadata with the keys of Detectron2's ``coco_2017_val_panoptic_separated``.
 
-    The semantic class "things" has no category. Its dataset id is 0, as in Detectron2, or -1 if a
-    category has the id 0. A category that is itself called "things" is renamed "things (thing)" or
-    "things (stuff)", because metrics are named after classes.
+    The semantic class "things" is added. Its dataset id is 0, as in Detectron2, or -1 if a category
+    has the id 0. A category that is itself called "things" is renamed "things (thing)" or
+    "things (stuff)", because metrics need distinct class names.
     """
     things = [category for category in categories if category.isthing]
     stuff = [category for category in categories if not category.isthing]
@@ -158,7 +158,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
     listed = [entry for entry in content["categories"] if isinstance(entry, dict)]
-    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # even if otherwise faulty
+    known = {entry["id"] for entry in listed if is_id(entry.get("id"))}  # faulty ones, too
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
@@ -251,7 +251,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield a fault unless a file name from a JSON is a path inside the data's folder."""
+    """Yield a fault if a file name has control characters, or is not a path inside its folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

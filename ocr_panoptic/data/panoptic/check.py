@@ -18,7 +18,7 @@ from .source import PanopticSource
 
 
 def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
-    """Yield one fault, not one per image, for a folder that has none of the listed files."""
+    """Yield one fault, instead of a fault per image, for a folder that lacks all expected files."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):
@@ -36,7 +36,7 @@ def checker(source: PanopticSource) -> Callable[[PanopticImage], Look]:
 
 
 def warnings(source: PanopticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about classes without segments, about crowds, and about data without stuff."""
+    """Yield warnings about classes without segments, crowd-only classes, and data without stuff."""
     classes = source.classes()
     shown = {key for look in looks for key in look.shown}
     if lost := [name for key, (name, _) in classes.items() if key not in shown]:

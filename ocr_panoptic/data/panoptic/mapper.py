@@ -35,10 +35,11 @@ class PanopticDatasetMapper(DatasetMapper):
     """
     Detectron2's :class:`DatasetMapper`, extended to more kinds of files and to panoptic PNGs.
 
-    16-bit images are scaled, images may have 1 or 4 channels, and a semantic PNG with a palette is
-    read as indices. INPUT.CROP.AFTER_RESIZE crops after the resize and not before. If a
-    record lacks sem_seg_file_name, its labels come from pan_seg_file_name and segments_info. An
-    annotation with a segment_id gets that segment's mask and box.
+    - Images can have 8 or 16 bits and 1, 3 or 4 channels.
+    - Semantic PNGs with a palette are read as indices.
+    - If INPUT.CROP.AFTER_RESIZE is set, images are cropped after the resize instead of before it.
+    - If a record lacks sem_seg_file_name, labels come from pan_seg_file_name and segments_info.
+    - If an annotation has a segment_id, its mask and box come from the panoptic PNG.
     """
 
     @configurable
@@ -81,7 +82,7 @@ class PanopticDatasetMapper(DatasetMapper):
         record = {**dataset_dict}
         annotations = record.get("annotations")
         if annotations and "segment_id" not in annotations[0]:
-            # Detectron2 changes them in place. Pickling takes a tenth of the time of deepcopy.
+            # Detectron2 modifies annotations. Pickling takes a tenth of the time of deepcopy.
             record["annotations"] = pickle.loads(pickle.dumps(annotations))
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
@@ -121,7 +122,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """Return the panoptic PNG's segments; raise UserError if they contradict the record."""
+        """Return the segments in a record's PNG; raise UserError if PNG and record disagree."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -143,10 +144,10 @@ class PanopticDatasetMapper(DatasetMapper):
         places: np.ndarray,
     ) -> Instances:
         """
-        Return Detectron2's ``Instances`` of the things that are not crowds.
+        Return Detectron2's ``Instances`` of the visible things that are not crowds.
 
         Args:
-            places: index of the segment that each augmented pixel shows, [H, W].
+            places: [H, W], index of each pixel's segment in ``runs.ids``, after augmentation.
         """
         objects = [
             annotation
@@ -199,13 +200,13 @@ class SegmentMasks(BitMasks):
     """
     A faster replacement for Detectron2's ``BitMasks`` if no two segments share a pixel.
 
-    Only one map goes through queues and to the GPU, instead of a mask for each object. The mask
-    loss expands an object's mask once, instead of once for each of up to 128 sampled boxes.
+    One map of segment indices is sent between processes and to the GPU, instead of a mask for each
+    object. The mask loss computes an object's mask once, instead of once for each sampled box.
 
     Attributes:
         places: uint8 or int32 [H, W], index of each pixel's segment.
-        segments: [M] in the dtype of ``places``, indices of the segments that are objects.
-        rows: int64 [N]; mask i shows the segment ``segments[rows[i]]``.
+        segments: indices of the M segments that are objects, [M] in the dtype of ``places``.
+        rows: for each of the N masks, the position of its segment in ``segments``, int64 [N].
     """
 
     def __init__(self, places: Tensor, segments: Tensor, rows: Tensor | None = None):

@@ -32,16 +32,19 @@ class PanopticSource:
     """
     A panoptic split; calling it returns its records in Detectron2's format.
 
-    A record has file_name, height, width, image_id and pan_seg_file_name; segments_info with id,
-    category_id (contiguous: 0..T-1 for things, 1..S for stuff), isthing and iscrowd; and, for each
-    thing, an annotation with category_id, iscrowd and segment_id. The mapper derives labels, masks
-    and boxes from the PNG. Images without segments are left out.
+    A record has file_name, height, width, image_id, pan_seg_file_name and two lists:
+
+    - segments_info: id, category_id, isthing and iscrowd of each segment. The category_id is
+      0..T-1 for the T thing classes and 1..S for the S stuff classes.
+    - annotations: category_id, iscrowd and segment_id of each thing.
+
+    The mapper derives labels, masks and boxes from the PNG. Images without segments are left out.
 
     Attributes:
-        hides: whether a segment may have no pixel in the PNG, because other segments hide it.
+        hides: whether a segment is allowed to have no pixel in the PNG, hidden by other segments.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
-        order: names of the thing classes and of the stuff classes in a trained model's order; None
-            orders classes by category id.
+        order: names of the thing classes and names of the stuff classes, both in a trained model's
+            order; if None, classes are ordered by category id.
     """
 
     name: str
@@ -74,7 +77,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return the source with a model's order of classes, or unchanged if class names differ."""
+        """Return a copy in a model's order of classes, or self if the class names differ."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)
@@ -83,7 +86,7 @@ class PanopticSource:
         return replace(self, order=order) if same else self
 
     def images(self) -> list[PanopticImage]:
-        """Return the images that have segments, by ascending id."""
+        """Return the images that have segments, by ascending id; warn about all others."""
         content = self.content
         if not any(image.segments for image in content.images):
             raise DataFaults([f"{content.path}: no image holds a segment, all pixels are void."])
@@ -95,7 +98,7 @@ class PanopticSource:
         return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
     def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
-        """Return an image's record; ``kinds`` maps a category id to (label, isthing)."""
+        """Return an image's record; ``kinds`` maps a category id to (contiguous id, isthing)."""
         file_name, png, *_ = self.files(image)
         segments = []
         for segment in image.segments:
@@ -158,7 +161,7 @@ class PanopticSource:
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """Read a split's panoptic JSON; raise MissingFileError if one of its folders is missing."""
+    """Read a split's panoptic JSON; raise MissingFileError if a folder of the split is missing."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(

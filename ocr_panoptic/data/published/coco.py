@@ -2,8 +2,8 @@
 COCO 2017 for Panoptic-FPN, read from the downloaded files.
 
 Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its script
-``datasets/prepare_panoptic_fpn.py`` writes. The data sets of this module replace them, and derive
-labels from the panoptic PNGs. Instances come from COCO's ``instances_*.json``, as in Detectron2.
+``datasets/prepare_panoptic_fpn.py`` writes. This module's data sets have the same names, and derive
+labels from the panoptic PNGs instead. As in Detectron2, instances come from ``instances_*.json``.
 """
 
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Check that all categories are COCO's, and drop areas and boxes, which the PNGs define."""
+    """Remove the segments' areas and boxes; raise DataFaults for categories that COCO lacks."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [
@@ -106,7 +106,7 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
 
 
 def coco_source(name: str, coco: Path) -> CocoSource:
-    """Return the source of a ``COCO_PANOPTIC`` data set whose files lie in the folder ``coco``."""
+    """Return the source of a data set in ``COCO_PANOPTIC``, with files in the folder ``coco``."""
     images, pngs, annotations = COCO_PANOPTIC[name]
     split = PanopticSplit(
         coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs

@@ -1,15 +1,16 @@
 """
-Cityscapes and ADE20K as panoptic data sets, read from their downloads, and test sets of servers.
+Cityscapes and ADE20K as panoptic data sets, and the test sets of Cityscapes and COCO.
 
-Both come without a panoptic JSON, so segments and classes are decoded from the PNGs' values.
+Cityscapes and ADE20K have no panoptic JSON; segments and classes are decoded from their PNGs:
 
 - Cityscapes: in ``*_instanceIds.png``, the pixels of an object have the value label id * 1000 +
-  number, and other pixels have their label id. The label id of a thing class marks a crowd: objects
-  without separate outlines. Classes that are not evaluated are void, as in
-  ``cityscapesscripts.preparation.createPanopticImgs``.
-- ADE20K: in ``annotations_instance``, red is the category of an object (1..100) and green is its
-  number in the image. Objects cover the 50 stuff labels of ``annotations``; other pixels are void.
-  Mask2Former's ``prepare_ade20k_pan_seg.py`` agrees, except that it lists stuff without pixels.
+  object number; all other pixels have their label id. If this is the label id of a thing class, the
+  pixels are a crowd: objects without separate outlines. Classes that are not evaluated are void, as
+  in ``cityscapesscripts.preparation.createPanopticImgs``.
+- ADE20K: in ``annotations_instance``, red is the category of an object (1..100) and green is the
+  number of the object in the image. Pixels without an object have a stuff label if ``annotations``
+  gives one of the 50 stuff labels, and are void otherwise. Mask2Former's
+  ``prepare_ade20k_pan_seg.py`` gives the same segments, but also lists stuff without pixels.
 """
 
 import logging
@@ -86,7 +87,7 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
 
 
 def cityscapes_kind(number: int) -> tuple[int, int]:
-    """Return the category id and the iscrowd flag of a segment id."""
+    """Return the category id and the iscrowd flag of a Cityscapes segment, given its id."""
     if number >= CITYSCAPES_OBJECTS:
         return number // CITYSCAPES_OBJECTS, 0
     return number, int(number in CITYSCAPES_THING_IDS)
@@ -94,7 +95,7 @@ def cityscapes_kind(number: int) -> tuple[int, int]:
 
 def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     """
-    Read segment ids from a PNG in ``annotations_instance`` and its namesake in ``annotations``.
+    Read segment ids from a PNG in ``annotations_instance`` and the matching label PNG.
 
     Returns:
         int32 [H, W]: 0 for void, labels 1..150 for stuff, label * 256 + number for objects.
@@ -122,16 +123,16 @@ def ade20k_labels(path: str | os.PathLike) -> Path:
 
 
 def ade20k_kind(number: int) -> tuple[int, int]:
-    """Return the category id (0..149) and the iscrowd flag (always 0) of a segment id."""
+    """Return the category id (0..149) and iscrowd (always 0) of an ADE20K segment, given its id."""
     label = number if number < ADE20K_OBJECTS else number // ADE20K_OBJECTS
     return label - 1, 0
 
 
 class PanopticRelease(NamedTuple):
-    """A published panoptic data set, and how its files are read."""
+    """A split of a published panoptic data set: paths, classes, and functions to read the files."""
 
     split: PanopticSplit  # relative to ``$DETECTRON2_DATASETS``
-    num_images: int  # of the release; a warning is logged if fewer or more are found
+    num_images: int  # in the release; a warning is logged if another number is found
     image_suffix: str  # the rest of the file name is the image's id
     png_suffix: str
     categories: list[Category]
@@ -178,7 +179,7 @@ PANOPTIC_RELEASES = _releases()
 
 @dataclass(frozen=True)
 class ReleaseSource(PanopticSource):
-    """A panoptic split of a release; its segments are cached until one of its PNGs changes."""
+    """A split of a published data set; its segments are cached until one of its PNGs changes."""
 
     @property
     def release(self) -> PanopticRelease:
@@ -186,7 +187,7 @@ class ReleaseSource(PanopticSource):
 
     @cached_property
     def content(self) -> PanopticJson:
-        """The images with their segments, from the user's cache or else from the PNGs."""
+        """The images and their segments, read from the user's cache or else from the PNGs."""
         release, (images, _, pngs) = self.release, vars(self.split).values()
         ends = (release.image_suffix,), (release.png_suffix,)
         pairs = LabelledFolder(images, pngs, *ends, hint=release.hint).pairs()
@@ -212,7 +213,7 @@ class ReleaseSource(PanopticSource):
         return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
     def _pngs(self, name: str) -> tuple[str, str]:
-        """Return the paths of the segment PNG and the label PNG (one file in Cityscapes)."""
+        """Return the paths of the segment PNG and the label PNG (in Cityscapes, the same file)."""
         split = self.split
         return os.path.join(split.segments, name), os.path.join(split.annotations, name)
 
@@ -240,7 +241,7 @@ class ReleaseSource(PanopticSource):
 
 
 def release_source(name: str, root: Path) -> ReleaseSource:
-    """Return the source of a ``PANOPTIC_RELEASES`` data set whose files lie below ``root``."""
+    """Return the source of a data set in ``PANOPTIC_RELEASES``, with files below ``root``."""
     release = PANOPTIC_RELEASES[name]
     split = PanopticSplit(*(root / path for path in vars(release.split).values()))
     return ReleaseSource(name, split, read_segments=release.read_segments)
@@ -250,11 +251,11 @@ class ServerSplit(NamedTuple):
     """
     A panoptic test set whose ground truth only a benchmark server has.
 
-    Its evaluation writes the predictions for the server, and computes no metrics.
+    An evaluation on it writes files to upload to the server, instead of computing metrics.
     """
 
     classes: dict  # metadata of the classes
-    files: tuple[Path, ...]  # image folder, then others; relative to ``$DETECTRON2_DATASETS``
+    files: tuple[Path, ...]  # image folder first; relative to ``$DETECTRON2_DATASETS``
     load: Callable[..., list[dict]]  # absolute paths of the files -> records
 
     def metadata(self, images: Path) -> dict:

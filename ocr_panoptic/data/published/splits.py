@@ -22,7 +22,7 @@ class NamedSplit:
 
     space: LabelSpace
     folders: tuple[LabelledFolder, ...]  # relative to ``$DETECTRON2_DATASETS``
-    num_images: int  # of the release; a warning is logged if fewer or more are found
+    num_images: int  # in the release; a warning is logged if another number is found
 
 
 def _cityscapes(split: str, labels: str, archives: str) -> LabelledFolder:
@@ -106,7 +106,7 @@ NAMED_SPLITS = _named_splits()
 
 
 def load_named(name: str, root: Path) -> list[dict]:
-    """Return the records of a published split; log a warning if images seem to be missing."""
+    """Return a published split's records; warn if their number differs from the release."""
     split = NAMED_SPLITS[name]
     folders = [
         replace(folder, images=root / folder.images, labels=folder.labels and root / folder.labels)

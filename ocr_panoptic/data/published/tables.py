@@ -47,7 +47,7 @@ ADE20K_STUFF = (
     *(100, 101, 102, 106, 107, 110, 114, 115, 118, 123, 129, 132, 141, 142, 146),
 )
 
-# Classes of the raw labels 0..19. Left and right are meant as the person sees them, not the viewer.
+# Classes of the raw labels 0..19. Left and right are the person's sides, not the viewer's.
 LIP_CLASSES = (
     *("Background", "Hat", "Hair", "Glove", "Sunglasses", "UpperClothes", "Dress", "Coat"),
     *("Socks", "Pants", "Jumpsuits", "Scarf", "Skirt", "Face", "Left-arm", "Right-arm"),
@@ -117,7 +117,7 @@ def cityscapes() -> LabelSpace:
 
 
 def cityscapes_categories() -> list[Category]:
-    """Return the 8 thing and 11 stuff categories of Cityscapes, whose ids are the label ids."""
+    """Return Cityscapes' 8 thing and 11 stuff categories, with label ids as category ids."""
     return [
         Category(number, name, category in CITYSCAPES_THINGS, color)
         for number, name, category, color in CITYSCAPES_CLASSES
@@ -125,20 +125,20 @@ def cityscapes_categories() -> list[Category]:
 
 
 def ade20k_classes() -> tuple[str, ...]:
-    """Return the names of ADE20K's labels 1..150, in this order."""
+    """Return the class names of ADE20K's labels 1..150, in ascending order of labels."""
     from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
 
     return tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
 
 
 def ade20k() -> LabelSpace:
-    """Return ADE20K's 150 classes, with raw labels 1..150; 0 ("other objects") is ignored."""
+    """Return ADE20K's 150 classes, raw labels 1..150; raw label 0 ("other objects") is ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
     return LabelSpace(ade20k_classes(), label_map, derived_colors(150))
 
 
 def ade20k_categories() -> list[Category]:
-    """Return ADE20K's 100 thing and 50 stuff categories, whose ids are the raw labels minus 1."""
+    """Return ADE20K's 100 thing and 50 stuff categories; each id is the raw label minus 1."""
     return [
         Category(label - 1, name, label not in ADE20K_STUFF, color)
         for label, (name, color) in enumerate(zip(ade20k_classes(), derived_colors(150)), 1)

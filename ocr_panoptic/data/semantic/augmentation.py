@@ -1,10 +1,8 @@
 """
 Augment images and labels for semantic segmentation.
 
-Labels are resized by nearest neighbour. Images are downscaled with antialiasing; the published
+Labels are resized by nearest neighbour. Images are downscaled with antialiasing; OCR's published
 code uses OpenCV, which does not antialias.
-
-Shape letters: H, W size of the image.
 """
 
 import math
@@ -30,8 +28,9 @@ def build_semantic_augmentation(
     """
     Return the augmentations that ``cfg.INPUT`` describes.
 
-    Training images are rotated, resized, rescaled at random, cropped, flipped (with ``flip_pairs``
-    swapped), changed in colour, and padded to the crop size. Test images are at most resized.
+    Training images are rotated, resized, rescaled at random, cropped, flipped, changed in colour,
+    and padded to the crop size. A flip swaps the two labels of each pair in ``flip_pairs``. Test
+    images are only resized.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -44,10 +43,11 @@ def build_semantic_augmentation(
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
     """
-    Return the training augmentations for targets that ``truth`` computes from the labels.
+    Return training augmentations that include ``truth``, which turns labels into SegFix targets.
 
-    Images are resized and flipped before ``truth``, because both change distances and directions.
-    They are cropped after it, because labels outside a crop affect the targets inside.
+    Images are rotated, resized and flipped before ``truth``, because these steps change distances
+    and directions. They are cropped after ``truth``, because labels outside a crop affect the
+    targets inside.
     """
     inputs = cfg.INPUT
     _check(inputs)
@@ -59,7 +59,7 @@ def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
     interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
     if inputs.FIXED_SIZE:
         resize = T.Resize(tuple(inputs.FIXED_SIZE), interpolation)
-    else:  # a size of 0 does not resize
+    else:  # with a size of 0, images keep their size
         sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
@@ -123,7 +123,8 @@ class RandomScaleAspect(T.Augmentation):
     """
     Resize by a random scale s, and change the aspect ratio by a random factor a.
 
-    The width is multiplied by s * sqrt(a), the height by s / sqrt(a). Both s and a are uniform.
+    The width is multiplied by s * sqrt(a), the height by s / sqrt(a). Both s and a are drawn
+    uniformly from their ranges.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class PadToSize(T.Augmentation):
     """
     Pad images that are smaller than ``size``, and their labels, at the bottom and on the right.
 
-    Images get the pixel mean, which normalisation maps to 0; labels get ``ignore_value``.
+    Images are padded with the pixel mean, and labels with ``ignore_value``.
     """
 
     def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):
@@ -195,7 +196,7 @@ class PadToSize(T.Augmentation):
 
 
 class MeanPadTransform(T.PadTransform):
-    """A transform that pads each channel with its own value; images become float32."""
+    """A transform that pads each image channel with its pixel mean; images become float32."""
 
     def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
         super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)

@@ -1,4 +1,4 @@
-"""Check a semantic data set: image and label sizes must agree, and labels must be known."""
+"""Check a semantic data set: images and label images must have equal sizes and known labels."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .records import SemanticSource
 
-FIRST, MOST = 20, 40  # label images to search for unknown labels; labels to list in a message
+FIRST, MOST = 20, 40  # number of label images to search; largest number of labels in a message
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
@@ -57,7 +57,7 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
 
 
 def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about classes without pixels and about inexact labels."""
+    """Yield warnings about classes without pixels, and about label images with inexact values."""
     classes = source.space.classes
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()
@@ -84,7 +84,7 @@ def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
 
 
 def check_labelled_image(source: SemanticSource, pair: tuple[Path, Path]) -> Look:
-    """Decode an image and its labels; check that their sizes agree and the labels are known."""
+    """Decode an image and its label image; check that sizes agree and that all labels are known."""
     (image, label_file), known = pair, source.space.label_map
     faults: list[str] = []
     photo = None

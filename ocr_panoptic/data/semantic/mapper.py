@@ -19,10 +19,10 @@ from .augmentation import build_semantic_augmentation
 
 class SemanticDatasetMapper:
     """
-    A mapper that returns the image and the training labels of a record, augmented in training.
+    A mapper from a record to a model's input: the augmented image and the training labels.
 
     Unlike Detectron2's mapper, it reads palette indices and 16-bit labels as stored, and applies
-    the label map of the record's data set. If there is no label map, labels must be
+    the label map of the record's data set. If the data set has no label map, labels must be
     0..num_classes-1 or 255.
 
     Args:
@@ -80,9 +80,11 @@ class SemanticDatasetMapper:
         Return the model's input for a record with file_name and dataset_name.
 
         Returns:
-            copy of the record with "image", uint8 [C, H, W] (float32 if it is padded or was read
-            as float32), "height" and "width" of the image in the file and, if labels are needed,
-            "sem_seg", int64 [H, W].
+            copy of the record with these keys:
+
+            - "image": uint8 [C, H, W]; float32 if it is padded or was read as float32.
+            - "height" and "width": size of the image before augmentation.
+            - "sem_seg": int64 [H, W], only if labels are needed.
         """
         record = {**dataset_dict}
         image = read_picture(record["file_name"], self.image_format, self.channels)

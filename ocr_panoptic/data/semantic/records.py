@@ -14,6 +14,7 @@ from ocr_panoptic.data.data_file import STEM, SemanticSplit, folder_of
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable, raise_error
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES
 
 from .label_space import LabelSpace
 
@@ -37,8 +38,8 @@ class LabelledFolder:
     Attributes:
         images: folder, or pattern such as ``photos/{stem}.jpg``.
         labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if not published.
-        image_suffixes, label_suffixes: endings of the file names; other files are not read.
-        listed_by_labels: whether images without labels are left out, instead of being faults.
+        image_suffixes, label_suffixes: file name suffixes to accept; other files are ignored.
+        listed_by_labels: whether images without labels are left out; otherwise they are faults.
         hint: advice for messages about missing files.
     """
 
@@ -65,7 +66,7 @@ class LabelledFolder:
         assert self.labels is not None
         self._check_folder(self.images, "images")
         self._check_folder(self.labels, "label images")
-        # If both lie in one folder, its PNGs are the labels of its other files.
+        # If images and labels share a folder, PNGs are labels, and all other files are images.
         suffixes = LABEL_SUFFIXES[:1] if self.labels == self.images else self.label_suffixes
         lossy = tuple(suffix for suffix in suffixes if suffix in LOSSY_SUFFIXES)
         exact = tuple(suffix for suffix in suffixes if suffix not in LOSSY_SUFFIXES)
@@ -116,7 +117,11 @@ class LabelledFolder:
         surplus = sorted(labels.keys() - images.keys())
         if surplus:
             some = first_few(surplus)
-            logger.warning(f"{self.labels}: {len(surplus)} label images have no image: {some}")
+            raw = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels).keys() & {*surplus}
+            hint = f"; convert {len(raw)} HEIC or raw photos to JPEG" if raw else ""
+            logger.warning(
+                f"{self.labels}: {len(surplus)} label images have no image: {some}{hint}"
+            )
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
     def _check_folder(self, place: Path, what: str) -> None:
@@ -135,15 +140,17 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Find the images, or the label images, in a folder, by a key that an image and its labels share.
+    Return a folder's images, or its label images, by a key that an image and its labels share.
 
-    The key is the file's path below the folder, without suffix. If ``place`` is a pattern, only the
-    part of the file name that matches ``{stem}`` is in the key. Faults of names are appended.
+    The key of the file "a/b.png" below the folder is "a/b". With the pattern ``{stem}_mask.png``,
+    the key of "a/b_mask.png" is "a/b", too.
 
     Args:
-        other_place: when searching for images, the place of the labels, and vice versa; its folder
-            is skipped if it lies inside the searched folder.
-        taken: label files to skip if images are searched for in the same folder.
+        place: folder or pattern of the files to find.
+        faults: list to which faults of file names are appended.
+        other_place: folder or pattern of the labels if images are searched, and vice versa; its
+            folder is skipped if it is inside the searched folder.
+        taken: files to skip.
     """
     found: dict[str, Path] = {}
     folder = folder_of(place)
@@ -164,7 +171,7 @@ def _files(
                 continue
             # macOS decomposes letters with accents, other systems do not.
             key = unicodedata.normalize("NFC", match["folder"] + match["stem"])
-            if has_controls(str(path)):  # its results could not be written
+            if has_controls(str(path)):  # files with its name could not be written
                 fault = "control characters, or bytes that are not UTF-8. Rename it."
                 faults.append(f"{path}: {fault}")
             if key in found:
@@ -178,7 +185,7 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
     """
     Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name.
 
-    The mapper looks up the data set's label map by dataset_name.
+    The mapper needs dataset_name to find the label map.
     """
     records: list[dict] = []
     for folder in folders:
@@ -208,7 +215,7 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return the source with a model's order of classes, or unchanged if class names differ."""
+        """Return a copy in a model's order of classes; keep the order if the class names differ."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     # The data check calls the following methods; every class of sources has them. The recipe holds

@@ -21,7 +21,7 @@ from .masks import ellipse, mask_of_polygons, placed, rectangle
 from .reading import Annotations, check_size, image_file, read_each, require_images
 
 XML, IMAGES = "annotations.xml", "images"  # names in an export with images
-FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # of video frames: CVAT writes .PNG
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # suffixes of video frames; CVAT writes .PNG
 _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 

@@ -3,8 +3,8 @@ Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
 lengths or PNGs. Both refer to the image as its EXIF data rotate it, but without any rotation of the
-view in Label Studio.
-Later regions cover earlier regions. Cancelled (skipped) annotations and predictions are left out.
+view in Label Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
+predictions are left out.
 """
 
 import logging
@@ -190,7 +190,7 @@ def decode_brush(code: list[int], height: int, width: int) -> np.ndarray:
     with this width), and the repeated value or the list (8 bits per value). The values are the
     channels of an RGBA image, row by row; pixels with alpha above 0 belong to the mask.
     """
-    bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # without 0b1, but with zeros
+    bits = bin(int.from_bytes(b"\1" + bytes(code), "big"))[3:]  # drops "0b1", keeps leading zeros
     place = 0
 
     def take(size: int) -> int:

@@ -39,7 +39,7 @@ _COMMON = {
     *("instances", "image", "images", "train", "val", "test", UNNAMED),
 }
 _MASK_FOLDERS = {"mask", "masks", "label", "labels", "annotation", "annotations"}
-_NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; grade1 is a class
+_NUMBER = re.compile(r"(?:[\W_]+\d*)+$")  # "_1", " (2)" at the end of a name; not in "grade1"
 _HASH = re.compile(r"(?=.*\d)[0-9a-fA-F-]{8,}")
 
 

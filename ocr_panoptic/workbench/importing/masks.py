@@ -36,7 +36,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return a mask of the whole image that shows ``part``, bool [h, w], at (left, top)."""
+    """Return a mask of the whole image that contains ``part``, bool [h, w], at (left, top)."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -59,7 +59,7 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
-    """Return points (x, y), float64 [N, 2]; raise UserError if invalid or far outside the image."""
+    """Return points (x, y), float64 [N, 2]; raise UserError for invalid or distant points."""
     try:
         found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):

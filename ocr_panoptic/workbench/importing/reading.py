@@ -53,8 +53,8 @@ class Annotations:
         """
         Find the image of each entry; return a list of (place, (image without segments, entry)).
 
-        Faults raise DataFaults. Missing images are left out if ``skip_missing`` is True, unless all
-        images are missing.
+        Raise DataFaults if images are missing or faulty. If ``skip_missing`` is True, missing
+        images are left out, unless all are missing.
         """
         found = []
         missing: list[str] = []
@@ -134,7 +134,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file whose path has the longest end of a name, or raise MissingImage."""
+    """Return the path of the only file that matches the end of a name; else raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -155,7 +155,7 @@ def _moved(folder: Path, names: Sequence[str]) -> str:
 
 
 def tails(name: str) -> Iterator[str]:
-    """Yield a path without its first 0, 1, 2, ... folders, such as a/b.png and then b.png."""
+    """Yield a path, then the path without its first folder, and so on: a/b.png, b.png."""
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".", "..")]
     return ("/".join(parts[first:]) for first in range(len(parts)))
 
@@ -175,7 +175,7 @@ def _files_by_name(folder: Path) -> dict[str, list[str]]:
 
 
 def names_of_upload(name: str) -> list[str]:
-    """Return a file name as it is, and without the prefix that Label Studio adds to uploads."""
+    """Return a file name, and the name without the prefix that Label Studio adds to uploads."""
     folder, last = os.path.split(name)
     original = os.path.join(folder, re.sub("^[0-9a-f]{8}-", "", last))
     return list(dict.fromkeys([name, original]))
@@ -188,7 +188,7 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError if the annotated size is known (not None or 0) and not the image's size."""
+    """Raise UserError unless the annotated size is the image's size, or unknown (None or 0)."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(

@@ -71,7 +71,7 @@ def _polygon(figure: dict, height: int, width: int) -> dict:
 
 
 def _bitmap(figure: dict, height: int, width: int) -> dict:
-    """Return the mask of a bitmap, a PNG as base64 that can also be compressed with zlib."""
+    """Return the mask of a figure's bitmap: a PNG in base64, with or without zlib compression."""
     content = base64.b64decode(figure["bitmap"]["data"])
     if not content.startswith(b"\x89PNG"):
         content = zlib.decompress(content)

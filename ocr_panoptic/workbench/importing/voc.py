@@ -113,7 +113,7 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return the labels, or colours as numbers, of a PNG, int64 [H, W], and whether in colours."""
+    """Return a PNG's labels, or colours as numbers, int64 [H, W]; and whether it has colours."""
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True

@@ -2,8 +2,8 @@
 Read YOLO segmentation: a text file for each image, with a line for each object.
 
 A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
-``data.yaml`` has the names of the classes and the folders of images. The text files are in a folder
-whose path has ``labels`` instead of ``images``.
+``data.yaml`` has the names of the classes and the folders of images. The path of a text file is the
+path of its image, with ``labels`` instead of ``images`` and the suffix ``.txt``.
 """
 
 import logging

@@ -212,6 +212,11 @@ def test_splits_of_data_yaml_are_used(tmp_path, as_lists):
     plan = ImportPlan("yolo-seg", KINDS, split=0.5)
     found = maps_of(import_annotations("both", own, plan, tmp_path / "both"))
     assert sorted(name for maps in found.values() for name in maps) == ["train", "val"]
+    # If the user names a folder of images, its images are one split.
+    given = {"train": AnnotationSource(source / "data.yaml", source / "images/val")}
+    plan = ImportPlan("yolo-seg", KINDS)
+    found = maps_of(import_annotations("given", given, plan, tmp_path / "given"))
+    assert {split: list(maps) for split, maps in found.items()} == {"train": ["val"]}
 
 
 @pytest.mark.parametrize(
