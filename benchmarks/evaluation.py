@@ -5,9 +5,9 @@ Compare the time per image of the semantic and panoptic evaluators with Detectro
 
 Both packages evaluate the same predictions for synthetic images of 480 x 640 pixels, with COCO's
 133 classes and 60 instances each. The time includes everything except the model: making the
-evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's
-evaluators are unchanged (panopticapi uses all cores, and SemSegEvaluator includes Boundary IoU),
-except for the loader of labels, which fails with NumPy 2.
+evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's evaluators
+are unchanged, except for the function that loads labels, because Detectron2's own function fails
+with NumPy 2. panopticapi uses all cores. Detectron2's SemSegEvaluator also computes Boundary IoU.
 """
 
 import argparse
@@ -46,7 +46,7 @@ TARGET = 0.25
 
 
 def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
-    """Draw a ground truth of stuff and 60 ellipses; return ids int32 [H, W] and segments_info."""
+    """Draw stuff and 60 ellipses as truth; return segment ids int32 [H, W] and segments_info."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     ids = np.zeros(SIZE, dtype=np.int32)
     new_ids = iter(rng.choice(256**3 - 1, 6 + NUM_INSTANCES, replace=False) + 1)
@@ -73,7 +73,7 @@ def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
 
 
 def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
-    """Invent a prediction: the ground truth, moved a few pixels, with one category in ten wrong."""
+    """Invent a prediction: the truth shifted by a few pixels, with one category in ten wrong."""
     table = np.zeros(256**3, dtype=np.int32)
     segments_info = []
     for number, segment in enumerate(segments, start=1):
@@ -90,7 +90,7 @@ def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], met
 
 
 def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
-    """Write and register the data set; return a model's inputs and invented outputs."""
+    """Write and register a synthetic data set; return the inputs and outputs of a made-up model."""
     rng = np.random.default_rng(0)
     metadata = MetadataCatalog.get(NAME)
     metadata.set(
@@ -174,7 +174,7 @@ def compare(our_results: dict, their_results: dict) -> int:
     for task, metrics in their_results.items():
         for metric, value in metrics.items():
             if "Boundary" in metric or metric.startswith("min("):
-                continue  # Detectron2's Boundary IoU has no equal here
+                continue  # this package defines Boundary IoU differently
             np.testing.assert_allclose(
                 our_results[task][metric], value, rtol=1e-12, err_msg=f"{task}/{metric}"
             )

@@ -1,13 +1,15 @@
 """
-Compare the mappers' time per image, and the memory of masks, with Detectron2's.
+Compare the time per image of data set mappers, and the memory of masks, with Detectron2's.
 
     python benchmarks/mappers.py FOLDER [--repeats 30]
 
 FOLDER is panopticapi's ``sample_data``: two COCO images with their panoptic PNGs and JSON. This
 package's mapper reads them like a user's own data (masks from the panoptic PNG) and like COCO
-(polygons around the segments, labels from the panoptic PNG). Detectron2's mapper reads the polygons
-and a semantic PNG. The crops of the Cityscapes recipe come from a PNG of 2048 x 1024 pixels, an
-enlarged image with noise. The masks are 25 objects in 800 x 1333 pixels, cropped to 128 boxes.
+(masks from polygons, labels from the panoptic PNG). Detectron2's mapper reads the polygons and a
+semantic PNG. The polygons are traced around the segments.
+
+For the Cityscapes recipe, crops are read from a PNG of 2048 x 1024 pixels: an enlarged image with
+noise. For the memory of masks, 25 objects in 800 x 1333 pixels are cropped to 128 boxes.
 """
 
 import argparse

@@ -1,11 +1,12 @@
 """
-Compare a training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED.
+Compare the training time of a semantic segmentor with and without SOLVER.AMP.ENABLED.
 
     python benchmarks/mixed_precision.py [--device cpu|cuda] [--config-file CONFIG] [--batch 4] \\
         [--size 112 144] [KEY VALUE ...]
 
-The two precisions are timed in turn on the same random images and labels, without loading data.
-Which is faster on a CPU depends on the CPU's instructions; the first printed line names the CPU.
+The two precisions are timed alternately on the same random images and labels, without loading data.
+Which precision is faster on a CPU depends on the CPU's instruction set; the first printed line
+names the CPU.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 """
-Compare time and memory of the OCR layer with a plain transcription of the paper.
+Compare the time and memory of the OCR layer with a direct transcription of the paper's equations.
 
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
 The two layers have the same weights; their outputs and gradients are compared before any timing.
-"Optimized" is the layer as an evaluation runs it (``ocr_panoptic.modeling.inference_model``): norms
-are folded, and x is in channels-last memory, as the convolution before the layer returns it.
-"Products" are only the four matrix products over all pixels (two in phi and two in g), which every
-order of the computation needs.
+"Optimized" is the OCR layer as an evaluation runs it (``ocr_panoptic.modeling.inference_model``):
+norms are folded into convolutions, and the input feature maps are in channels-last memory.
+"Products" are only the four matrix products over all pixels that every implementation needs: two in
+the query transform phi, and two in the final transform g.
 """
 
 import argparse
@@ -37,7 +37,11 @@ def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequent
 
 
 class TranscribedOCR(nn.Module):
-    """The OCR layer by equations 3 to 6 of the paper, with two convolutions in phi and in psi."""
+    """
+    The OCR layer, written out as in equations 3 to 6 of the paper.
+
+    The query transform phi and the key transform psi have two convolutions each.
+    """
 
     def __init__(self, channels: int, key_channels: int, norm: str = "BN"):
         super().__init__()
@@ -63,7 +67,7 @@ class TranscribedOCR(nn.Module):
         return self.g(torch.cat([x, y], dim=1))
 
     def load_from(self, ocr: OCR) -> None:
-        """Copy the parameters and norm statistics of an OCR layer."""
+        """Copy the parameters and norm statistics from an OCR layer."""
         pairs = [(self.delta, ocr.delta), (self.rho, ocr.rho), (self.g, ocr.g)]
         pairs += zip(self.phi, ocr.phi, strict=True)
         pairs += zip(self.psi, ocr.psi, strict=True)
@@ -89,10 +93,11 @@ def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
 
 def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[float, float]:
     """
-    Return the largest differences of outputs and gradients, relative to the largest magnitude.
+    Return the largest difference of the outputs, and the largest difference of the gradients.
 
-    Outputs are compared in evaluation (float32), gradients of x in training. These are float64: in
-    float32, rounding could make the input of a ReLU positive in only one of the two layers.
+    Both differences are divided by the largest magnitude in ``plain``. Outputs are compared in
+    evaluation mode and float32. The gradients of ``x`` are compared in training mode and float64,
+    because float32 rounding could make the input of a ReLU positive in only one of the two layers.
     """
     with torch.no_grad():
         a, b = ocr.eval()(x, m), plain.eval()(x, m)
@@ -113,7 +118,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
-    """Run the layer on ``x`` and ``m``, which are already in channels-last memory."""
+    """Run a layer that is already prepared for inference."""
     layer(x, m)
 
 
@@ -126,11 +131,12 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 @torch.no_grad()
 def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
     """
-    Compute matrix products of pixels and weights.
+    Multiply pixels by weights, and discard the results.
 
     Args:
-        maps: pixels [N * P, channels] and weights [outputs, channels] of each product.
-        backward: whether to compute the gradients of pixels and weights, too.
+        maps: for each product, pixels [N * P, C] and weights [C', C]: N images of P pixels, C input
+            channels, C' output channels.
+        backward: whether to also compute the gradients of pixels and weights.
     """
     for pixels, weight in maps:
         y = F.linear(pixels, weight)

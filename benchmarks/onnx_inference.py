@@ -1,12 +1,12 @@
 """
-Compare time and memory of exported models with their deployed PyTorch models, on a CPU.
+Compare the time and memory of exported models with the deployed PyTorch models, on a CPU.
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
 ``onnx_parity.py`` defines the models and compares their results. Each time is the median CPU time
-over several runs; other programs hardly change it. The exported model and the PyTorch model run
-alternately in one process. Memory is the peak of a first run in a process that already holds the
-model; each run has its own process (Linux only).
+over several runs, which other programs hardly change. The exported model and the PyTorch model run
+alternately in one process. Memory is the peak of a model's first run, in addition to the memory
+that the process uses after loading the model; each model gets its own process (Linux only).
 """
 
 import argparse
@@ -48,7 +48,11 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return functions that run the model on a sample image, named "PyTorch" and "onnxruntime"."""
+    """
+    Return two functions that run the model on a sample image.
+
+    Their keys are "PyTorch" and "onnxruntime".
+    """
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
@@ -61,14 +65,14 @@ def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
 
 
 def predict(model: InferenceModel, inputs: list[dict]) -> None:
-    """Compute what the exported model computes: labels with confidence, and the panoptic map."""
+    """Compute what the exported model computes: labels, confidences and any panoptic map."""
     (output,) = model(inputs)
     for part in ("confidence", "panoptic_seg"):
         output.get(part)
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
-    """Return how far memory rises in MiB during a run; ``way`` is "PyTorch" or "onnxruntime"."""
+    """Return the rise of memory during a run, in MiB; ``way`` is "PyTorch" or "onnxruntime"."""
     run = runs(name, path, size, threads)[way]
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
@@ -83,7 +87,7 @@ def resident(what: str) -> float:
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
-    """Return a table row: name, seconds in PyTorch and onnxruntime, their ratio, MiB in each."""
+    """Return a table row: name, seconds in PyTorch and onnxruntime, ratio, and MiB in each."""
     ways = runs(name, path, size, threads)
     for run in ways.values():  # to warm up
         run()

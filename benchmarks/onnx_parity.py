@@ -1,17 +1,18 @@
 """
-Compare exported models in onnxruntime with their PyTorch models.
+Compare the results of exported models in onnxruntime with the results of the PyTorch models.
 
-The comparison covers every context scheme in every network, and weights converted from the layouts
-of published code.
+The comparison covers every network with every context scheme that needs no ground truth, and models
+with weights converted from the layouts of published code.
 
     python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
         [--published NAME ...]
 
-Each number is the worst of three images (``SIZES``): the share of pixels with equal labels (in a
-panoptic model also with equal segments), and the largest difference of the logits (relative to the
-largest logit if this is above 1). Weights are random; norms and biases are fitted to an image, so
-that labels differ between pixels and instances are found. Weights in published layouts come from
-``tests/support/published_networks.py`` and are converted by ``convert_weights``.
+Each table cell shows the worst results of three images (``SIZES``): the share of pixels with equal
+labels (and, in a panoptic model, with equal segments), and the largest difference of the logits
+(relative to the largest logit if this is above 1). All weights are random. Norms and biases are
+fitted to an image, so that labels differ between pixels and instances are found. Weights in
+published layouts are made by ``tests/support/published_networks.py`` and converted by
+``convert_weights``.
 """
 
 import argparse
@@ -114,13 +115,13 @@ def fitted_model(cfg: CfgNode) -> nn.Module:
         normalised = ((x - model.pixel_mean) / model.pixel_std)[None]
         final(head.layers(model.backbone(normalised)))
         model.eval()
-        for norm in norms:  # or norms would enlarge values that are small only in this image
+        for norm in norms:  # else norms would enlarge values that are small only in this image
             norm.running_var.clamp_(min=1.0)
         features = model.backbone(normalised)
         head.refined_predictor.weight *= 3 / final(head.layers(features)).std()
         logits = final(head.layers(features))
         head.refined_predictor.bias -= logits.mean(dim=(0, 2, 3))
-        if hasattr(model, "roi_heads"):  # some classes are likely, but not certain
+        if hasattr(model, "roi_heads"):  # makes some classes likely, but not certain
             scores, seen = model.roi_heads.box_predictor.cls_score, []
             hook = scores.register_forward_hook(lambda *call: seen.append(call[2].std()))
             model([{"image": x}])
@@ -130,7 +131,7 @@ def fitted_model(cfg: CfgNode) -> nn.Module:
 
 
 def converted_model(cfg: CfgNode, layout: str, network: Callable, options: dict) -> nn.Module:
-    """Return a model with the weights of a published network."""
+    """Return a model with weights converted from the layout of a published network."""
     model, weights = build_model(cfg).eval(), published.Weights(**options)
     image = torch.as_tensor(sample_image((128, 192), seed=9).transpose(2, 0, 1).copy())
     with torch.no_grad():
@@ -145,13 +146,13 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Export a model without comparing it; its description has the format, but no classes."""
+    """Write a model to an ONNX file without comparing results; the file names no classes."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Export a model; return the rows of ``check_parity``, each with the name as "model"."""
+    """Export a model and compare it; return ``check_parity``'s rows, with ``name`` as "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)
@@ -170,7 +171,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
 
 
 def cell(rows: list[dict]) -> str:
-    """Return a cell: the lowest share of equal pixels (%), and the largest logit difference."""
+    """Return a cell's text: lowest share of equal pixels (%), and largest logit difference."""
     shares = [row[key] for row in rows for key in ("labels equal", "segments equal") if key in row]
     return f"{100 * min(shares):.4f}, {max(row['logits'] for row in rows):.0e}"
 

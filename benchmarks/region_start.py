@@ -1,13 +1,14 @@
 """
 Measure the soft object regions of a network before its first iteration.
 
-It compares three initialisations of the coarse classifier: the values of MODEL.OCR.COARSE_START.
+The three values of MODEL.OCR.COARSE_START (the initialisation of the coarse classifier) are
+compared.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
 
-It takes four images of DATASETS.TRAIN[0] and three seeds. "pixels" is the effective number of
-pixels in a region (median over regions): 1 / sum_i w_ki^2, where w_ki is the weight of pixel i in
-region k by the spatial softmax.
+Each value is measured on four images of DATASETS.TRAIN[0] with three seeds. "pixels" is the
+effective number of pixels in a region (median over regions): 1 / sum_i w_ki^2, where w_ki is the
+weight of pixel i in region k after the spatial softmax.
 """
 
 import argparse

@@ -1,15 +1,15 @@
 #!/usr/bin/env python
 """
-Evaluate semantic systems with several values of TEST.SCALES.
+Evaluate trained semantic systems with several values of TEST.SCALES.
 
-It prints the metrics of ``train_net.py --eval-only``, each system's gain over the first system with
-the same seed, and the median CPU time per image.
+For each system, the table shows mIoU and pACC (as computed by ``train_net.py --eval-only``), their
+gains over the runs of the first system with the same seeds, and the median CPU time per image.
 
     python benchmarks/scales.py SYSTEM SYSTEM ... [--scales 1 0.5,1 0.5,1,2]
         [--opts KEY VALUE ...]
 
-A SYSTEM is a folder of runs from studies.run: seed0, seed1, ... with config.yaml and
-model_final.pth.
+A SYSTEM is a folder of runs that ``studies.run`` trained: seed0, seed1, ..., each with config.yaml
+and model_final.pth.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def config_of(run: Path, test_scales: Sequence[float], opts: list[str]) -> CfgNo
 
 
 def measure(cfg: CfgNode) -> dict[str, float]:
-    """Evaluate a model; return its METRICS, and its median CPU time per image as "CPU ms"."""
+    """Evaluate a model; return its mIoU, its pACC, and its median CPU time per image ("CPU ms")."""
     name, model = cfg.DATASETS.TEST[0], build_trained_model(cfg)
     times = []
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ def measure(cfg: CfgNode) -> dict[str, float]:
 
 
 def row(name: str, scales: Sequence[float], runs: dict[str, dict], base: dict[str, dict]) -> list:
-    """Return the means of the runs, and the gains over the ``base`` runs with the same seeds."""
+    """Return a table row: means of the runs, and gains over ``base`` runs with the same seeds."""
     cells: list = [name, ", ".join(f"{scale:g}" for scale in scales), len(runs)]
     for metric in METRICS:
         cells.append(f"{statistics.mean(run[metric] for run in runs.values()):.2f}")

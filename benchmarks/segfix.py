@@ -1,14 +1,15 @@
 #!/usr/bin/env python
 """
-Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement.
+Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement by SegFix.
 
-Offsets come from the ground truth ("oracle") and from trained SegFix models, and are multiplied by
-each scale. The model runs once, and each variant is evaluated as by ``train_net.py --eval-only``.
+Each refined pixel takes the prediction of the pixel at its offset. Offsets come from the ground
+truth ("oracle") and from trained SegFix models, and are multiplied by each scale. The model runs
+once. Each variant of its predictions is evaluated as in ``train_net.py --eval-only``.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
 
-Each SegFix model's config.yaml lies beside its weights.
+Each SegFix model's config.yaml must be in the folder of its weights.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
-    """Return the offsets to compare: name in the printed table -> offsets of each image."""
+    """Return the sources of offsets: name in the printed table -> offsets of each image."""
     name = cfg.DATASETS.TEST[0]
     found: dict[str, Offsets] = {"oracle": true_offsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))

@@ -5,17 +5,20 @@ The logits come from a dilated ResNet-101 with OCR.
 
     python benchmarks/semantic_inference.py [--device cpu|cuda] [--size 1024 2048] [--classes 19]
 
-There are three ways from logits at stride 8 to labels. They should agree on all pixels, except for
-Detectron2's way where two float32 scores are equal, because it resizes twice:
+There are three ways from logits at stride 8 to labels:
 
 - Detectron2's: its heads upsample, its ``sem_seg_postprocess`` resizes to the image's own size,
-  its evaluator takes the argmax;
-- one ``interpolate`` of all classes, argmax;
+  and its evaluator takes the argmax;
+- one ``interpolate`` of all classes, then argmax;
 - ``resized_classes`` and ``running_argmax`` of this package.
 
-Weights are random; neither time nor memory depends on them. Memory is PyTorch's peak above the
-model and the image. The peak "of the whole" is the larger of two: that of the network, and that of
-the step from logits to labels. If there are many classes, computing one at a time lowers this peak.
+The labels should agree on all pixels, except where two classes have equal float32 scores:
+Detectron2's labels can differ there, because Detectron2 resizes twice.
+
+Weights are random; neither time nor memory depends on them. Memory is PyTorch's peak in addition to
+the model and the image. "Peak MiB of the whole" is the peak of the network or the peak of the step
+from logits to labels, whichever is larger. With many classes, computing one class at a time lowers
+this peak.
 """
 
 import argparse
@@ -44,7 +47,7 @@ Size = tuple[int, int]
 
 
 def build(num_classes: int, device: str) -> nn.Module:
-    """Return the paper's semantic segmentor on ResNet-101 at stride 8, with random weights."""
+    """Return the paper's semantic segmentor (ResNet-101, stride 8) with random weights."""
     cfg = load_config(
         str(CONFIG),
         ["MODEL.DEVICE", device, "MODEL.RESNETS.NORM", "BN", "MODEL.OCR.NORM", "BN"],
@@ -55,7 +58,7 @@ def build(num_classes: int, device: str) -> nn.Module:
 
 
 def detectron2_labels(logits: Tensor, size: Size) -> Tensor:
-    """Return labels [H,W] for logits [N,K,h,w], by Detectron2's steps."""
+    """Return labels [H, W] from logits [1, K, h, w], computed in Detectron2's steps."""
     scores = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
     return sem_seg_postprocess(scores[0], size, *size).argmax(dim=0)
 

@@ -1,13 +1,15 @@
 """
-Measure the gradients of the losses in the backbone before the first iteration.
+Measure the gradients that the losses cause in the backbone before the first iteration.
 
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 
-The first row is for the config with the final KEY VALUE pairs; each --also adds a row with
-further pairs.
-Gradient norms cover all parameters of the backbone and its FPN, and are means over three seeds with
-separate batches. "detection" has all losses of the RPN and the ROI heads, "semantic" all others.
-"above" counts the tensors whose gradient norm exceeds SOLVER.CLIP_GRADIENTS.CLIP_VALUE.
+The first row is for the config with the KEY VALUE pairs at the end of the command. Each --also adds
+a row for the config with these pairs and its own.
+
+"detection" is the gradient norm of all losses of the RPN and the ROI heads, "semantic" the gradient
+norm of all other losses, each over all parameters of the backbone and its FPN. "above" counts the
+tensors of the whole model whose gradient norm exceeds SOLVER.CLIP_GRADIENTS.CLIP_VALUE. All values
+are means over three seeds, each with its own batch.
 """
 
 import argparse
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def gradients(cfg: CfgNode, seed: int) -> list[float]:
-    """Return the figures of one seed, in the order of COLUMNS."""
+    """Return the values measured with one seed, in the order of ``COLUMNS``."""
     cfg.SEED = seed
     torch.manual_seed(seed)
     model = build_model(cfg).train()

@@ -1,10 +1,11 @@
 """
-Compare memory and time of a training step of the OCR head and of Detectron2's plain head.
+Compare the memory and time of a training step between the OCR head and Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--cards]
 
-Bytes are counted on tensors without values. Times are measured on a CPU at --timed-size, and
-gradients are compared in float64 at 64 x 96. --cards adds a table of how many images fit on a GPU.
+Memory is counted at --size on tensors without values, so no GPU is needed. Times are measured on a
+CPU at --timed-size, and gradients are compared in float64 at 64 x 96. --cards adds a table of how
+many images fit on a GPU.
 """
 
 import argparse
@@ -34,13 +35,13 @@ from studies.training_memory import count_training_memory
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 CLASSES = 54
 SHAPES = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
-SHARE = 0.85  # share of a card for tensors; CUDA, cuDNN, NCCL and gaps take the rest
+SHARE = 0.85  # of a GPU's memory, for tensors; CUDA, cuDNN, NCCL and gaps need the rest
 
 
 def full_size_losses(
     logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool
 ) -> Tensor:
-    """Compute the result of ``pixel_cross_entropy`` from logits resized to full size."""
+    """Compute each pixel's loss like ``pixel_cross_entropy``, but resize the logits first."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logits = resize(logits, targets.shape[1:], align_corners)
     return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
@@ -89,7 +90,7 @@ def make_step(
     variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], list[Tensor]]:
     """
-    Return a function that runs a step and returns the gradients of parameters and features.
+    Return a function that runs a training step and returns gradients of parameters and features.
 
     Args:
         variant: name of the head in VARIANTS.
@@ -123,7 +124,7 @@ def heads(args: argparse.Namespace) -> None:
             saved, peak = count_head_step(lambda name=name: build(name), 256, 2, *args.size)
         row = [name, f"{saved / 2**20:.0f}", f"{peak / 2**20:.0f}"]
         rows.append([*row, f"{times[name] / times[reference]:.2f}"])
-    # In float64: in float32 a ReLU near zero may open in only one head.
+    # In float64: in float32, a ReLU's input near 0 could be positive in only one head.
     gradients = [make_step(name, 64, 96, torch.float64)() for name in list(VARIANTS)[1:]]
     for row, found in zip(rows[1:], gradients):
         pairs = zip(found, gradients[0])

@@ -1,17 +1,19 @@
 """
-Measure the work of the CPU that drives a GPU in a training step: waits, copies, operations, time.
+Measure the CPU's share of a training step on a GPU: waits, copies, operations and time.
 
     python benchmarks/training_step.py [--processes 8]
 
 No GPU is needed. A complete step (forward and backward pass, optimizer, logging, hooks) of two
 small images runs on a CPU with plain batch norms. Operations that would wait for values from a GPU
-(``.item()``, boolean masks, ``nonzero``) are counted by the package that calls them. All operations
-are counted, too; each is one kernel or more. The CPU time includes their arithmetic. Copies to a
-GPU are counted in a separate forward pass on tensors without values, at the image sizes of the
-recipes and with batch norms synchronised over --processes.
+(``.item()``, boolean masks, ``nonzero``) are counted separately for each calling package. All
+operations are counted, too; on a GPU, each would launch at least one kernel. The CPU time includes
+the arithmetic that a GPU would do. Copies to a GPU are counted in a separate forward pass on
+tensors without values, at the image sizes of the recipes and with batch norms synchronised over
+--processes processes.
 
 Detectron2's Panoptic-FPN in Detectron2's trainer is measured for comparison. The last lines give
-the time of both trainers, with all hooks, for a model that does nothing.
+the time that Detectron2's and this package's trainer need, with all hooks, for a model that does
+nothing.
 """
 
 import argparse
@@ -64,7 +66,7 @@ PANOPTIC = {
 }
 COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
-INDEXING = ("index", "index_put", "index_put_")  # with boolean masks
+INDEXING = ("index", "index_put", "index_put_")  # they wait only if an index is a boolean mask
 # Operations without a kernel, besides views: allocations, and queries of a fake tensor.
 IDLE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "device")
 IDLE += ("_unsafe_view",)
@@ -72,11 +74,14 @@ IDLE += ("_unsafe_view",)
 
 class Counted(TorchDispatchMode):
     """
-    A dispatch mode that counts a step's work.
+    A PyTorch dispatch mode that counts operations, waits and copies.
+
+    Args:
+        device: type of the device whose operations are counted.
 
     Attributes:
-        counts: "operations" on the device, "waits, PACKAGE", "blocking copies" or "other copies" ->
-            number.
+        counts: numbers of "operations", "blocking copies", "other copies" and, for each calling
+            package, "waits, PACKAGE".
         copied: bytes copied between devices.
     """
 
@@ -106,7 +111,7 @@ class Counted(TorchDispatchMode):
 
 
 def _package() -> str:
-    """Return the package of the nearest caller, or "backward" in the backward pass."""
+    """Return the package that called the operation, or "backward" in the backward pass."""
     frame = sys._getframe(2)
     while frame := frame.f_back:
         if frame.f_code.co_name == "_engine_run_backward":
@@ -124,13 +129,13 @@ def load(name: str, *opts: object) -> CfgNode:
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
     """
-    Count operations and copies of a training forward pass, in one of several processes.
+    Count the operations and copies of a training forward pass on a simulated GPU.
 
-    In a panoptic model, the count stops where the CPU first waits for a value from the GPU; all
+    In a panoptic model, the count stops when the CPU first waits for a value from the GPU; all
     copies are done by then.
     """
     make = build_model if ours else detectron2_model
-    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # for what timm does only once
+    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # for the setup that timm does only once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
     if ours:  # as in training: no copy makes the CPU wait
         copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
@@ -148,7 +153,11 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
 
 
 def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContextManager:
-    """Replace the GPU-only kernels of synchronised batch norm, and count each as one operation."""
+    """
+    Return a context that replaces the GPU-only kernels of synchronised batch norm with stand-ins.
+
+    Each call of a stand-in counts as one operation.
+    """
 
     def statistics_of(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
         counted.counts["operations"] += 1
@@ -192,7 +201,7 @@ class Counting(HookBase):
         self.counted, self.times = counted, []
 
     def before_step(self) -> None:
-        if self.trainer.iter == 2:  # everything that is made once exists now
+        if self.trainer.iter == 2:  # the first iterations have done all one-time setup
             self.counted.__enter__()
         self._start = time.process_time()
 
@@ -229,10 +238,10 @@ def step_of_training(
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
     """
-    Yield the title of each network, and the work that it causes.
+    Yield the title of each network, and the work of its training step.
 
-    The work is a :class:`Counted` for a training step, a :class:`Counted` for a forward pass on a
-    GPU, and the training step's CPU time in milliseconds.
+    The work consists of the counts of a training step on a CPU, the counts of a forward pass on a
+    simulated GPU, and the CPU time of the training step in milliseconds.
     """
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
@@ -256,7 +265,7 @@ def measured(
 
 
 class Nothing(nn.Module):
-    """A model with one parameter and six losses."""
+    """A model that does nothing: its six losses are the elements of its only parameter."""
 
     def __init__(self):
         super().__init__()
@@ -278,7 +287,7 @@ def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
     """
     Return a trainer's CPU time in ms per iteration, with all hooks and a model that does nothing.
 
-    It is the 10th percentile, as other programs disturb the fastest iterations least.
+    The result is the 10th percentile, because other programs disturb fast iterations least.
     """
 
     class Idle(base):

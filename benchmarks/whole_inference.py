@@ -1,21 +1,22 @@
 """
 Compare the time and memory of a complete inference on an image, part by part.
 
-It compares Detectron2's plain Panoptic-FPN with this package's Panoptic-FPN with OCR, or published
-code of a semantic network with this package's code. This package's models run twice: as trained,
-and optimized for inference.
+"panoptic" compares Detectron2's plain Panoptic-FPN with this package's Panoptic-FPN with OCR.
+"hrnet" and "resnet" compare the published code of a semantic network with this package's code. This
+package's models run twice: as trained, and optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
     python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
     python benchmarks/whole_inference.py resnet [--classes 150]
 
-All run in one process, in turn, on the same random image with the same random weights; every figure
-is the median of --repeats rounds. Other programs disturb CPU time less than wall time, so both are
-shown. Memory is PyTorch's peak above the model.
+All models run alternately in one process, on the same random image with the same random weights;
+every time is the median of --repeats rounds. Other programs disturb CPU time less than wall time,
+so both are shown. Memory is PyTorch's peak in addition to the model.
 
-Score thresholds are 0 in the panoptic models, so that each merges --instances instances. "As
-trained" means TEST.OPTIMIZED False, and OCR without bands of rows. "As published" does the
-operations of the published code: norms after convolutions, all classes upsampled at once.
+Score thresholds are 0 in the panoptic models, so that each model merges --instances instances. "As
+trained" means TEST.OPTIMIZED False, and an OCR layer that does not split the image into bands of
+rows. "As published" performs the operations of the published code: norms after convolutions, all
+classes upsampled at once.
 """
 
 import argparse
@@ -53,7 +54,7 @@ Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
 
 
 class Clock:
-    """Wall and CPU seconds of each part of a run; "labels and the rest" is the remaining time."""
+    """A clock for the wall and CPU seconds of each part of a run, and of the rest of the run."""
 
     REST = "labels and the rest"
 
@@ -101,9 +102,9 @@ def without_bands() -> Iterator[None]:
 
 def calibrate(model: nn.Module) -> None:
     """
-    Set the statistics of all norms to those of a random image.
+    Set the statistics of all norms to the values for a random image.
 
-    The activations of an untrained network are then as large as those of a trained network.
+    An untrained network then has activations as large as a trained network's.
     """
 
     def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -126,8 +127,8 @@ def load(config: str, device: str, *opts: object) -> CfgNode:
 
 
 def network_parts(model: nn.Module) -> list[tuple[object, str, str]]:
-    # Not the head's ``forward``: there, Detectron2 also enlarges the logits, which belongs to the
-    # labels.
+    # Not the head's ``forward``: in Detectron2, it also enlarges the logits, which is part of
+    # computing the labels.
     parts = [(model.backbone, "forward", "backbone")]
     parts.append((model.sem_seg_head, "layers", "semantic head"))
     if hasattr(model, "roi_heads"):
@@ -188,7 +189,7 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
 
 
 def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]:
-    """Return a function that computes labels like the published code, with a model's weights."""
+    """Return a function that computes labels as the published code does, with a model's weights."""
 
     def plain(layer: ConvNormReLU) -> nn.Sequential:
         conv = nn.Conv2d(
@@ -288,9 +289,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def _compare(outputs: dict[str, dict]) -> None:
     """
-    Print the share of pixels in which two outputs agree, and how far boxes and scores differ.
+    Print the share of pixels in which the last two outputs agree, and how far instances differ.
 
-    The last output is compared with the last but one, and labels also with the first.
+    The labels of the last output are also compared with the labels of the first.
     """
     key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
     *_, reference, last = outputs

@@ -56,7 +56,7 @@ CATEGORIES = [
 CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
 CLASSES = tuple(CATEGORY_ID)
 
-# Colours of the objects. Neighbouring kinds share some colours.
+# Colours of the objects. Some kinds have similar colours.
 PALETTES = {
     "ball": [(205, 45, 50), (235, 120, 30), (50, 80, 190), (235, 235, 230)],
     "crate": [(150, 95, 45), (185, 130, 70), (120, 120, 125), (70, 110, 130)],
@@ -66,7 +66,7 @@ PALETTES = {
 
 CROWD_PROBABILITY = 0.2
 ROCK_PROBABILITY = 0.3
-SLIVER = 0.001  # of the image's area
+SLIVER = 0.001  # share of the image's area
 
 
 def generate_scenes(
@@ -80,18 +80,18 @@ def generate_scenes(
     """
     Write scenes into a folder, with data files for panoptic and semantic segmentation.
 
-    The files are ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and
-    ``semantic/*.png`` with each pixel's label, 255 for void. The data files are ``<name>.yaml`` and
-    ``<name>_sem.yaml``, where name is the folder's. The latter lists the classes in the order of
-    their labels.
+    ``output/raw/train`` and ``output/raw/val`` each get ``images/*.jpg``, ``panoptic/*.png``,
+    ``panoptic.json``, and ``semantic/*.png`` with each pixel's label (255 for void). The data files
+    are ``output/<name>.yaml`` (panoptic) and ``output/<name>_sem.yaml`` (semantic), where <name> is
+    the name of the folder ``output``. ``<name>_sem.yaml`` lists the classes in label order.
 
     Args:
         output: folder to write into.
         num_train, num_val: number of scenes in each split.
         size: side of the images in pixels, at least 64.
         seed: seed of all scenes.
-        classes: names of the categories to draw: at least "sky", one of ``GROUNDS``, and one of
-            ``SHAPES``.
+        classes: names of the categories to draw. They must include "sky", at least one name in
+            ``GROUNDS``, and at least one name in ``SHAPES``.
     """
     if size < 64:
         raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
@@ -119,7 +119,7 @@ def generate_scenes(
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
-    """Raise UserError for invalid arguments, or if the folder has images of another run."""
+    """Raise UserError if an argument is invalid, or if ``output`` has images of another run."""
     check_name(output.resolve().name)
     if min(num_train, num_val) < 1 or seed < 0:
         raise UserError(
@@ -140,7 +140,7 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
 def write_scene(
     index: int, root: Path, size: int, seed: tuple[int, int], categories: Sequence[dict]
 ) -> tuple[dict, dict]:
-    """Write the files of a scene; return its image and annotation for panoptic.json."""
+    """Write a scene's files; return its "images" and "annotations" entries of panoptic.json."""
     names = [category["name"] for category in categories]
     pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size, names)
     stem, number = f"{root.name}_{index:05d}", index + 1
@@ -159,7 +159,7 @@ def write_scene(
 def draw_scene(
     rng: np.random.Generator, size: int, classes: Sequence[str] = CLASSES
 ) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """Return an image uint8 [S, S, 3] (RGB), its segment ids int32 [S, S], and segments_info."""
+    """Draw a scene: RGB image uint8 [S, S, 3], segment ids int32 [S, S], and segments_info."""
     canvas = Canvas(rng, size)
     horizon = draw_landscape(canvas, classes)
     if rng.random() < ROCK_PROBABILITY:
@@ -189,7 +189,11 @@ class Canvas:
         return number
 
     def near(self, x: float, y: float, reach: float) -> "Canvas":
-        """Return a view of the square within ``reach`` of (x, y); painting it paints the canvas."""
+        """
+        Return a view of the part of the canvas near (x, y); painting the view paints the canvas.
+
+        The part is a square that extends ``reach`` pixels from (x, y) in each direction.
+        """
         part = copy.copy(self)
         rows = slice(max(0, int(y - reach)), max(0, int(y + reach) + 1))
         columns = slice(max(0, int(x - reach)), max(0, int(x + reach) + 1))
@@ -198,19 +202,23 @@ class Canvas:
         return part
 
     def paint(self, distance: np.ndarray, colour: np.ndarray, segment_id: int) -> None:
-        """Paint a shape with smooth edges; ``distance`` [S, S] is in pixels and negative inside."""
+        """Paint a shape with smooth edges, given its signed distance [S, S], negative inside."""
         alpha = np.clip(0.5 - distance, 0, 1)[..., None]
         self.colour += alpha * (colour - self.colour)
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth noise [S, S] with mean 0, resized from ``cells`` (rows, columns)."""
+        """Resize a random grid of ``cells`` (rows, columns) to smooth noise [S, S] with mean 0."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
 
     def wave(self, height: float, roughness: float) -> np.ndarray:
-        """Return a wavy line's row per column, [1, S]; ``height`` 0 is the top, 1 the bottom."""
+        """
+        Return the row of a wavy line in each column of the image, float [1, S].
+
+        ``height``, the line's mean position, is 0 at the top and 1 at the bottom of the image.
+        """
         line = self.noise((2, 5))[:1] + 0.3 * self.noise((2, 18))[:1]
         return self.size * (height + roughness * line)
 
@@ -273,7 +281,7 @@ GROUNDS = ("grass", "sand", "water")
 
 
 def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
-    """Paint sky, perhaps forest, and ground, with void seams; return the row of the horizon."""
+    """Paint sky, forest (sometimes) and ground, with void seams; return the row of the horizon."""
     rng, size = canvas.rng, canvas.size
     horizon = rng.uniform(0.3, 0.45)
     far, *near = rng.permutation([name for name in GROUNDS if name in classes])[1::-1]
@@ -297,10 +305,10 @@ def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
 
 def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
     """
-    Return each pixel's distance [S, S] to a polygon, negative inside.
+    Return each pixel's distance [S, S] in pixels to a polygon's outline, negative inside.
 
     Args:
-        canvas: canvas that gives the pixels' coordinates.
+        canvas: canvas whose pixels are measured.
         corners: corners [N, 2] of the polygon, (x, y) in pixels.
     """
     squared = np.full(canvas.x.shape, np.inf)

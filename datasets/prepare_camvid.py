@@ -3,8 +3,8 @@
 Prepare CamVid as a semantic (camvid_*) and a panoptic data set (camvid_panoptic_*).
 
 CamVid has no instances, so the panoptic data set approximates them: each connected component of a
-thing class is an instance. Things that touch or occlude each other become one instance, and a thing
-that a pole divides becomes two. Panoptic scores on these data also depend on this approximation.
+thing class is an instance. Touching things of a class become one instance, and a thing that a pole
+divides becomes two. Panoptic scores on these data also depend on this approximation.
 
 In shapes, H and W are the size of the image.
 """
@@ -41,7 +41,7 @@ _CLASSES = (
 _VOID = 11
 THINGS = ("car", "pedestrian", "bicyclist")
 # Smaller components are distant things or slivers behind poles; they form one crowd per class.
-SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
+SMALLEST_INSTANCE = 100 / (360 * 480)  # share of the image's area
 
 
 def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list[Path]:
@@ -49,15 +49,15 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
 
     Args:
-        source: folder of CamVid with the splits train, val and perhaps test. A split's images and
-            labels are in ``train/images`` and ``train/labels`` or, as in the public copy, in
-            ``train`` and ``trainannot``.
+        source: folder of CamVid with the splits train, val and, optionally, test. The images and
+            labels of train, for example, are in ``train/images`` and ``train/labels`` or, as in the
+            public copy, in ``train`` and ``trainannot``.
         root: folder of data sets, ``$DETECTRON2_DATASETS``.
         workers: number of processes; by default the number of cores, at most 8.
 
     Returns:
-        data file of the semantic data set, which uses the files in ``source``, and data file of the
-        panoptic data set, whose files are below ``root``
+        data file of the semantic data set (which uses the files in ``source``), and data file of
+        the panoptic data set (whose files are in ``root``)
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
@@ -77,7 +77,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
-    """Return split -> folders of images and labels, in either layout of CamVid."""
+    """Return the image and label folders of each split, in either layout of CamVid."""
     splits = {}
     for name in ("train", "val", "test"):
         layouts = (
@@ -96,7 +96,7 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
 
 
 def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> PanopticSplit:
-    """Write ``output/panoptic/*.png`` and ``output/panoptic.json`` in COCO panoptic format."""
+    """Write a split to ``output`` in COCO panoptic format; return the paths of its files."""
     pairs = LabelledFolder(split.images, split.labels).pairs()
     write = partial(_write_image, images=split.images, folder=output / "panoptic")
     numbered = list(enumerate(pairs, 1))
@@ -126,18 +126,18 @@ def _write_image(
 
 def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
     """
-    Make segments from CamVid's labels.
+    Convert CamVid's labels to panoptic segments.
 
     Each stuff class becomes one segment. Each 8-connected component of a thing class becomes one
-    segment if it covers at least the share ``SMALLEST_INSTANCE`` of the image; smaller components
-    of a class form one crowd.
+    segment if it covers at least the share ``SMALLEST_INSTANCE`` of the image; the smaller
+    components of the class together form one crowd segment.
 
     Args:
         labels: uint8 [H, W], 0..11.
 
     Returns:
-        segment ids int32 [H, W] (0 is void), segments_info in COCO panoptic format; the category
-        ids are label + 1.
+        segment ids int32 [H, W] (0 is void), and segments_info in COCO panoptic format, where each
+        category id is the label + 1
     """
     import cv2
 

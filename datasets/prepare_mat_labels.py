@@ -39,9 +39,9 @@ class MatRelease:
     Attributes:
         images, mats: folders of the images ``<name>.jpg`` and of the labels ``<name>.mat``.
         labels: folder for the written labels, ``<split>/<name>.png``.
-        splits: split -> text file with an image's name in each line.
-        key: variable of the MATLAB files that holds the labels [H, W].
-        space: label space, whose label map has every raw label.
+        splits: split -> text file with the name of one image in each line.
+        key: name of the variable that holds the labels [H, W] in the MATLAB files.
+        space: label space; its label map must contain every raw label of the MATLAB files.
         hint: advice for the user if a file or folder is missing.
     """
 
@@ -78,7 +78,7 @@ MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_1
 
 def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
     """
-    Write the label PNGs of a release; a second run writes equal files.
+    Write the label PNGs of a release; running it again writes identical files.
 
     Args:
         root: Detectron2's folder of data sets.

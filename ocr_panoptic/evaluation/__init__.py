@@ -1,1 +1,1 @@
-"""Metrics of segmentation, and the evaluators that give them to Detectron2."""
+"""Segmentation metrics, and evaluators that report them to Detectron2."""

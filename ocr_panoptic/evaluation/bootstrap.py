@@ -1,11 +1,11 @@
 """
 Bootstrap confidence intervals: how much a metric varies with the choice of images.
 
-From the N images, N are drawn with replacement, 1000 times. The metric is computed for each
-draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
-Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
+Each of 1000 draws takes N images at random from the N evaluated images, with replacement. The
+metric is computed for each draw, and the interval holds the middle 95% of these values (the
+percentile interval of Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
-Shape letters: N images; B draws; K classes.
+Shape letters: N images; B draws; K classes or categories.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,14 @@ def bootstrap_interval(
     counts: np.ndarray, metric: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, float]:
     """
-    Return the lower and upper end of a metric's 95% interval; NaN if all draws are undefined.
+    Return the lower and upper ends of a metric's 95% interval.
+
+    Draws without a defined metric are left out. Both ends are NaN if no draw remains.
 
     Args:
-        counts: counts of each image [N, ...]; the metric depends only on their sum.
-        metric: function that maps sums of counts [B, ...] to values [B], NaN if undefined.
+        counts: counts of each image, [N, ...].
+        metric: function that computes the metric of each draw, [B], from the counts summed over
+            the images of each draw, [B, ...]; NaN if undefined.
     """
     images = len(counts)
     if not images:
@@ -48,7 +51,7 @@ def bootstrap_interval(
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
     """
-    Return mIoU in 0..1 over the classes in the ground truth; NaN for fewer than two classes.
+    Return mIoU in 0..1 over the ground truth's classes; NaN if there are fewer than two.
 
     Args:
         counts: numbers of correct, true and predicted pixels of each class, [..., K, 3].
@@ -63,8 +66,8 @@ def mean_pq(counts: np.ndarray) -> np.ndarray:
     Return PQ in 0..1, averaged over the categories with true or predicted segments.
 
     Args:
-        counts: sum of the IoUs of matched segments, and numbers of TP, FP and FN segments, of each
-            category, [..., K, 4].
+        counts: for each category, the sum of the IoUs of its matched segments, and its numbers of
+            TP, FP and FN segments, [..., K, 4].
     """
     iou, tp, fp, fn = np.moveaxis(counts, -1, 0)
     denominator = tp + 0.5 * fp + 0.5 * fn

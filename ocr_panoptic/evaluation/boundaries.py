@@ -1,16 +1,16 @@
 """
 Boundary regions of label maps.
 
-Distances are Chebyshev distances: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart. The
-published code measures them by repeated erosion with a 3 x 3 square.
-
 **Boundary IoU** (Cheng et al., "Boundary IoU: Improving Object-Centric Image Segmentation
 Evaluation", CVPR 2021, arXiv:2103.16562, section 5;
-https://github.com/bowenc0221/boundary-iou-api): IoU of the inner boundary regions of the predicted
-mask and the true mask. The inner boundary region of a mask consists of the mask's pixels at most d
-away from a pixel outside the mask. d is 2% of the image's diagonal, rounded, and at least 1. The
-area beyond the image's border counts as outside. Pixels without a true class belong to no true
-mask, and are left out of the predicted regions.
+https://github.com/bowenc0221/boundary-iou-api) is the IoU of the inner boundary regions of the
+predicted mask and the true mask. The inner boundary region of a mask consists of the mask's pixels
+that are at most d pixels from a pixel outside the mask. d is 2% of the image's diagonal, rounded,
+and at least 1. The area beyond the image's border counts as outside. Pixels without a true class
+belong to no true mask, and the predicted regions exclude them.
+
+Distances are Chebyshev distances: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart. This
+equals repeated erosion with a 3 x 3 square, as in the published code.
 
 Shape letters: H, W size of the image.
 """
@@ -30,14 +30,14 @@ def boundary_distance(size: Sequence[int]) -> int:
 
 def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
     """
-    Find the pixels near a pixel with another label, for each of several distances.
+    Find, for each distance, the pixels at most this far from a pixel with another label.
 
     Args:
         labels: classes or segment ids, integers [H, W].
         distances: distances in pixels, each at least 1.
 
     Returns:
-        distance (ascending) -> bool [H, W], True for pixels at most this far from another label
+        mapping from each distance, in ascending order, to bool [H, W], True for the pixels found
     """
     distances = sorted(set(distances))
     farthest = distances[-1]
@@ -66,14 +66,14 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
 
 def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
     """
-    Find the pixels that lie in the inner boundary region of their own label's mask.
+    Find the inner boundary regions of the masks of all labels.
 
     Args:
         near: whether each pixel is at most ``distance`` from another label, bool [H, W].
         distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; a mask's inner boundary region consists of its pixels that are True here
+        bool [H, W]; a mask's inner boundary region consists of the mask's pixels that are True
     """
     inside = near.copy()
     for edge in (inside, inside.T):

@@ -25,7 +25,8 @@ def build_evaluator(
     "sem_seg": semantic segmentation; "coco": AP of boxes and masks.
 
     Args:
-        cfg: config; MODEL.MASK_ON adds the AP of masks, TEST.SAVE_PREDICTIONS saves predictions.
+        cfg: config; MODEL.MASK_ON adds the AP of masks, and TEST.SAVE_PREDICTIONS adds evaluators
+            that write the predictions.
         dataset_name: a registered data set.
         output_dir: folder for the predictions and the evaluators' other files.
     """

@@ -21,15 +21,16 @@ def count_calibration(
     truth: np.ndarray, prediction: np.ndarray, confidence: np.ndarray, ignore_label: int
 ) -> np.ndarray:
     """
-    Count the pixels in each bin of confidences.
+    Count all pixels and the correct pixels in each confidence bin, and sum their confidences.
 
     Args:
         truth, prediction: labels, integers [H, W].
         confidence: probability of the predicted label, float [H, W] in 0..1.
-        ignore_label: true label of the pixels that are left out.
+        ignore_label: true label of the pixels to leave out.
 
     Returns:
-        float64 [15, 3]: number of pixels, sum of their confidences, and number of correct pixels.
+        for each bin, the number of pixels, the sum of their confidences, and the number of correct
+        pixels, float64 [15, 3]
     """
     bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is for ignored pixels
     bins.clip(1, NUM_BINS, out=bins)
@@ -43,7 +44,12 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """Return the error in 0..1 from counts [15, 3] summed over images; NaN without pixels."""
+    """
+    Return the expected calibration error in 0..1; NaN if no pixels were counted.
+
+    Args:
+        counts: results of :func:`count_calibration`, summed over the images, float64 [15, 3].
+    """
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

@@ -1,5 +1,5 @@
 """
-The confusion matrix of semantic segmentation, its metrics, and the files that show it.
+The confusion matrix of semantic segmentation, metrics computed from it, and files that show it.
 
 Shape letters: H, W size of the image; R runs of pixels; K classes. Rows of a confusion matrix are
 true classes, columns predicted classes.
@@ -34,8 +34,8 @@ def confusion_matrix(
         truth: labels 0..K-1 or ``ignore_label``, unsigned integers [H, W], or [R] for runs.
         prediction: labels 0..K-1, integers of the same shape.
         num_classes: number K of classes.
-        ignore_label: true label of the pixels that are left out, not negative.
-        pixels: number of pixels of each run, integers [R]; 1 by default.
+        ignore_label: true label of the pixels to leave out, at least 0.
+        pixels: number of pixels of each run, integers [R]; None counts each label once.
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
@@ -66,7 +66,7 @@ def confusion_matrix(
 
 def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
     """
-    Return the scores of a confusion matrix in percent, as Detectron2's SemSegEvaluator does.
+    Return the scores of a confusion matrix in percent, under Detectron2's names.
 
     Let n_ij pixels of class i be predicted as class j, t_i = sum_j n_ij, and p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
@@ -102,18 +102,22 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def count_several(classes: np.ndarray) -> np.ndarray:
-    """Count the True values along the last axis, as float; NaN if there are fewer than two."""
+    """Count the True values along the last axis, as float64; return NaN instead of 0 or 1."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
     """
-    Return the IoU of groups of classes in percent, as cityscapesscripts computes it.
+    Return the IoU of each category (group of classes) in percent, as cityscapesscripts does.
 
-    "IoU_category" of a category is the IoU of its classes merged into one class. It is NaN if the
-    category occurs neither in the truth nor in the prediction. "mIoU_categories" is the mean over
-    the categories that occur. ``class_categories`` holds the category of each of the K classes.
+    The "IoU_category" of a category is the IoU after its classes are merged into one class; NaN if
+    the category occurs neither in the truth nor in the prediction. "mIoU_categories" is the mean
+    over the categories that occur.
+
+    Args:
+        confusion: confusion matrix, integers [K, K], rows = truth.
+        class_categories: name of the category of each of the K classes.
     """
     categories = list(dict.fromkeys(class_categories))
     member = np.array([[c == category for c in class_categories] for category in categories])
@@ -129,7 +133,7 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> d
 def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
-    """Write a confusion matrix to ``confusion_matrix.csv`` and ``confusion_matrix.png``."""
+    """Write ``confusion_matrix.csv`` and ``confusion_matrix.png`` to the folder ``output_dir``."""
     path = Path(output_dir) / "confusion_matrix.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="") as file:
@@ -140,7 +144,7 @@ def write_confusion(
 
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
-    """Draw a confusion matrix in percent of the true class; a class without pixels is grey."""
+    """Draw a confusion matrix, each row in percent of its true pixels; an empty row is grey."""
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)
     np.divide(100.0 * confusion, totals, out=percent, where=totals > 0)

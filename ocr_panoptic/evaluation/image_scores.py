@@ -1,35 +1,40 @@
 """
-The score of each image, and the points that it loses to each kind of error.
+The score of each image, and the points lost to each kind of error.
 
-The score of an image is its own PQ or mIoU, in percent. Its losses add up to 100 - score.
+The score of an image is its own PQ or mIoU, in percent. The losses are in percentage points, and
+add up to 100 - score.
 
 **PQ.** For a category that occurs in the image, with TP, FP and FN segments and
 n = TP + FP / 2 + FN / 2,
 
     1 - PQ = [sum over TP of (1 - IoU) + FP / 2 + FN / 2] / n.
 
-- "masks": the sum over TP, for masks that match but not exactly;
-- "confusions": FP and FN whose masks match with an IoU above 0.5, but whose categories differ;
+The kinds of errors are:
+
+- "masks": inaccurate masks of TP (the sum over TP);
+- "confusions": FP and FN whose masks match each other with an IoU above 0.5, but whose categories
+  differ;
 - "false positives": the other FP;
 - "misses": the other FN.
 
 **mIoU.** For a class that occurs in the truth of the image, with the union U of its true and
 predicted pixels,
 
-    1 - IoU = (its pixels with another prediction + other pixels predicted as this class) / U.
+    1 - IoU = (pixels of the class predicted as another class
+               + pixels of other classes predicted as the class) / U.
 
 So a pixel of class a that is predicted as b costs 1 / U_a, and also 1 / U_b if b occurs in the
-truth of the image. The kind of this error is the first that applies:
+truth of the image. The error is of the first kind that applies:
 
-- "boundaries": the pixel is at most 5 pixels from both a true and a predicted boundary, as if
-  the boundary were displaced;
+- "boundaries": the pixel is at most 5 pixels from both a true and a predicted boundary;
 - "false positives": b does not occur in the truth, and some pixel of a is correct;
 - "misses": no pixel of a is correct, and b occurs in the truth;
 - "confusions": all other errors.
 
-PQ and mIoU average over categories or classes, so each loss is divided by their number.
+PQ is a mean over the categories that occur, and mIoU a mean over the classes that occur in the
+truth. So each loss is divided by the number of these categories or classes.
 
-Shape letters: N images; K classes; C categories; S counts of each class or category.
+Shape letters: N images; K classes; C categories; S counts per class (3 for mIoU, 4 for PQ).
 """
 
 import math
@@ -48,12 +53,12 @@ SEMANTIC_KINDS = ("boundaries", "confusions", "false positives", "misses")
 
 def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float]:
     """
-    Return an image's loss to each kind of error, in percent; NaN if it has no segments.
+    Return the percentage points of PQ lost to each kind of error; NaN without segments.
 
     Args:
-        counts: sum of the IoUs of matched segments, and numbers of TP, FP and FN segments, of each
-            category, float64 [C, 4].
-        confused: numbers of each category's FP and FN whose masks match a segment of another
+        counts: for each category, the sum of the IoUs of its matched segments, and its numbers of
+            TP, FP and FN segments, float64 [C, 4].
+        confused: for each category, the numbers of FP and FN whose masks match a segment of another
             category, [C, 2].
     """
     counts = counts.astype(np.float64)
@@ -66,11 +71,12 @@ def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float
 
 def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[str, float]:
     """
-    Return an image's loss to each kind of error, in percent; NaN if no pixel has a class.
+    Return the percentage points of mIoU lost to each kind of error; NaN without true classes.
 
     Args:
         confusion: confusion matrix of the image, int64 [K, K], rows = truth.
-        boundary_errors: wrong pixels near both a true and a predicted boundary, int64 [K, K].
+        boundary_errors: the part of ``confusion`` that counts wrong pixels near both a true and a
+            predicted boundary, int64 [K, K].
     """
     right = confusion.diagonal()
     true = confusion.sum(axis=1)
@@ -99,10 +105,10 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 
 
 class ImageScore(NamedTuple):
-    """The score of an image, with its losses and the counts behind it."""
+    """The score of an image, its losses, and the counts from which its score is computed."""
 
     file_name: str
-    losses: dict[str, float]  # loss to each kind of error, in percent
+    losses: dict[str, float]  # kind of error -> percentage points lost to it
     counts: np.ndarray  # counts of each class, [K, S], from which mIoU or PQ is computed
 
     @property
@@ -112,12 +118,12 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Stack the counts of all images, sorted by file name, [N, K, S]."""
+    """Stack the counts of all images, in the order of their file names, [N, K, S]."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a CSV of images, worst first, with columns "file_name", the metric and the losses."""
+    """Write a CSV of all images, worst first: file name, score (column ``metric``) and losses."""
     rows: list[dict[str, Any]] = [
         {"file_name": s.file_name, metric: s.score, **s.losses} for s in scores
     ]

@@ -1,4 +1,4 @@
-"""AP of boxes and masks for data sets whose ground truth is panoptic PNGs."""
+"""AP of boxes and masks for data sets whose ground truth consists of panoptic PNGs."""
 
 import logging
 
@@ -23,12 +23,12 @@ class PanopticInstanceEvaluator(COCOEvaluator):
 
     Args:
         dataset_name: a registered panoptic data set.
-        tasks: ("bbox",) or ("bbox", "segm").
+        tasks: ("bbox",) for the AP of boxes, ("bbox", "segm") for the AP of boxes and masks.
         output_dir: folder for the predictions; None writes no predictions.
     """
 
     def __init__(self, dataset_name: str, tasks: tuple[str, ...], output_dir: str | None = None):
-        # COCOEvaluator.__init__ sets these attributes and reads a JSON.
+        # COCOEvaluator.__init__ would set these attributes, but would also read a JSON.
         self._logger, self._cpu_device = logger, torch.device("cpu")
         self._metadata, self._tasks = MetadataCatalog.get(dataset_name), tasks
         self._output_dir = output_dir
@@ -65,7 +65,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         return super().evaluate(img_ids)
 
     def gather_truth(self) -> dict:
-        """Return the ground truth of all processes as in an instance JSON (main process only)."""
+        """Gather the ground truth of all processes, in COCO instance format (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {

@@ -28,10 +28,10 @@ class PanopticEvaluator(DatasetEvaluator):
     """
     An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
 
-    The metrics are computed for all categories, things, stuff and each class; :mod:`.bootstrap`
-    defines the interval. They equal the results of Detectron2's COCOPanopticEvaluator, which calls
-    panopticapi, with one exception: the area of a true segment is its number of pixels in the PNG,
-    not the area in the JSON.
+    Each metric is computed for each class, and averaged over all categories, over things and over
+    stuff. :mod:`.bootstrap` defines the interval. PQ, SQ and RQ equal the results of Detectron2's
+    COCOPanopticEvaluator with one exception: the area of a true segment is its number of pixels in
+    the PNG, not the area in the JSON.
 
     Args:
         dataset_name: a registered panoptic data set.
@@ -56,7 +56,7 @@ class PanopticEvaluator(DatasetEvaluator):
         Args:
             inputs: mappings with "file_name" and "image_id".
             outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info). Each segment
-                has "id", contiguous "category_id" and "isthing".
+                in segments_info has "id", contiguous "category_id" and "isthing".
         """
         for input_, output in zip(inputs, outputs, strict=True):
             truth = self._truth[input_["image_id"]]
@@ -80,10 +80,10 @@ class PanopticEvaluator(DatasetEvaluator):
         """
         Return {"panoptic_seg": scores under Detectron2's names}; None except in the main process.
 
-        The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ", also with "_th" for things
-        and "_st" for stuff. "PQ_low" and "PQ_high" are the ends of PQ's 95% confidence interval.
-        Each class has the same four scores, its numbers of segments ("TP", "FP" and "FN"), and
-        "isthing" (0 or 1). A score is NaN if there are no segments from which to compute it.
+        The scores, in percent, are "PQ", "SQ", "RQ" and "BoundaryPQ" of all categories; the suffix
+        "_th" means things, and "_st" stuff. "PQ_low" and "PQ_high" are the ends of PQ's 95%
+        confidence interval. Each class has the four scores, its numbers of segments ("TP", "FP" and
+        "FN"), and "isthing" (0 or 1). A score is NaN if there are no segments to compute it from.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():

@@ -7,9 +7,9 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
 for each category, then averaged over the categories that occur (equations 1 and 2).
 :mod:`.segment_matching` defines which segments match.
 
-The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, as IoUs are added in the
-same order. One difference is deliberate: areas of true segments are counted in the PNG
-instead of being read from the JSON, so an IoU cannot exceed 1 and a match is unique.
+The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, because IoUs are added in
+the same order. One difference is deliberate: the area of a true segment is its number of pixels in
+the PNG, not the area in the JSON. So no IoU exceeds 1, and every match is unique.
 
 Shape letters: C categories.
 """
@@ -26,13 +26,12 @@ class PanopticQuality:
     Counters of panoptic quality for each category, and the metrics computed from them.
 
     Args:
-        categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic
-            JSON, which is the order of summation in averages.
+        categories: C mappings with "id" and "isthing" (0 or 1), in the order of the panoptic JSON.
 
     Attributes:
-        iou: sum of the IoUs of the matched segments, float64 [C].
-        counts: numbers of matched segments (TP), unmatched predicted segments (FP) and unmatched
-            true segments (FN), int64 [C, 3].
+        iou: sum of the IoUs of each category's matched segments, float64 [C].
+        counts: each category's numbers of matched segments (TP), unmatched predicted segments (FP)
+            and unmatched true segments (FN), int64 [C, 3].
     """
 
     def __init__(self, categories: Sequence[Mapping]):
@@ -53,7 +52,7 @@ class PanopticQuality:
                 self.counts[self._row[category], column] += 1
 
     def __iadd__(self, other: "PanopticQuality") -> "PanopticQuality":
-        """Add the counters of other images with the same categories."""
+        """Add the counters of another PanopticQuality with the same categories."""
         self.iou += other.iou
         self.counts += other.counts
         return self
@@ -63,7 +62,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Count FP and FN whose masks match a segment of another category, int64 [C, 2]."""
+        """Count each category's FP and FN whose masks match another category's, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1
@@ -75,7 +74,7 @@ class PanopticQuality:
         Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
         If a category occurs neither in the truth nor in the predictions, its values are NaN.
-        panopticapi reports 0 instead, and also leaves the category out of the averages.
+        panopticapi reports 0 instead. The averages leave such a category out, as in panopticapi.
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn
@@ -97,6 +96,6 @@ class PanopticQuality:
         for metric, of_class in self.per_class().items():
             for suffix, group in groups.items():
                 values = of_class[group & occurs].tolist()
-                # np.mean adds pairwise, panopticapi in order; the last digit depends on it.
+                # np.mean adds pairwise, panopticapi in order; the order changes the last digit.
                 averages[metric + suffix] = sum(values) / len(values) if values else float("nan")
         return averages

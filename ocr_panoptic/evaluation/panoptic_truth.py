@@ -23,14 +23,15 @@ class TrueSegments(NamedTuple):
 
 class PanopticTruth:
     """
-    The true segments of a registered data set's images; ``truth[image_id]`` reads a PNG.
+    The true segments of a registered data set's images; ``truth[image_id]`` reads an image's PNG.
 
     Args:
-        metadata: metadata with panoptic_root, and with panoptic_json if the records do not name
-            panoptic PNGs, as in Detectron2's ``coco_2017_val_panoptic_separated``.
+        metadata: metadata of the data set, with panoptic_root. It must also have panoptic_json if
+            the records do not name panoptic PNGs (in Detectron2's
+            ``coco_2017_val_panoptic_separated``, for example).
 
     Attributes:
-        categories: mappings of categories as in a panoptic JSON.
+        categories: categories of the data set, in the format of a panoptic JSON.
     """
 
     def __init__(self, metadata: Metadata):

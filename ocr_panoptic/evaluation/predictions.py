@@ -1,4 +1,4 @@
-"""Reads predictions from a model's output, and writes them with the data set's labels and ids."""
+"""Reads predictions from a model's output, and writes them with the data set's original ids."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
                 f"The model predicts scores of {found} classes, and the data set has {num_classes} "
                 f"semantic classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
             )
-        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # first if equal
+        labels = output["sem_seg"].float().cpu().numpy().argmax(axis=0)  # the lowest class in a tie
     # Narrow integers are several times faster to compare.
     return labels.astype(np.min_scalar_type(num_classes - 1), copy=False)
 
@@ -48,9 +48,10 @@ class SemSegDump(DatasetEvaluator):
     """
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
-    The PNGs hold labels as in the data set's own files, by inverting the metadata's ``label_map``.
-    For Cityscapes, these are label ids, and the PNGs are named as its benchmark server and
-    cityscapesscripts expect. The ground truth is not read, so a test split works, too.
+    The PNGs hold the raw labels of the data set's own files: the metadata's ``label_map`` is
+    applied in reverse. For Cityscapes, the PNGs hold label ids and have the names that the
+    benchmark server and cityscapesscripts expect. The ground truth is not read, so test splits
+    work, too.
 
     Args:
         dataset_name: a registered data set.
@@ -74,7 +75,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
-    """Return "id" and "category_id" of each segment, converted to the data set's category ids."""
+    """Return each segment's "id", and its "category_id" converted to the data set's category id."""
     ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
     return [
         {"id": s["id"], "category_id": ids[bool(s["isthing"])][s["category_id"]]} for s in segments
@@ -83,12 +84,11 @@ def with_dataset_ids(segments: list[dict], metadata: Metadata) -> list[dict]:
 
 class PanopticDump(DatasetEvaluator):
     """
-    An evaluator that writes panoptic predictions for panopticapi.
+    An evaluator that writes panoptic predictions in the format of panopticapi.
 
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
-    ``panoptic_predictions.json`` into a folder that all processes must share.
-
-    The ground truth is not read. ``python -m panopticapi.evaluation`` evaluates these files.
+    ``panoptic_predictions.json`` into a folder that all processes must share. The ground truth is
+    not read. ``python -m panopticapi.evaluation`` can evaluate the files.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
@@ -119,7 +119,7 @@ class PanopticDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """Return the PNG name of each image's prediction, keyed by the image's ``file_name``."""
+    """Return a mapping from each image's ``file_name`` to the file name of its prediction's PNG."""
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
         file_name = record["file_name"]
@@ -134,13 +134,14 @@ def png_names(dataset_name: str) -> dict[str, str]:
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
     """
-    Return each class's label in the data set's files (the lowest if several), unsigned [K].
+    Return the raw label of each class in the data set's label files, unsigned integers [K].
 
-    If the files have only colours, the training labels 0..K-1 are returned.
+    If a class has several raw labels, the lowest is returned. If the files mark all classes by
+    colours instead of numbers, the training labels 0..K-1 are returned.
 
     Args:
         class_names: names of the K classes.
-        label_map: raw label -> class or the ignored label; None = identity.
+        label_map: mapping from raw labels to classes or the ignored label; None = identity.
     """
     numbers = {raw: label for raw, label in (label_map or {}).items() if raw < COLOURED}
     lowest = {numbers[raw]: raw for raw in sorted(numbers, reverse=True)}

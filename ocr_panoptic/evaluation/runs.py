@@ -12,13 +12,13 @@ from ocr_panoptic.errors import UserError
 
 def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """
-    Find the runs of pixels, row after row, in which no map changes.
+    Find the longest runs of pixels, in row-major order, in which every map is constant.
 
     Args:
-        maps: arrays [H, W] of the same size.
+        maps: arrays of the same size, [H, W].
 
     Returns:
-        each map's values in the runs, [R], and the numbers of pixels of the runs, int64 [R]
+        for each map, the value in each run, [R]; the number of pixels of each run, int64 [R]
     """
     flat = [values.reshape(-1) for values in maps]
     size = flat[0].size

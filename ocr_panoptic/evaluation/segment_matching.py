@@ -2,18 +2,19 @@
 Matches an image's true and predicted segments, by masks only or by masks and boundaries.
 
 A true and a predicted segment of the same category match if their IoU is greater than 0.5, which
-makes the match unique. Void pixels of the truth do not count. A predicted segment does not count if
-void and crowd regions of its category cover more than half of its pixels (Kirillov et al.,
-"Panoptic Segmentation", CVPR 2019, section 4.2). For Boundary PQ, the minimum of IoU and Boundary
-IoU takes the place of the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see
+makes the match unique. IoUs ignore void pixels of the truth. An unmatched predicted segment is not
+a false positive if void and crowd regions of its category cover more than half of its pixels
+(Kirillov et al., "Panoptic Segmentation", CVPR 2019, section 4.2). For Boundary PQ, the minimum of
+IoU and Boundary IoU replaces the IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see
 :mod:`.boundaries`).
 
 If an image has several crowd regions of a category, the last in the JSON counts, as in
 panopticapi.
 
-Shape letters: H, W size of the image; G true segments; P predicted segments; R runs. The argument
-``joint``, [..., G + 2, P + 1], holds the numbers of pixels that each pair of a true and a predicted
-segment shares. Its row 0 counts true pixels without a named segment; row 1 and column 0 count void.
+Shape letters: H, W size of the image; G true segments; P predicted segments; R runs. The array
+``joint``, [..., G + 2, P + 1], holds the number of pixels that each true segment (row) shares with
+each predicted segment (column). Row 0 is for true ids that name no segment, row 1 for void pixels
+of the truth, and column 0 for pixels without a predicted segment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ class ImageMatches(NamedTuple):
     true_positives: list[tuple[int, float]]  # (category id, IoU), sorted by the true segment's id
     false_positives: list[int]
     false_negatives: list[int]
-    # (true, predicted) category ids of unmatched segments whose masks match.
+    # (true, predicted) category ids of segments whose masks match, but whose categories differ.
     confusions: list[tuple[int, int]]
 
 
@@ -48,7 +49,7 @@ class SegmentOverlaps:
         true_ids: segment id of each pixel, integers [H, W]; 0 is void. Ids that ``true_segments``
             does not name belong to no segment, but are not void.
         true_segments: G mappings with "id", "category_id" and optionally "iscrowd" (0 or 1).
-        predicted_ids: segment id of each pixel, integers [H, W]; 0 is no prediction.
+        predicted_ids: segment id of each pixel, integers [H, W]; 0 means no prediction.
         predicted_segments: P mappings with "id" and "category_id". Segments without a pixel are
             ignored.
     """
@@ -124,15 +125,18 @@ def match(
     categories: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Match an image's true segments with the segments of a prediction or several.
+    Match an image's true segments with predicted segments.
+
+    Leading dimensions (``...``) hold alternative predictions with the same P categories.
 
     Args:
-        joint: shared pixels, [..., G + 2, P + 1].
+        joint: number of pixels that each pair of segments shares, [..., G + 2, P + 1].
         iou: IoU of each pair, float64 [..., G, P].
-        true_categories, is_crowd: category of each true segment, and whether it is a crowd, [G].
-        crowds: index of the true segment that is the crowd of each predicted segment's category,
-            int64 [P]; G for no crowd.
-        categories: categories of the predicted segments, [P].
+        true_categories: category of each true segment, [G].
+        is_crowd: whether each true segment is a crowd, bool [G].
+        crowds: for each predicted segment, the index of the true crowd segment of the same
+            category, int64 [P]; G if the category has no crowd.
+        categories: category of each predicted segment, [P].
 
     Returns:
         whether the masks of each pair match, bool [..., G, P]; whether the categories of each pair
@@ -152,7 +156,16 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Map category ids to the indices of their crowd segments in ``ids``, the sorted true ids."""
+    """
+    Find the crowd segment of each category.
+
+    Args:
+        true_segments: mappings with "id", "category_id" and optionally "iscrowd" (0 or 1).
+        ids: sorted ids of the true segments, [G].
+
+    Returns:
+        mapping from category id to the crowd segment's index in ``ids``
+    """
     # The last crowd in the JSON counts, as in panopticapi.
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
@@ -181,8 +194,12 @@ def _joint_histogram(
     Count the pixels that each true segment shares with each predicted segment.
 
     Args:
-        true_ids, predicted_ids, pixels: ids and lengths of runs, [R].
+        true_ids, predicted_ids: segment ids of each run of pixels, [R].
         rows, columns: sorted ids of the true segments [G] and of the predicted segments [P].
+        pixels: number of pixels of each run, [R].
+
+    Returns:
+        int64 [G + 2, P + 1]
     """
     true_index = segment_positions(true_ids, rows)
     predicted_index = segment_positions(predicted_ids, columns) - 1
@@ -200,7 +217,7 @@ def _joint_histogram(
 
 
 def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Return 2 + each id's position in the sorted ``segment_ids``; void is 1, an unknown id 0."""
+    """Return 2 + each id's index in ``segment_ids`` (sorted), 1 for void, 0 for an unknown id."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)

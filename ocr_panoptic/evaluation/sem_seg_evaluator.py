@@ -45,16 +45,16 @@ logger = logging.getLogger(__name__)
 
 class SemSegCounts(NamedTuple):
     """
-    The counts of pixels from which all scores of semantic segmentation are computed.
+    The pixel counts from which all scores of semantic segmentation are computed.
 
     Attributes:
         confusion: confusion matrix, int64 [K, K], rows = truth.
-        boundaries: pixels in the intersection and in the union of each class's true and predicted
-            inner boundary regions, int64 [K, 2].
-        boundary_errors: wrong pixels at most 5 pixels from both a true and a predicted boundary,
-            int64 [K, K], rows = truth.
-        calibration: number of pixels, sum of confidences and number of correct pixels in each bin
-            of confidences, float64 [15, 3]; zeros without confidences.
+        boundaries: for each class, the numbers of pixels in the intersection and in the union of
+            its true and its predicted inner boundary region, int64 [K, 2].
+        boundary_errors: confusion matrix of only the wrong pixels that are at most 5 pixels from
+            both a true and a predicted boundary, int64 [K, K], rows = truth.
+        calibration: for each confidence bin, the number of pixels, the sum of their confidences and
+            the number of correct pixels, float64 [15, 3]; zeros if confidences are unknown.
     """
 
     confusion: np.ndarray
@@ -76,7 +76,7 @@ class SemSegCounts(NamedTuple):
         num_classes: int,
         ignore_label: int,
     ) -> "SemSegCounts":
-        """Return the counts of one image from labels and, if known, their confidences [H, W]."""
+        """Return the counts of one image from label maps and an optional confidence map, [H, W]."""
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
         near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})
@@ -113,9 +113,9 @@ class SemSegCounts(NamedTuple):
         """
         Return Boundary IoU and calibration error in percent, named in Detectron2's style.
 
-        - "BoundaryIoU" of each class, and "mBoundaryIoU", its mean over the classes in the truth
-          (NaN for fewer than two).
-        - "ECE", the expected calibration error, if there are confidences.
+        - "BoundaryIoU" of each class, and "mBoundaryIoU", the mean over the classes in the truth
+          (NaN if there are fewer than two).
+        - "ECE", the expected calibration error, if confidences were given.
         """
         intersection, union = self.boundaries.T
         occurs = self.confusion.sum(axis=1) > 0
@@ -138,10 +138,10 @@ class SemSegEvaluator(DatasetEvaluator):
     An evaluator of semantic segmentation, with a confidence interval of mIoU.
 
     It computes IoU, accuracy, Boundary IoU, calibration error and the bootstrap interval of mIoU.
-    Each record names a label PNG or a panoptic PNG. As in Detectron2, the metadata has
-    ``stuff_classes`` and ``ignore_label``. An optional ``label_map`` is applied to the PNG's raw
-    labels. Optional ``class_categories`` (the category of each class) add the IoU of categories,
-    as cityscapesscripts computes it.
+    Each record of the data set must name a label PNG or a panoptic PNG. As in Detectron2, the
+    metadata must have ``stuff_classes`` and ``ignore_label``. If the metadata has ``label_map``, it
+    maps the raw labels of the PNGs to classes. If the metadata has ``class_categories`` (the
+    category of each class), the IoU of each category is added, as in cityscapesscripts.
 
     Args:
         dataset_name: a registered data set.

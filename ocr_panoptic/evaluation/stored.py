@@ -1,12 +1,12 @@
 """
 The files of an evaluation, in ``inference/<data set>`` of the run's ``OUTPUT_DIR``.
 
-metrics.json              task -> metric -> value, and "run"
-config.yaml               config of the evaluation, which names the evaluated weights
+metrics.json              task -> metric -> value, and "run" (facts about the run)
+config.yaml               config of the evaluation, including MODEL.WEIGHTS
 per_class.csv             metrics of each class
-<task>_per_image.csv      score of each image, and its loss to each kind of error
+<task>_per_image.csv      score of each image, and the points lost to each kind of error
 region_quality.json       result of `ocr-panoptic regions`
-...                       the evaluators' predictions and confusion matrix
+...                       files of the evaluators: confusion matrix, predictions
 """
 
 import csv
@@ -35,7 +35,7 @@ def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
 
 
 class StoredEvaluation(NamedTuple):
-    """A stored evaluation; undefined values are None."""
+    """The content of an evaluation's ``metrics.json``; undefined metrics are None."""
 
     results: dict[str, dict[str, float | None]]  # task -> metric -> value
     run: dict[str, Any]  # facts about the run (seed, versions, ...)
@@ -85,10 +85,10 @@ def write_table(
     rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str] | None = None
 ) -> None:
     """
-    Write a CSV file atomically; None and NaN become empty.
+    Write a CSV file atomically; None, NaN and infinity become empty cells.
 
     Args:
-        rows: mapping from column to value for each row.
+        rows: for each row, a mapping from column name to value.
         columns: names of the columns in order; the keys of the first row by default.
     """
     table = io.StringIO()
@@ -101,7 +101,7 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a CSV file, without empty values; return [] if the file does not exist."""
+    """Return the rows of a CSV file, without empty cells; return [] if the file does not exist."""
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="") as file:
@@ -109,7 +109,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def write_results(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file; NumPy scalars become numbers, NaN and infinity become null."""
+    """Write ``content`` as JSON; NumPy scalars become numbers, NaN and infinity become null."""
     write_text(path, json.dumps(_serialisable(content), indent=2, allow_nan=False) + "\n")
 
 

@@ -14,6 +14,7 @@ from ocr_panoptic.data.data_file import STEM, SemanticSplit, folder_of
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import printable, raise_error
+from ocr_panoptic.formats.pictures import UNREAD_SUFFIXES
 
 from .label_space import LabelSpace
 
@@ -116,7 +117,11 @@ class LabelledFolder:
         surplus = sorted(labels.keys() - images.keys())
         if surplus:
             some = first_few(surplus)
-            logger.warning(f"{self.labels}: {len(surplus)} label images have no image: {some}")
+            raw = _files(self.images, tuple(UNREAD_SUFFIXES), [], self.labels).keys() & {*surplus}
+            hint = f"; convert {len(raw)} HEIC or raw photos to JPEG" if raw else ""
+            logger.warning(
+                f"{self.labels}: {len(surplus)} label images have no image: {some}{hint}"
+            )
         return [(images[key], labels[key]) for key in sorted(wanted)]
 
     def _check_folder(self, place: Path, what: str) -> None:

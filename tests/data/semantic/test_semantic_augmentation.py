@@ -181,6 +181,8 @@ def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
         ("CHANNELS", 1, "BRIGHTNESS_SHIFT is 10; expected 0 with INPUT.CHANNELS 1"),
         ("FIXED_SIZE", [473], r"FIXED_SIZE is \[473\]; expected \[height, width\]"),
         ("RANDOM_SCALE", [2.0, 0.5], r"RANDOM_SCALE is \[2.0, 0.5\]; expected \[smallest"),
+        ("RANDOM_ASPECT", [0.0, 1.0], "RANDOM_ASPECT"),
+        ("BRIGHTNESS_SHIFT", -1, "BRIGHTNESS_SHIFT is -1"),
         ("BRIGHTNESS_SHIFT", 0.1, "BRIGHTNESS_SHIFT is 0.1; expected an integer 0..255"),
         ("CROP.TYPE", "relative_range", "TYPE is 'relative_range'; .* set \"absolute\""),
         ("CROP.SIZE", [0.9, 0.9], r"CROP.SIZE is \[0.9, 0.9\]; expected .* in pixels"),
