@@ -118,7 +118,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 @torch.no_grad()
 def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
-    """Run a layer that is already in evaluation mode."""
+    """Run a layer that is already prepared for inference."""
     layer(x, m)
 
 

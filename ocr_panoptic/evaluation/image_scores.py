@@ -123,7 +123,7 @@ def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a CSV with a row per image, worst first: "file_name", its ``metric`` and its losses."""
+    """Write a CSV of all images, worst first: file name, score (column ``metric``) and losses."""
     rows: list[dict[str, Any]] = [
         {"file_name": s.file_name, metric: s.score, **s.losses} for s in scores
     ]

@@ -134,8 +134,8 @@ def match(
         iou: IoU of each pair, float64 [..., G, P].
         true_categories: category of each true segment, [G].
         is_crowd: whether each true segment is a crowd, bool [G].
-        crowds: for each predicted segment, the index of the true crowd segment of its category,
-            int64 [P]; G if there is no such crowd.
+        crowds: for each predicted segment, the index of the true crowd segment of the same
+            category, int64 [P]; G if the category has no crowd.
         categories: category of each predicted segment, [P].
 
     Returns:

@@ -2,7 +2,7 @@
 The files of an evaluation, in ``inference/<data set>`` of the run's ``OUTPUT_DIR``.
 
 metrics.json              task -> metric -> value, and "run" (facts about the run)
-config.yaml               config of the evaluation, which names the evaluated weights
+config.yaml               config of the evaluation, including MODEL.WEIGHTS
 per_class.csv             metrics of each class
 <task>_per_image.csv      score of each image, and the points lost to each kind of error
 region_quality.json       result of `ocr-panoptic regions`
