@@ -112,8 +112,8 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 
 def _time(path: Path) -> float:
-    """Return the time of a file's last change, in seconds; 0 if it does not exist."""
-    return os.path.getmtime(path) if os.path.exists(path) else 0
+    """Return the time of a file's last change, in seconds; 0 if it does not exist or is empty."""
+    return os.path.getmtime(path) if os.path.exists(path) and os.path.getsize(path) else 0
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:

@@ -179,6 +179,8 @@ def test_a_repeated_call_adds_missing_files(kind, model_of, call, images, tmp_pa
     for file in (f"labels/{a}.png", f"overlays/{b}.jpg", f"coco/{d}.json", "coco.json"):
         (out / file).unlink()
     again(a, b, d)
+    (out / f"confidence/{d}.png").write_bytes(b"")
+    again(d)
     os.utime(folder / f"{c}.jpg", (2**33, 2**33))
     again(c)
     model[3] = shutil.copy(model[3], str(tmp_path / "newer.pth"))
