@@ -3,7 +3,7 @@ The config keys that this project adds to Detectron2, and rules for some of Dete
 
 :data:`SECTIONS` is the only table of keys. Each row defines a key's default
 (:func:`add_ocr_config`), the checks of its value (:mod:`ocr_panoptic.engine.config_files`), its
-entry in docs/keys.md (``tools/keys_page.py``), and the test that it has an effect.
+entry in docs/keys.md (``tools/keys_page.py``), and the test that the key has an effect.
 """
 
 from copy import copy

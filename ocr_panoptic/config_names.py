@@ -9,7 +9,7 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """Return the sorted names of all configs, except ``Base-...`` files, which others include."""
+    """Return all configs' names, sorted, except ``Base-...`` files, which other configs include."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
@@ -20,7 +20,7 @@ def config_path(name: str) -> Path:
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment at the top of a config; "" without a comment."""
+    """Return the first sentence of the comment at the top of a config, or "" without one."""
     lines = config_path(name).read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     return " ".join(line[2:] for line in comment).partition(". ")[0].removesuffix(".")

@@ -71,7 +71,7 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
     """
     Return a rule that allows None and finite numbers from ``least`` to ``most``.
 
-    ``meaning`` says in error messages what the value ``least`` does.
+    ``meaning`` explains the value ``least`` in error messages.
     """
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)

@@ -103,8 +103,8 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
     Return a row for each class name; classes with panoptic metrics come first.
 
-    A row maps "class" to the name, "isthing" to 1, 0 or None (if unknown), and the column heading
-    of each metric to the metric's value, or to None if it is missing or undefined.
+    A row maps "class" to the name, "isthing" to 1, 0 or None (if unknown), and each metric's
+    column heading to the value for this class, or to None if the value is missing or undefined.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")

@@ -1,5 +1,5 @@
 """
-Predict an image, the images of a folder or a list, or the frames of a video.
+Run a trained model on an image, the images of a folder or a list, or the frames of a video.
 
 The command writes panoptic PNGs (if the model is panoptic), label PNGs, confidence PNGs, and JSON
 files in COCO's formats; with --overlays, it also writes pictures of the segments.

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in all processes; return the metrics; None if only child processes ran."""
+    """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)

@@ -23,7 +23,7 @@ class AccumulatingTrainer(SimpleTrainer):
     computed for each part separately.
 
     Args:
-        steps: number of parts, a divisor of the number of images that this process loads.
+        steps: number of parts, which must divide the number of images per step and process.
         amp: whether to use mixed precision, as Detectron2's ``AMPTrainer`` does.
         precision: dtype of mixed precision: "float16" (the loss is then scaled), "bfloat16", or
             "auto" for float16 on a GPU and bfloat16 on a CPU.

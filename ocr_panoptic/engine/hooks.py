@@ -155,7 +155,7 @@ class BestModel:
     Keeps the model with the highest value of a metric as ``model_best.pth``.
 
     The config key TEST.BEST_CHECKPOINT names the metric. The file also stores the value, so that
-    a resumed run keeps a better model.
+    a resumed run replaces the file only with a better model.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, metric: str):
@@ -164,7 +164,7 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value so far from ``model_best.pth``, if the file has this metric."""
+        """Read the best value so far from ``model_best.pth``, if it was saved for this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):

@@ -68,7 +68,7 @@ class RunLogger(EventWriter):
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run at the service; if ``resumed``, continue the run stored in OUTPUT_DIR."""
+        """Begin a run at the service; if ``resumed``, continue the run recorded in OUTPUT_DIR."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
         runs = read_json(path) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)

@@ -153,7 +153,7 @@ class Model:
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-        """Yield each item with its result, or with the error about its image."""
+        """Yield each item with its result, or with the error about the item's image."""
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
             if isinstance(image, Exception):

@@ -73,7 +73,7 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Lock an OUTPUT_DIR against other training runs until the end of the block."""
+    """Lock a run's folder against other training runs until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")

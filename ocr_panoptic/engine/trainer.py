@@ -56,7 +56,7 @@ class Trainer(ResumableTrainer):
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """Evaluate MODEL.WEIGHTS; end the program if the results miss TEST.EXPECTED_RESULTS."""
+        """Evaluate MODEL.WEIGHTS; exit if the results differ from TEST.EXPECTED_RESULTS."""
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)

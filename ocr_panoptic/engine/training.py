@@ -140,7 +140,7 @@ class ResumableTrainer(DefaultTrainer):
 
     def resume_or_load(self, resume: Resume = True) -> None:
         """
-        If ``resume``, load the last checkpoint in OUTPUT_DIR, else the weights in MODEL.WEIGHTS.
+        Load the last checkpoint in OUTPUT_DIR if ``resume``, else the weights in MODEL.WEIGHTS.
 
         From a checkpoint, the training continues with the next iteration. If loading fails,
         OUTPUT_DIR stays unchanged; otherwise the run's config and classes are written there.
