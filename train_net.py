@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Run ``ocr-panoptic train`` under the name that Detectron2 users expect, with the same flags."""
+"""Run ``ocr-panoptic train``, with all its flags, under the name that Detectron2 users expect."""
 
 from ocr_panoptic.cli import run_command
 from ocr_panoptic.cli.train import argument_parser

@@ -5,7 +5,8 @@ Object-contextual representations (OCR) for panoptic and semantic segmentation i
     model = ocr_panoptic.load("output/city")
     result = model.predict("street.jpg")
 
-docs/python.md describes the functions. PyTorch and Detectron2 are imported at the first use.
+docs/python.md describes the functions. ``import ocr_panoptic`` is fast: PyTorch and Detectron2 are
+imported when a function is first used.
 """
 
 import importlib

@@ -3,7 +3,7 @@ The config keys that this project adds to Detectron2, and rules for some of Dete
 
 :data:`SECTIONS` is the only table of keys. Each row defines a key's default
 (:func:`add_ocr_config`), the checks of its value (:mod:`ocr_panoptic.engine.config_files`), its
-entry in docs/keys.md (``tools/keys_page.py``), and the test that it has an effect.
+entry in docs/keys.md (``tools/keys_page.py``), and the test that the key has an effect.
 """
 
 from copy import copy
@@ -50,8 +50,8 @@ def add_ocr_config(cfg: "CfgNode") -> None:
     """
     Add the project's keys to a Detectron2 config, and set MODEL.DEVICE to "auto".
 
-    ``NUM_CLASSES: 0`` in ROI_HEADS and SEM_SEG_HEAD means that the number is taken from the data
-    (see :mod:`ocr_panoptic.engine.task`).
+    The value 0 of MODEL.ROI_HEADS.NUM_CLASSES or MODEL.SEM_SEG_HEAD.NUM_CLASSES means that
+    :func:`.complete_config` takes the number of classes from the data.
     """
     for key in KEYS:
         if key.default is not THEIRS:
@@ -64,7 +64,7 @@ def add_ocr_config(cfg: "CfgNode") -> None:
     cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
-# Marks rows that keep Detectron2's default.
+# Default of the rows that keep Detectron2's default.
 THEIRS = object()
 
 PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticFPN")
@@ -436,10 +436,11 @@ KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]
 
 def check_values(cfg: "CfgNode", *, registries: bool = True) -> None:
     """
-    Refuse a config with a value that its key, or another key, does not allow.
+    Refuse a config with a value that is not allowed or contradicts another value.
 
     Args:
-        registries: whether to also check names in Detectron2's registries, which imports PyTorch.
+        registries: whether to also check the keys whose values must be names in Detectron2's
+            registries; this check imports PyTorch.
     """
     for key in KEYS:
         if key.allowed.asks_registry and not registries:

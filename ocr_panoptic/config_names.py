@@ -1,4 +1,4 @@
-"""Find the package's configs. A config's name is its path below ``configs/`` without suffix."""
+"""Find the package's configs. A config's name is its path below ``configs/``, without ".yaml"."""
 
 from itertools import takewhile
 from pathlib import Path
@@ -9,18 +9,18 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """Return the sorted names of all configs, without the ``Base-...`` files that they include."""
+    """Return all configs' names, sorted, except ``Base-...`` files, which other configs include."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
 
 def config_path(name: str) -> Path:
-    """Return the path of a config by its name, with or without suffix; the file need not exist."""
+    """Return the path of the config ``name`` (".yaml" is optional); the file need not exist."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment at the top of a config, or "" if none exists."""
+    """Return the first sentence of the comment at the top of a config, or "" without one."""
     lines = config_path(name).read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     return " ".join(line[2:] for line in comment).partition(". ")[0].removesuffix(".")

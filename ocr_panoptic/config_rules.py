@@ -19,7 +19,7 @@ class Condition(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """The values that a key may have."""
+    """A rule that says which values of a key are allowed."""
 
     permits: Callable[[Any], bool]
     text: Callable[[], str]  # returns words such as "a number of at least 1"; "" for any value
@@ -27,7 +27,7 @@ class Allowed(NamedTuple):
 
 
 def value_of(cfg: "CfgNode", name: str) -> Any:
-    """Return a key's value by its full name."""
+    """Return the value of the key with the full name ``name``, such as "MODEL.OCR.CHANNELS"."""
     return reduce(lambda node, part: node[part], name.split("."), cfg)
 
 
@@ -44,7 +44,7 @@ def one_of(*values: object) -> Allowed:
 
 
 def registered(registry: str) -> Allowed:
-    """Return a rule that allows all names in a registry of ``detectron2.modeling``."""
+    """Return a rule that allows only the names in a registry of ``detectron2.modeling``."""
 
     def names() -> list[str]:
         import detectron2.modeling
@@ -63,12 +63,16 @@ def _listed(values: Callable[[], Sequence]) -> Allowed:
 
 
 def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
-    """Return a rule that allows the values that ``permits`` accepts; messages contain ``text``."""
+    """Return a rule that allows the values that ``permits`` accepts; ``text`` describes them."""
     return Allowed(permits, lambda: text)
 
 
 def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
-    """Return a rule that allows numbers from ``least``, which ``meaning`` explains, to ``most``."""
+    """
+    Return a rule that allows None and finite numbers from ``least`` to ``most``.
+
+    ``meaning`` explains the value ``least`` in error messages.
+    """
     text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
     text += f" and at most {most:,.0f}" * (most < math.inf)
     # NaN fails both comparisons. None is Detectron2's default for some keys.
@@ -76,7 +80,11 @@ def at_least(least: int, meaning: str = "", most: float = math.inf) -> Allowed:
 
 
 def numbers(which: str, permits: Callable[[float], bool]) -> Allowed:
-    """Return a rule that allows lists of finite numbers that ``permits`` accepts."""
+    """
+    Return a rule that allows lists of finite numbers if ``permits`` accepts each number.
+
+    ``which`` describes the numbers in error messages, such as "of at least 0".
+    """
 
     def allowed(value: Any) -> bool:
         return isinstance(value, int | float) and value < math.inf and permits(value)
@@ -91,7 +99,11 @@ def some_of(*names: str) -> Allowed:
 
 
 def share(ends: str) -> Allowed:
-    """Return a rule that allows the interval ``ends``: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)"."""
+    """
+    Return a rule that allows the numbers of an interval from 0 to 1.
+
+    ``ends`` says which ends belong to the interval: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)".
+    """
     inside = {0: "[0" in ends, 1: "1]" in ends}
     return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
 

@@ -1,4 +1,4 @@
-"""Exceptions for mistakes of users, and helpers for error messages."""
+"""Exceptions for users' mistakes, and helpers for error messages."""
 
 import difflib
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """An unusable input; the message names the value found, the value expected, and the fix."""
+    """An unusable input; the message names the value found, the expected value, and the fix."""
 
 
 class MissingFileError(FileNotFoundError):

@@ -2,10 +2,11 @@
 The table of the metrics that evaluations report.
 
 The results of an evaluation map each task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets") to
-its values under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high" are the
-ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
+a dict of metrics under Detectron2's names, such as "PQ" and "PQ-<class>". "PQ_low" and "PQ_high"
+are the ends of a 95 % confidence interval for the PQ. An undefined value is NaN, or None in a file.
 
-Only metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on a run's page.
+Only metrics in ``METRICS`` appear in ``per_class.csv``, in the log's table and on the HTML page of
+a run.
 """
 
 import math
@@ -85,7 +86,7 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return the evaluated metrics by group; metrics without a group are left out."""
+    """Return the metrics in ``results``, keyed by group; metrics without a group are left out."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):
@@ -102,7 +103,8 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
     Return a row for each class name; classes with panoptic metrics come first.
 
-    A row has "class", "isthing" (0, 1 or None) and, by column, each metric's value or None.
+    A row maps "class" to the name, "isthing" to 1, 0 or None (if unknown), and each metric's
+    column heading to the value for this class, or to None if the value is missing or undefined.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")

@@ -25,8 +25,8 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
     Run ``main(*args)`` as the program of this process; its log goes to stderr.
 
-    A mistake of the user (:func:`explained`) is printed without a traceback, with exit status 1.
-    Ctrl-C exits with status 130.
+    If ``main`` raises an error that is not a bug, its message is printed without a traceback, and
+    the exit status is 1. After Ctrl-C, the exit status is 130.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.raiseExceptions = False  # a full disk would print a traceback for each message
@@ -46,7 +46,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def explained(error: BaseException) -> str:
-    """Return the message for an error that is not a bug, such as a full disk, or "" for a bug."""
+    """Return a message for the user if the error is not a bug (e.g. a full disk), else ""."""
     if isinstance(error, UserError | MissingPackageError | FloatingPointError):  # NaN losses
         return str(error)
     if lacks_memory(error):
@@ -63,10 +63,10 @@ def explained(error: BaseException) -> str:
 
 def log_run(folder: str, rank: int) -> None:
     """
-    Write the log of this package and Detectron2 to ``log.txt`` in a folder.
+    Start writing the log of this package and Detectron2 to ``log.txt`` in a folder.
 
-    The main process, with rank 0, also shows messages of INFO and above in the terminal; other
-    processes write ``log.txt.rank1`` and so on. Handlers of earlier runs are removed.
+    The main process, with rank 0, also shows messages of level INFO and above in the terminal.
+    Other processes write ``log.txt.rank1`` and so on. Log handlers of earlier runs are removed.
     """
     from detectron2.utils.logger import setup_logger
 

@@ -26,7 +26,7 @@ def with_progress(
     """
     Yield the items, and show how many are done: as a bar in a terminal, else as lines in the log.
 
-    ``total`` is the number of items, if ``items`` has no length.
+    ``total`` is the number of items; it is needed only if ``items`` has no length.
     """
     if sys.stderr and sys.stderr.isatty():  # sys.stderr is None if the caller has closed it
         yield from tqdm(items, description, total=total, unit="image")
@@ -50,7 +50,7 @@ def imap_with_progress(
     Yield ``function(item)`` for each item, in order, computed by several processes.
 
     Args:
-        function: a function that can be pickled.
+        function: function that can be pickled.
         workers: number of processes; by default the number of cores, at most 8. With 1, this
             process computes everything.
     """

@@ -22,11 +22,11 @@ from ocr_panoptic.engine import load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 from train_net import argument_parser, main
 
-# Tensors are small here, so a second thread mostly waits.
+# The tests' tensors are small, so a second thread mostly waits.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
-# Copies of this process (support/forked.py) cannot train if its own first backward pass was under a
-# profiler, in whichever test.
+# If a test ran this process's first backward pass under a profiler, forks of this process
+# (support/forked.py) could not train. So the first one runs here.
 torch.ones(1, requires_grad=True).sum().backward()
 
 
@@ -39,21 +39,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def own_folders(tmp_path_factory):
-    """Keep data sets and their cache apart from the user's, such as the data of `make demo`."""
+    """Keep the tests' data sets and cache apart from the user's, such as `make demo`'s data."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["DETECTRON2_DATASETS"] = str(tmp_path_factory.mktemp("data_sets"))
 
 
 @pytest.fixture(autouse=True)
 def no_determinism():
-    """Switch off the determinism that a run with --deterministic leaves in its process."""
+    """After each test, switch off the deterministic algorithms that --deterministic switches on."""
     yield
     torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(autouse=True)
 def own_signals():
-    """End what a program, or torchrun's agent, does with a signal together with the test."""
+    """Restore the signal handlers that a program, or torchrun's agent, replaces in a test."""
     handlers = {n: signal.getsignal(n) for n in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in handlers.items():
@@ -62,13 +62,13 @@ def own_signals():
 
 @pytest.fixture(autouse=True)
 def no_fast_bfloat16(monkeypatch):
-    """Let predictions be in float32 on every machine."""
+    """Make predictions use float32 on every machine, even if its CPU computes bfloat16 fast."""
     monkeypatch.setattr("ocr_panoptic.engine.run_info.cpu_computes_bfloat16", lambda: False)
 
 
 @pytest.fixture(autouse=True)
 def fresh_loggers(monkeypatch):
-    """End a test's logging with the test, and let caplog get a run's messages."""
+    """Give runs' log messages to caplog, and remove the runs' log handlers after the test."""
     monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)
     yield
     for name in ("ocr_panoptic", "detectron2", "fvcore"):
@@ -86,7 +86,7 @@ DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
 
 @pytest.fixture
 def clean_catalog(monkeypatch):
-    """Unregister the data sets that a test or the package has registered."""
+    """Start the test without this package's data sets, and undo the test's registrations."""
     for catalog in (DatasetCatalog, MetadataCatalog):
         kept = {k: v for k, v in catalog.data.items() if k not in register._registered}
         monkeypatch.setattr(catalog, "data", {**kept, **DETECTRON2S[id(catalog)]})
@@ -96,9 +96,10 @@ def clean_catalog(monkeypatch):
 @pytest.fixture
 def small_cfg():
     """
-    Return a function that makes the quick ResNet-18 config, with the OCR or the plain head.
+    Return a function that makes a quick panoptic config with ResNet-18, for the CPU.
 
-    It has 2 thing classes and 3 stuff classes, the CPU, and the given KEY VALUE pairs.
+    The head is OCR's ("ocr") or Detectron2's ("plain"). The config has 2 thing classes, 3 stuff
+    classes, and the given overrides KEY VALUE ...
     """
 
     def make(head: str = "ocr", *opts: object) -> CfgNode:
@@ -117,9 +118,9 @@ def small_cfg():
 @pytest.fixture
 def batch():
     """
-    Return a function that makes a training batch of random images.
+    Return a function that makes a panoptic training batch of random images.
 
-    Each image has one box-shaped thing, and semantic labels in vertical stripes with a void border.
+    Each image has one rectangular thing, and semantic labels in vertical stripes with a void top.
     """
 
     def make(
@@ -151,9 +152,10 @@ def batch():
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory) -> Path:
     """
-    Return a folder for DETECTRON2_DATASETS with tiny_train (8 scenes) and tiny_val (4 scenes).
+    Return a folder for DETECTRON2_DATASETS with generated scenes, 8 for training and 4 to validate.
 
-    Their semantic labels are tiny_sem_train and tiny_sem_val.
+    The panoptic data sets are tiny_train and tiny_val, the semantic ones tiny_sem_train and
+    tiny_sem_val.
     """
     root = tmp_path_factory.mktemp("datasets")
     generate_scenes(root / "tiny", num_train=8, num_val=4, size=64, seed=1)
@@ -168,7 +170,7 @@ def tiny_data(tiny_root, monkeypatch) -> Path:
 
 @pytest.fixture
 def make_args(tmp_path):
-    """Return a function that makes the arguments of train_net.py for a tiny run."""
+    """Return a function that makes the parsed arguments of train_net.py for a tiny run."""
 
     def make(*opts: object, config: Path = OCR_CONFIG, flags: tuple[str, ...] = ()) -> Namespace:
         settings = ["OUTPUT_DIR", str(tmp_path / "run"), *TINY]
@@ -189,9 +191,9 @@ def finished_runs() -> dict:
 @pytest.fixture
 def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
     """
-    Return ``make_args`` for a tiny run that is trained and evaluated in its OUTPUT_DIR.
+    Return a function that trains and evaluates a tiny run, and returns the run's arguments.
 
-    All tests share the training of equal settings; each gets a copy of its files.
+    Runs with equal settings are trained only once; each test gets a copy of the run's files.
     """
 
     def make(*opts: object, config: Path = OCR_CONFIG) -> Namespace:
@@ -210,9 +212,9 @@ def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
 @pytest.fixture
 def forks(monkeypatch):
     """
-    Let torch start processes as copies of this process, which has already imported everything.
+    Make torch fork this process, which has already imported everything, to start processes.
 
-    They see no GPU, which copies could not use.
+    The forks see no GPU, because CUDA does not work in forked processes.
     """
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

@@ -1,8 +1,8 @@
 """
 The program ``ocr-panoptic``, with a module for each command.
 
-A command's module has ``argument_parser()`` and ``run(args)``, which returns an exit status or
-None. Slow imports are inside ``run``, so that ``--help`` is fast.
+A command's module has the functions ``argument_parser()`` and ``run(args)``; ``run`` returns an
+exit status or None. Slow imports are inside ``run``, so that ``--help`` is fast.
 """
 
 import argparse
@@ -37,7 +37,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run ``ocr-panoptic COMMAND ...`` and exit with its status."""
+    """Run ``ocr-panoptic COMMAND ...``, and exit with the command's status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
@@ -62,7 +62,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run_command(
     name: str, argv: Sequence[str] | None = None, program: str | None = None
 ) -> NoReturn:
-    """Run a command as the program of this process, and exit with its status."""
+    """
+    Run a command as the program of this process, and exit with the command's status.
+
+    Args:
+        name: name of the command, such as "train".
+        argv: arguments of the command; by default the arguments of this process.
+        program: program name for ``--help`` and error messages; by default the file name.
+    """
     module = _module(name)
     parser = module.argument_parser()
     parser.prog = program or parser.prog
@@ -70,7 +77,7 @@ def run_command(
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command without ending the process, and return its result; errors are raised."""
+    """Run a command without ending this process; return what the command's ``run`` returns."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ocr_panoptic.config import KEYS
 from ocr_panoptic.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -17,21 +18,21 @@ _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*(=.*)?")
 
 
 def path(text: str) -> Path:
-    """Convert the text of a flag to a path, expanding ~ (a shell does not in --output=~/x)."""
+    """Convert a flag's text to a path, in which a leading ~ becomes the home directory."""
     if not text:
         raise argparse.ArgumentTypeError("is empty; expected a path")
-    return Path(text).expanduser()
+    return Path(text).expanduser()  # a shell does not expand --output=~/x
 
 
 def positive(text: str) -> int:
-    """Convert the text of a flag to a number, which must be at least 1."""
+    """Convert a flag's text to an integer, which must be at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"is {text}; expected a number of at least 1")
     return int(text)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that suggests the nearest known flag for an unknown flag."""
+    """An argument parser that suggests a config key or a similar flag for an unknown flag."""
 
     def __init__(self, description: str):
         form = argparse.RawDescriptionHelpFormatter  # keeps line breaks
@@ -49,7 +50,11 @@ class CommandParser(argparse.ArgumentParser):
             if flag in known and (after == "" or (given and not value)):
                 self.error(f"argument {flag}: is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
-                self.error(f"{flag}: no such flag.{did_you_mean(flag, known)}")
+                end = flag.replace("--", ".", 1).replace("-", "_").upper()
+                key = next((key.name for key in KEYS if key.name.endswith(end)), "")
+                is_key = key and any(action.dest == "opts" for action in self._actions)
+                hint = f" Set {key} at the end." if is_key else did_you_mean(flag, known)
+                self.error(f"{flag}: no such flag.{hint}")
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)
@@ -60,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Add ``--data FILE ...``; the first KEY after the files begins ``args.opts``."""
+        """Add ``--data FILE ...``; from the first config KEY on, words go to ``args.opts``."""
         self.add_argument(
             "--data",
             nargs="+",
@@ -71,7 +76,7 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def add_opts(self) -> None:
-        """Add KEY VALUE ..., the arguments at the end of the line that override the config."""
+        """Add the arguments KEY VALUE ..., which end the command line and override the config."""
         self.add_argument("opts", nargs=argparse.REMAINDER, help="keys of the config, with values")
 
     def add_weights(self) -> None:
@@ -87,7 +92,7 @@ class CommandParser(argparse.ArgumentParser):
         self.add_opts()
 
     def add_run(self, *, can_train: bool = True) -> None:
-        """Add Detectron2's and this project's flags for a training or an evaluation."""
+        """Add the flags for training and evaluation; without ``can_train``, only for evaluation."""
         names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
@@ -122,7 +127,7 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
     Refuse unusable configs, data files, weights, keys and values before PyTorch is imported.
 
-    Some faults can be found only with PyTorch, so the command checks again.
+    The command checks again later, because some faults can be found only with PyTorch.
 
     Returns:
         the config, still without the values that depend on the data and the machine

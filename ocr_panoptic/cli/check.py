@@ -1,9 +1,9 @@
 """
 Check data files, or a training run before it starts.
 
-With data files, print a summary by class. With --config-file, print data, epochs, and the
-checkpoint that --resume would find. No GPU is needed. The exit status is 1 if something would stop
-the run.
+With data files, print a summary of the images and classes. With --config-file, print the run's
+data, epochs, and the checkpoint that --resume would find. No GPU is needed. The exit status is 1 if
+the data are faulty or the run would fail.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -75,20 +75,20 @@ def check(
     Nothing is written or trained.
 
     Args:
-        data: data files.
+        data: data files (datasets/README.md).
         config: config file, or name of a packaged config.
         num_gpus: number of training processes.
-        resume: whether the run continues from its last checkpoint; with "auto", it continues if
-            there is a checkpoint.
-        **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
+        resume: whether the run continues from its last checkpoint; with "auto", it continues only
+            if there is a checkpoint.
+        **keys: overrides of config keys, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        a summary that ``print`` shows as tables. For a run, its attribute ``tables`` has the
-        tables, and ``faults`` has sentences about everything that would stop the run.
+        a summary that ``print`` shows as tables. For a run, the summary has the attributes
+        ``tables`` and ``faults``, a list of sentences about everything that would stop the run.
 
     Raises:
-        FileNotFoundError, ValueError: the data have faults (the message lists all), or an argument
-            is wrong. The command prints the same message.
+        FileNotFoundError, ValueError: the data have faults, which the message lists, or an
+            argument is wrong. The command prints the same message.
     """
     parser = argument_parser()
     return _checked(function_arguments(parser, config, data, None, num_gpus, keys, resume))

@@ -1,12 +1,14 @@
 """
-List the configs of the package and their purposes. --config-file accepts their names.
+List the names and the purposes of the package's configs. --config-file accepts these names.
 
     ocr-panoptic configs [PART OF A NAME ...]
 """
 
 import argparse
+import re
 
 from ocr_panoptic.config_names import config_names, config_purpose
+from ocr_panoptic.errors import did_you_mean
 
 from .arguments import CommandParser
 
@@ -18,11 +20,13 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = [
-        name for name in config_names() if all(part.lower() in name.lower() for part in args.parts)
-    ]
+    names = config_names()
+    found = [name for name in names if all(part.lower() in name.lower() for part in args.parts)]
     for name in found:
         print(f"{name}\n    {config_purpose(name)}")
     if not found:
-        print(f"No config's name contains {' '.join(args.parts)}.")
+        unknown = [part for part in args.parts if part.lower() not in " ".join(names).lower()]
+        words = re.findall(r"[^/_ -]+", " ".join(names))
+        hint = did_you_mean(unknown[0], words) if unknown else ""
+        print(f"No config's name contains {' '.join(args.parts)}.{hint}")
     return 0 if found else 1

@@ -1,5 +1,5 @@
 """
-Measure a trained model on DATASETS.TEST, or on the validation splits of data files.
+Compute the metrics of a trained model on DATASETS.TEST, or on the validation splits of data files.
 
     ocr-panoptic evaluate [--config-file RUN] [--weights FILE] [--data FILE ...] [--num-gpus N]
         [KEY VALUE ...]
@@ -45,18 +45,19 @@ def evaluate(
     **keys: Any,
 ) -> dict[str, dict[str, float]]:
     """
-    Measure a trained model, as ``ocr-panoptic evaluate`` does.
+    Compute the metrics of a trained model, as ``ocr-panoptic evaluate`` does.
 
     Args:
-        config: folder of a run, config, or trained weights.
-        weights: trained model; by default the last checkpoint in the folder.
+        config: a run's folder, a config, or the file of trained weights.
+        weights: file of trained weights; by default the last checkpoint in the run's folder.
         data: data files whose validation splits are predicted; by default DATASETS.TEST.
-        output: folder for the results; by default the folder of the run, or OUTPUT_DIR.
+        output: folder for the results; by default the run's folder, or the config's OUTPUT_DIR.
         num_gpus: number of processes on this machine.
-        **keys: keys of the config, such as ``**{"TEST.FLIP": True}``.
+        **keys: overrides of config keys, such as ``**{"TEST.FLIP": True}``.
 
     Returns:
-        metrics, task -> metric -> value; for several data sets, name -> task -> metric -> value
+        metrics as nested dicts: task -> metric -> value; for several data sets,
+        data set -> task -> metric -> value
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.

@@ -1,11 +1,11 @@
 """
-Write a trained model as an ONNX file, and check that the file gives the model's results.
+Write a trained model as an ONNX file, and check that both give the same results.
 
     ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 
 ocr_panoptic/workbench/exporting/run_onnx.py runs the file without PyTorch and Detectron2. --page
 also writes a web page that runs the file in a browser, without a server. docs/export.md describes
-both, and the file's inputs and outputs. The command needs the packages of the extra "export".
+the page and the file's inputs and outputs. The command needs the packages of the extra "export".
 """
 
 import argparse
@@ -68,16 +68,17 @@ def export(
     **keys: Any,
 ) -> Path:
     """
-    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does.
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does; return the file's path.
 
-    The file is written only if it gives the model's results.
+    The file is written only if it gives the same results as the model.
 
     Args:
-        run: folder of a run, config, or trained weights.
-        weights: trained weights; by default the folder's last checkpoint or the config's weights.
+        run: a run's folder, a config, or the file of trained weights.
+        weights: file of trained weights; by default the last checkpoint in the run's folder, or the
+            config's weights.
         output: file to write, which ends in ``.onnx``.
         precision: type of the network's weights, "float32" or "int8".
-        **keys: keys of the config.
+        **keys: overrides of config keys, such as ``**{"TEST.FLIP": True}``.
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong, or the model cannot be exported.

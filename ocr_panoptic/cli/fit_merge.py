@@ -1,10 +1,10 @@
 """
-Fit the constants of the panoptic merge to the ground truth of DATASETS.TEST[0].
+Fit the thresholds of the panoptic merge to the ground truth of DATASETS.TEST[0].
 
-The images are predicted once; then thousands of combinations of constants are tried without the
-network. The gain in PQ is cross-validated. If its confidence interval is above 0, the constants are
-written to the config OUTPUT_DIR/merge.yaml. The PQ leaves out categories that the ground truth does
-not contain.
+The network predicts the images once; then thousands of combinations of thresholds are tried without
+the network. The gain in PQ is cross-validated. If the gain's confidence interval is above 0, the
+thresholds are written to the config OUTPUT_DIR/merge.yaml. The PQ leaves out categories that the
+ground truth does not contain.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]

@@ -1,13 +1,14 @@
 """
-Predict an image, the images of a folder or a list, or the frames of a video.
+Run a trained model on an image, the images of a folder or a list, or the frames of a video.
 
-The results are panoptic and label PNGs, confidence PNGs and JSON files in COCO's formats, and with
---overlays pictures of the segments. docs/prediction.md describes the files.
+The command writes panoptic PNGs (if the model is panoptic), label PNGs, confidence PNGs, and JSON
+files in COCO's formats; with --overlays, it also writes pictures of the segments.
+docs/prediction.md describes the files.
 
     ocr-panoptic predict [--config-file RUN] [--weights FILE] --input FOLDER|LIST|IMAGE|VIDEO \\
         --output FOLDER [--overlays] [--num-gpus N] [KEY VALUE ...]
 
-Repeat the command to continue after a stop. The exit status is 1 if an image has no results.
+If the command was stopped, repeat it to continue. The exit status is 1 if an image has no results.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predict_here(args: argparse.Namespace) -> int:
-    """Predict in one of the processes of :func:`.launch`; return the exit status."""
+    """Predict images in one of the command's processes; return the exit status."""
     from ocr_panoptic.engine.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 

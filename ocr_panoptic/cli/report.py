@@ -1,7 +1,8 @@
 """
 Write a self-contained HTML page about a run that was trained and evaluated.
 
-It shows metrics, pictures of a few images, the worst images, a table of classes, and loss curves.
+The page shows metrics, pictures of a few images, the worst images, a table of classes, and loss
+curves.
 
     ocr-panoptic report [--config-file RUN] [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]

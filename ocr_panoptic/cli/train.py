@@ -1,5 +1,5 @@
 """
-Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun can be used.
+Train a model, or evaluate it with --eval-only. Detectron2's flags and torchrun also work.
 
     ocr-panoptic train --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume [auto]]
         [KEY VALUE ...]
@@ -31,14 +31,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in all processes; return the metrics if this process took part."""
+    """Train or evaluate in all processes; return the metrics (None if only child processes ran)."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
 
 
 def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate in one process of :func:`.launch`; the main process returns the metrics."""
+    """Train or evaluate in one of the run's processes; return the metrics in the main process."""
     from ocr_panoptic.data.data_file import cache_folder
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.engine import Trainer, setup
@@ -70,11 +70,12 @@ def train(
     """
     Train a model, as ``ocr-panoptic train`` does.
 
-    Like the command, it prints messages, writes files and a log, and seeds the random generators.
+    Like the command, this function prints messages, writes files and a log, and seeds the random
+    generators.
 
     Args:
         config: config file, or name of a packaged config.
-        data: data files.
+        data: data files (datasets/README.md).
         output: folder of the run; by default the config's OUTPUT_DIR.
         resume: whether to continue from the last checkpoint; with "auto", a new run starts if
             there is no checkpoint.
@@ -82,12 +83,12 @@ def train(
         num_gpus: number of processes on this machine. If there are several, they import the
             caller's program, which then needs ``if __name__ == "__main__":``.
         deterministic: whether runs with an equal SEED give equal results on this machine.
-        **keys: keys of the config, such as ``**{"SOLVER.MAX_ITER": 1000}``.
+        **keys: overrides of config keys, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        metrics of the last evaluation, task -> metric -> value ({"panoptic_seg": {"PQ": ...}});
-        for several data sets, name -> task -> metric -> value; {} if there was no evaluation, or
-        if other processes trained
+        metrics of the last evaluation as nested dicts, task -> metric -> value
+        ({"panoptic_seg": {"PQ": ...}}); for several data sets, data set -> task -> metric -> value;
+        {} if there was no evaluation, or if ``num_gpus`` is above 1
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.
@@ -108,7 +109,7 @@ def function_arguments(
     keys: Mapping[str, Any],
     resume: bool | Literal["auto"] = False,
 ) -> argparse.Namespace:
-    """Convert the arguments of a command's Python function to the command's parsed arguments."""
+    """Return a command's parsed arguments, made from the arguments of its Python function."""
     from ocr_panoptic.formats.config_files import options_of
 
     if not isinstance(num_gpus, int) or num_gpus < 1:

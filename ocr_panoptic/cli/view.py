@@ -1,8 +1,8 @@
 """
 Write an HTML page about a panoptic or semantic data set.
 
-It shows the faults that ocr-panoptic check finds, a table of the classes, and images with their
-annotations.
+The page shows the faults that ocr-panoptic check finds, a table of the classes, and images with
+their annotations.
 
     ocr-panoptic view --dataset city_train --data city.yaml --output page.html [--num-images N]
 """

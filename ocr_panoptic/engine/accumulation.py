@@ -1,4 +1,4 @@
-"""The training step: gradient accumulation, mixed precision and clipping."""
+"""The training step, with gradient accumulation, mixed precision and gradient clipping."""
 
 import contextlib
 import functools
@@ -18,16 +18,17 @@ class AccumulatingTrainer(SimpleTrainer):
     """
     A Detectron2 trainer that splits each batch into parts and then takes one optimizer step.
 
-    The step uses the mean of the parts' gradients. It equals a step on the whole batch if all
-    losses are means over images. Batch norms, and losses that are means over pixels or boxes, are
+    The step uses the mean of the parts' gradients. If all losses are means over images, it equals
+    a step on the whole batch. Batch norms, and losses that are means over pixels or boxes, are
     computed for each part separately.
 
     Args:
-        steps: number of parts, a divisor of the number of images that this process loads.
+        steps: number of parts, which must divide the number of images per step and process.
         amp: whether to use mixed precision, as Detectron2's ``AMPTrainer`` does.
-        precision: "auto" for float16, with a scaled loss, on a GPU and bfloat16 on a CPU.
-        gather_period: number of iterations after which processes exchange their losses. The run
-            ends if the sum of the exchanged losses is not finite.
+        precision: dtype of mixed precision: "float16" (the loss is then scaled), "bfloat16", or
+            "auto" for float16 on a GPU and bfloat16 on a CPU.
+        gather_period: number of iterations between two exchanges of losses among the processes. The
+            run ends if the sum of the exchanged losses is not finite.
         clip: function that clips the gradients before each optimizer step; None for no clipping.
     """
 
@@ -93,10 +94,12 @@ class AccumulatingTrainer(SimpleTrainer):
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    Return a function that clips each parameter's unscaled gradient; None if clipping is disabled.
+    Return a function that clips each parameter's gradient; None if clipping is disabled.
 
-    Detectron2 clips in the optimizer's step, where a fused optimizer's gradients are still scaled.
+    If mixed precision has scaled the loss, unscale the gradients before the call.
     """
+    # Detectron2 clips in the optimizer's step, when a fused optimizer's gradients are still scaled
+    # by the loss scale.
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:
         return None
@@ -116,17 +119,19 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
-    Prepare an optimizer's new or loaded momenta for fused steps.
+    Prepare the momenta of a new or loaded optimizer for fused steps.
 
-    - Each momentum gets its parameter's memory layout, because a fused step relies on it.
-    - Momenta of SGD are created as zeros. If an infinite float16 gradient skips the first step,
-      SGD would leave its momenta uninitialised, and the second step would read them.
+    - Missing momenta of a fused SGD are set to zeros.
+    - Each momentum gets the memory layout of its parameter.
     """
+    # If a float16 gradient is infinite, the first step is skipped. SGD would then leave its momenta
+    # uninitialised, and the second step would read them.
     for group in optimizer.param_groups:
         is_unset = group.get("fused") and group.get("momentum")
         for parameter in group["params"] if is_unset else ():
             if optimizer.state[parameter].get("momentum_buffer") is None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    # A fused step reads a momentum in the order of its parameter's memory.
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             is_momentum = isinstance(value, torch.Tensor) and value.shape == parameter.shape

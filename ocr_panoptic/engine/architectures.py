@@ -1,4 +1,4 @@
-"""The entries of Panoptic-FPN and of semantic models in ``TASKS``."""
+"""Add Panoptic-FPN and the semantic models to ``TASKS``, the table of architectures."""
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog

@@ -33,11 +33,12 @@ def load_config(
         config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
         opts: overrides as a flat list: KEY, VALUE, KEY, VALUE ...
         data: data files, which describe data sets (datasets/README.md).
-        settings: values by key from a checkpoint, which replace the defaults.
+        settings: config values from a checkpoint, by key; they replace the defaults.
 
     Returns:
         the config, not frozen, and still without the values that depend on the data and the
-        machine. If the overrides set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER becomes 0.
+        machine. If the overrides set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER is 0, so that
+        it is later computed from EPOCHS.
     """
     cfg = _defaults()
     merge_file(cfg, config_file, settings)
@@ -61,7 +62,8 @@ def conditions(key: Key) -> list[Condition]:
     """
     Return the conditions under which a model reads a key.
 
-    The placeholder SCHEME becomes "MODEL.CONTEXT.NAME is a scheme that reads the key".
+    The placeholder SCHEME is replaced by the condition that MODEL.CONTEXT.NAME is a context scheme
+    that reads the key.
     """
     return [
         when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
@@ -76,9 +78,9 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
     """
-    Return overrides KEY VALUE ... that reset the keys that the chosen model does not read.
+    Return overrides, [KEY, VALUE, ...], to reset the keys that the chosen model does not read.
 
-    :func:`check_unread_keys` accepts only the default values of these keys.
+    With these overrides, :func:`check_unread_keys` accepts the config.
     """
     default = _defaults()
     names = sorted(unread_keys(cfg))
@@ -96,7 +98,7 @@ def check_unread_keys(cfg: CfgNode) -> set[str]:
     """
     Refuse keys that differ from their defaults although the chosen model does not read them.
 
-    If a key is unread only because the model has Detectron2's plain semantic head, warn instead.
+    If a key is unread only because the model has Detectron2's own semantic head, warn instead.
 
     Args:
         cfg: config whose norms and device are not yet adapted to this machine.

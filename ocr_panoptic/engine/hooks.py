@@ -1,4 +1,4 @@
-"""Hooks for training runs that may be stopped and resumed at any moment."""
+"""Hooks for training runs that can be stopped and resumed at any moment."""
 
 import logging
 import math
@@ -26,15 +26,15 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 class Averaging(HookBase):
     """
-    An exponential moving average of the weights, which is evaluated and saved in their place.
+    Keeps an exponential moving average of the weights, for evaluations and checkpoints.
 
     After each step, average = decay * average + (1 - decay) * model, for weights and buffers.
-    Integers (batch counts of norms) are copied. ``module`` is the averaged model in training mode,
-    so that PreciseBN can update its batch norms.
+    Integer buffers (batch counts of batch norms) are copied. ``module`` is the averaged model in
+    training mode, so that PreciseBN can update its batch norms.
     """
 
     def __init__(self, model: nn.Module, decay: float):
-        def average(averages: Tensors, values: Tensors, _: object) -> None:  # one dtype
+        def average(averages: Tensors, values: Tensors, _: object) -> None:  # of one dtype
             if averages[0].is_floating_point():
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:  # PyTorch's own function would average and truncate them
@@ -54,9 +54,10 @@ class Averaging(HookBase):
 
 class Checkpoints(HookBase):
     """
-    Saves a finite model as ``model_<iteration>.pth`` periodically and before each evaluation.
+    Saves the model periodically, before each evaluation, and after the last iteration.
 
-    The last checkpoint is ``model_final.pth``.
+    The files are ``model_<iteration>.pth`` and, at the end, ``model_final.pth``. If a weight is
+    infinite or NaN, nothing is saved, and FloatingPointError is raised.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode, model: nn.Module):
@@ -75,7 +76,7 @@ class Checkpoints(HookBase):
             self.save()
 
     def save(self) -> None:
-        """Save a checkpoint of the iteration that has just ended, unless it is already saved."""
+        """Save a checkpoint after the current iteration, unless the iteration already has one."""
         iteration = self.trainer.iter
         if self._saved == iteration:
             return
@@ -89,11 +90,11 @@ class Checkpoints(HookBase):
 
 
 class Stopped(SystemExit):
-    """An exit of all processes together after a signal, once their work is saved."""
+    """Raised in every process after a signal, when the work is saved, to end the program."""
 
 
 class StopOnSignal(HookBase):
-    """Saves a checkpoint and ends all processes when any process has received a signal."""
+    """Saves a checkpoint and ends all processes if any process has received SIGTERM or SIGINT."""
 
     def __init__(self, checkpoints: Checkpoints | None = None):
         self._checkpoints = checkpoints
@@ -102,7 +103,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Store a SIGTERM or SIGINT that arrives in the block, instead of ending the process."""
+        """Record a SIGTERM or SIGINT that arrives in the block, instead of ending the process."""
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -112,7 +113,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """End the process at once if a signal arrives in the block: the work is already saved."""
+        """End the process at once if a signal arrives in the block, which has nothing to save."""
         self._at_once = True
         try:
             yield
@@ -120,7 +121,11 @@ class StopOnSignal(HookBase):
             self._at_once = False
 
     def agreed_signal(self) -> int:
-        """Return the signal that any process has received, or 0, once all processes call this."""
+        """
+        Return the number of the signal that any process has received, or 0.
+
+        All processes must call this method.
+        """
         if comm.get_world_size() == 1:
             return self._signal
         found = torch.tensor(self._signal)
@@ -142,14 +147,15 @@ class StopOnSignal(HookBase):
 
 
 class EndedEarly(BaseException):
-    """An exception that ends the training before its last iteration, without an error."""
+    """Raised to end the training before its last iteration, without an error."""
 
 
 class BestModel:
     """
-    Keeps the model with the highest value of TEST.BEST_CHECKPOINT as ``model_best.pth``.
+    Keeps the model with the highest value of a metric as ``model_best.pth``.
 
-    Unlike Detectron2's ``BestCheckpointer``, it stores the value, which a resumed run needs.
+    The config key TEST.BEST_CHECKPOINT names the metric. The file also stores the value, so that
+    a resumed run replaces the file only with a better model.
     """
 
     def __init__(self, checkpointer: SafeCheckpointer, metric: str):
@@ -158,14 +164,14 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value from ``model_best.pth`` if the file has one for this metric."""
+        """Read the best value so far from ``model_best.pth``, if it was saved for this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Save the model if its metric is the best so far (main process only)."""
+        """Save the model if ``results`` has the metric's best value so far (main process only)."""
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
@@ -180,10 +186,11 @@ class BestModel:
 
 class Evaluation(hooks.EvalHook):
     """
-    Detectron2's evaluation hook, which also ends the training after TEST.PATIENCE evaluations.
+    Detectron2's evaluation hook, which can also end the training early.
 
-    A resumed run evaluates first if it was stopped between checkpoint and evaluation. A run that
-    fails in its last iteration is not evaluated.
+    - The training ends after TEST.PATIENCE evaluations without a new best value.
+    - If a run was stopped between a checkpoint and its evaluation, the resumed run evaluates first.
+    - A run that fails in its last iteration is not evaluated.
     """
 
     def __init__(
@@ -223,7 +230,7 @@ class Evaluation(hooks.EvalHook):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's PreciseBN hook, but every update uses the same images, also in a resumed run."""
+    """Detectron2's PreciseBN hook, but all updates use the same images, even in a resumed run."""
 
     def update_stats(self) -> None:
         self._data_iter = None

@@ -59,7 +59,7 @@ class Identity(NamedTuple):
 
 
 def identity_of_run(cfg: CfgNode, written: str) -> dict[str, Any]:
-    """Return the identity to save in a run's checkpoints; ``written`` is the text of its config."""
+    """Return the identity to save in a run's checkpoints; ``written`` is the config as YAML."""
     metadata = MetadataCatalog.get(cfg.DATASETS.TRAIN[0]).as_dict()
     classes = {key: _plain(metadata[key]) for key in CLASSES if key in metadata}
     return {"settings": written, "classes": classes if "stuff_classes" in classes else None}
@@ -78,9 +78,9 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Refuse a completed config with settings that would change the trained model's output.
+    Refuse a completed config whose settings would change the output of the trained weights.
 
-    Without ``strict``, only warn: training may start from weights with other settings.
+    Without ``strict``, only warn, because training can start from weights with other settings.
     """
     if identity is None:
         return
@@ -123,7 +123,13 @@ def _report(message: str, fix: str, strict: bool) -> None:
 def check_classes_of(
     identity: Identity | None, names: Iterable[str], *, strict: bool = True
 ) -> None:
-    """Refuse data sets with other classes than the weights; without ``strict``, only warn."""
+    """
+    Refuse data sets whose classes differ from the classes of the weights.
+
+    Args:
+        names: names of the data sets.
+        strict: whether to refuse; otherwise only warn.
+    """
     if identity is None or identity.classes is None:
         return
     theirs = [identity.classes.get(key, []) for key in NAMES]
@@ -144,7 +150,7 @@ def check_classes_of(
 
 
 def register_classes(identity: Identity) -> str:
-    """Register a checkpoint's classes as a data set without images, and return its name."""
+    """Register a checkpoint's classes as a data set without images; return the data set's name."""
     name = f"classes of {identity.file}"
 
     def no_records() -> list[dict]:

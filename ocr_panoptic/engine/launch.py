@@ -20,7 +20,7 @@ from .hooks import Stopped
 
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
-    """Run ``main(args)`` in every process; return its result if this process took part."""
+    """Run ``main(args)`` in every process; return its result (None if only child processes ran)."""
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
         on_gpu = gpus > 0 and load_arguments(args).MODEL.DEVICE != "cpu"
@@ -62,11 +62,12 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
 
 def leave_process_group() -> None:
     """
-    Leave ``torch.distributed``; every process must call this.
+    Destroy the process groups of ``torch.distributed``; every process must call this.
 
-    Detectron2's ``comm`` holds process groups, which keep Gloo's threads alive. If such a thread
-    releases a tensor while Python shuts down, the process aborts ("terminate called without ...").
+    Without this call, a process can abort while Python shuts down.
     """
+    # Detectron2's comm holds process groups, which keep Gloo's threads alive. If such a thread
+    # releases a tensor during the shutdown, the process aborts ("terminate called without ...").
     comm.synchronize()
     comm._get_global_gloo_group.cache_clear()
     comm.create_local_process_group.cache_clear()

@@ -1,5 +1,5 @@
 """
-An event writer for Weights & Biases and MLflow, the services that LOGGERS may name.
+An event writer for Weights & Biases and MLflow, the services that the key LOGGERS can name.
 
 A service's package is imported only if LOGGERS names it. The service's environment variables
 (WANDB_PROJECT, MLFLOW_TRACKING_URI ...) choose where the run is stored.
@@ -55,7 +55,7 @@ SERVICES = {"wandb": begin_wandb, "mlflow": begin_mlflow}
 
 class RunLogger(EventWriter):
     """
-    An event writer that sends the scalars of metrics.json to a service.
+    An event writer that sends the training's scalars, as in metrics.json, to a service.
 
     If the service fails during training, only a warning is logged.
     """
@@ -68,7 +68,7 @@ class RunLogger(EventWriter):
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
-        """Begin a run at the service, or continue the run whose id is in OUTPUT_DIR."""
+        """Begin a run at the service; if ``resumed``, continue the run recorded in OUTPUT_DIR."""
         path = Path(self._cfg.OUTPUT_DIR).absolute() / RUNS
         runs = read_json(path) if path.exists() else {}
         run, keys = runs.get(self._name) if resumed else None, values_by_key(self._cfg)

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,15 @@ def load(
     **keys: Any,
 ) -> "Model":
     """
-    Load a trained model, on a GPU if there is one, and print a line that describes it.
+    Load a trained model, on a GPU if there is one, and print a line that describes the model.
 
     Args:
-        run: trained weights, which hold their settings and classes; folder of a run; or a config
-            (a file or a name in the package).
-        weights: trained weights; by default the folder's last checkpoint or the config's weights.
-        data: data files; their classes must equal the classes of the weights.
-        **keys: keys of the config, such as ``**{"MODEL.DEVICE": "cpu"}``.
+        run: a file of trained weights, which holds their settings and classes; a run's folder; or a
+            config (a file or a name in the package).
+        weights: file of trained weights; by default the last checkpoint in the run's folder, or the
+            config's weights.
+        data: data files (datasets/README.md), whose classes must equal the classes of the weights.
+        **keys: overrides of config keys, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
         FileNotFoundError: config or weights are missing, or weights from an earlier version of this
@@ -67,7 +68,7 @@ def load(
 
 class Model:
     """
-    A trained model for prediction on images; :func:`load` makes one.
+    A trained model for prediction on images, returned by :func:`load`.
 
     Attributes:
         config: completed config of the model.
@@ -76,7 +77,14 @@ class Model:
     """
 
     def __init__(self, config: CfgNode, labels: str = LABELS[0]):
-        """Build the model of a completed config; :func:`.classes_of` describes ``labels``."""
+        """
+        Build the model of a completed config, and load its weights.
+
+        Args:
+            config: completed config with trained weights.
+            labels: values in the label PNGs of results: "train" for 0..K-1, "dataset" for the
+                labels in the data set's files.
+        """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
         self.classes: list[str] = list(self._known.names)
@@ -110,7 +118,7 @@ class Model:
 
     def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
         """
-        Predict one image, or several images one after the other.
+        Run the model on one image, or on several images one after the other.
 
         Args:
             source: image file; uint8 array [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor
@@ -119,8 +127,7 @@ class Model:
                 or an iterable of images.
 
         Returns:
-            a :class:`.Result`; for several images, an iterator of results, which reads the next
-            images ahead
+            a :class:`.Result`; for several images, an iterator of results
 
         Raises:
             FileNotFoundError: the file does not exist.
@@ -135,7 +142,7 @@ class Model:
             return next(results) if is_image else results
         if isinstance(source, np.ndarray | torch.Tensor | Image.Image):
             return self._result_of_image("image", source)
-        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview):
+        if not isinstance(source, Iterable) or isinstance(source, bytes | memoryview | Mapping):
             raise UserError(
                 f"predict() was given {source!r:.100}, a {type(source).__name__}; it takes a path, "
                 "an array, a tensor, an image of Pillow, or several of them."
@@ -146,7 +153,7 @@ class Model:
         )
 
     def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
-        """Yield each item with its result or the error about its image; images are read ahead."""
+        """Yield each item with its result, or with the error about the item's image."""
         inputs = self.config.INPUT
         for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
             if isinstance(image, Exception):
@@ -221,7 +228,6 @@ class Model:
 
     @torch.inference_mode()
     def _model_output(self, image: np.ndarray) -> InferenceOutput:
-        """Return the model's output for an image [H,W,C]."""
         (output,) = self._model([model_input(self.config, image)])
         output["confidence"]  # computing the confidence first also gives the labels
         return output

@@ -1,4 +1,4 @@
-"""Optimizers with learning rates by head and layer, and the schedule of a training."""
+"""Build optimizers with learning rates by head and layer, and the learning-rate schedule."""
 
 import logging
 import math
@@ -24,11 +24,12 @@ logger = logging.getLogger(__name__)
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Build the optimizer SOLVER.OPTIMIZER with learning rates by head and layer.
+    Build the optimizer that SOLVER.OPTIMIZER names, with learning rates for heads and layers.
 
-    SOLVER.HEAD_LR_FACTOR applies to parameters outside ``backbone.``, SOLVER.LAYER_DECAY to the
-    layers of a timm network. AdamW applies no weight decay to parameters that timm exempts
-    (docs/keys.md); SGD uses Detectron2's weight decay. The optimizer does not clip gradients.
+    SOLVER.HEAD_LR_FACTOR changes the rates of parameters outside ``backbone.``, SOLVER.LAYER_DECAY
+    the rates of the layers in a timm network. AdamW applies no weight decay to parameters that timm
+    exempts (docs/keys.md); SGD follows Detectron2's rules for weight decay. The optimizer does not
+    clip gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
@@ -85,8 +86,8 @@ def complete_schedule(cfg: CfgNode) -> None:
     Fill in the schedule of a config whose data sets are registered.
 
     - If SOLVER.MAX_ITER is 0, it is computed from SOLVER.EPOCHS, and the warm-up is limited to a
-      tenth of it.
-    - Shares of MAX_ITER in SOLVER.STEPS are converted to iterations.
+      tenth of MAX_ITER.
+    - Fractions of MAX_ITER in SOLVER.STEPS are converted to iterations.
     - If TEST.EVAL_PERIOD is 0, it is set so that the training has TEST.EVALUATIONS evaluations,
       or fewer if the training is short.
     """

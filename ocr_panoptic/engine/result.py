@@ -70,7 +70,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
 
     Args:
         kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
-            the data set's files (if it is panoptic: category ids of stuff, and 0 for things).
+            the data set's files (in a panoptic data set: category ids of stuff, and 0 for things).
     """
     labels: np.ndarray
     names = list(metadata.stuff_classes)
@@ -124,12 +124,14 @@ class Result:
         instances: Instances | list[dict[str, Any]] | None = None,
     ):
         """
-        Make a result from a model's outputs, whose "category_id" are the model's class numbers.
+        Make a result from a model's outputs.
 
         Args:
             confidence: probability of each pixel's label, without the scores of instances.
-            segments: dicts of "id", "isthing", "category_id" and, for things, "score".
-            instances: detections as Detectron2's Instances, or in COCO's results format.
+            segments: dicts of "id", "isthing", "category_id" (the model's class index) and, for
+                things, "score".
+            instances: detections as Detectron2's Instances, or in COCO's results format with the
+                model's class indices.
         """
         self.name, self.image = item.name, image
         self._item, self._known, self._segments = item, classes, segments
@@ -153,12 +155,12 @@ class Result:
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
         """
-        Return a dict for each segment.
+        Return a dict for each segment in the image.
 
-        Each has "name", "area" (pixels) and "confidence" (mean over the pixels). Segments of a
+        Each dict has "name", "area" (pixels) and "confidence" (mean over the pixels). Segments of a
         panoptic model also have "id" (as in ``ids``), "isthing", "category_id" (of the data set),
-        "iscrowd", "bbox" (x, y, width, height) and, for things, "score". A semantic model has one
-        segment for each class in the image, which also has "label".
+        "iscrowd", "bbox" (x, y, width, height) and, for things, "score". The segments of a semantic
+        model, one for each class in the image, also have "label".
         """
         ids = self.ids
         return list(self._label_segments() if ids is None else self._panoptic_segments(ids))
@@ -221,7 +223,8 @@ class Result:
             a dict with "images", "annotations" and "categories". For a panoptic model, these follow
             COCO's panoptic format, with each segment's run lengths as "segmentation", and the dict
             also has "instances" in COCO's results format. For a semantic model, each class has an
-            annotation with run lengths, as in COCO-Stuff; category ids are labels.
+            annotation with run lengths, as in COCO-Stuff; its category id is the class's value in
+            label PNGs.
         """
         height, width = self.labels.shape
         image = {"id": image_id, "file_name": self._item.file_name}
@@ -272,8 +275,8 @@ class Result:
             overlays: whether to also draw the segments over the image.
 
         Returns:
-            files by kind ("labels", "confidence", "panoptic", "overlays", "coco"); the file
-            "coco" has the result of :meth:`to_coco`.
+            paths of the written files by kind ("labels", "confidence", "panoptic", "overlays",
+            "coco"); the file "coco" has the result of :meth:`to_coco`.
 
         Raises:
             OSError: a file cannot be written.
@@ -293,7 +296,7 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return the paths of the files that :meth:`Result.save` writes, by kind."""
+    """Return the paths of the files that :meth:`Result.save` writes, keyed by kind."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     kinds.append("coco")
     return {kind: folder / kind / f"{name}{SUFFIXES.get(kind, '.png')}" for kind in kinds}

@@ -1,4 +1,4 @@
-"""Find the iteration at which a resumed training continues, and the state that it restores."""
+"""Find the iteration at which a resumed run continues, and the state that the run restores."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -15,12 +15,17 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.config_files import values_by_key
 
 Resume = bool | Literal["auto"]  # "auto" resumes if there is a checkpoint
-# Keys that a resumed run does not read or takes from the saved run.
+# Keys that a resumed run does not read, or takes from the saved run.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
-    """Return the file of the last whole checkpoint in OUTPUT_DIR, or "" to start a new run."""
+    """
+    Return the path of the last complete checkpoint in a run's folder, or "" to start a new run.
+
+    Raises:
+        MissingFileError: ``resume`` is True, but the folder has no checkpoint.
+    """
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
         raise MissingFileError(
@@ -34,7 +39,8 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
     Return a checkpoint's training state, the saved result of :meth:`.Trainer.state_dict`.
 
-    "config" is parsed to nested mappings. Tensors stay in the file until they are used.
+    The entry "config" is parsed into nested mappings. Tensors are read from the file when they are
+    used.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
@@ -46,7 +52,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the next iteration of a run, and the images that all processes have trained on."""
+    """Return a run's next iteration, and the number of images that it has trained on so far."""
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
@@ -73,7 +79,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return the keys that differ from the saved run, on one line; "" if all are equal."""
+    """Return the settings that differ from the saved run, on one line; "" if all are equal."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(
@@ -84,7 +90,7 @@ def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
 
 
 def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """List the parameters' names in the order of the optimizer's state."""
+    """Return the parameters' names in the order of the optimizer's state."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [names[p] for group in optimizer.param_groups for p in group["params"]]
 
@@ -96,10 +102,13 @@ def continued_optimizer(
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Any]:
     """
-    Return the state for the optimizer to load: saved momenta, current hyperparameters.
+    Return the state that a resumed run's optimizer loads: saved momenta, current hyperparameters.
 
-    The names are in the order of the saved and the current optimizer. The orders may differ,
-    because parameters with equal settings are grouped.
+    Args:
+        saved: state of the saved optimizer.
+        saved_names: names of the parameters in the saved optimizer's order.
+        names: names of the parameters in the current optimizer's order, which can be different.
+        optimizer: current optimizer.
     """
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     momenta = {i: state[name] for i, name in enumerate(names) if state.get(name) is not None}

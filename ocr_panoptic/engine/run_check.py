@@ -1,4 +1,4 @@
-"""Check a training run, before it starts or for ``ocr-panoptic check``."""
+"""Check a training run before it starts; ``ocr-panoptic check`` prints the findings."""
 
 import copy
 import logging
@@ -34,10 +34,10 @@ ERRORS = (OSError, ValueError, KeyError, AssertionError)
 @dataclass
 class RunCheck:
     """
-    The findings about a training run, before it starts.
+    The findings of a check of a training run.
 
     Attributes:
-        tables: title -> rows of cells; the first row has the headers.
+        tables: title of each table -> rows of cells; the first row has the headers.
         faults: sentences about everything that would stop the run.
         warnings: sentences about data that are allowed but seldom intended.
     """
@@ -58,7 +58,7 @@ class RunCheck:
 
 
 def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> RunCheck:
-    """Check a training run with a completed config, without starting it."""
+    """Check a training run with a completed config, without starting the run."""
     cfg = check_solver(cfg, processes)
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
@@ -102,7 +102,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
-    """Check batch size and evaluations; return the config scaled by REFERENCE_WORLD_SIZE."""
+    """Check the batch size and evaluation keys; return the config scaled to the process count."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
-    """Return the facts that are needed to repeat a result of the file ``weights``."""
+    """
+    Return the facts that are needed to reproduce a model's results.
+
+    Args:
+        weights: file of the model's weights; None for MODEL.WEIGHTS.
+    """
     iteration = None
     if has_event_storage():  # its iterations count from 0, but end at MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
@@ -53,7 +58,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """
-    Return the SHA-256 of a model's tensors, without batch counters and pixel statistics.
+    Return the SHA-256 of a model's tensors, except batch counters, pixel means and deviations.
 
     An :class:`.InferenceModel` has the hash of the model from which it was made.
     """
@@ -69,7 +74,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return a copy of a config with these weights and the device "auto", for any machine."""
+    """Return a copy of a config for any machine, with ``weights`` and the device "auto"."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -78,7 +83,7 @@ def portable(cfg: CfgNode, weights: str) -> CfgNode:
 
 
 def machine_name(device: str) -> str:
-    """Return the name of the GPU, or of the CPU with PyTorch's number of threads."""
+    """Return the name of the GPU, or the CPU's name and PyTorch's number of threads."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")  # has the CPU's name on Linux
@@ -93,11 +98,12 @@ def inference_precision(cfg: CfgNode) -> str:
     """
     Return TEST.PRECISION, with "auto" resolved for this machine.
 
-    "auto" means bfloat16 on a CPU that has instructions for it if TEST.OPTIMIZED is True, and
-    float32 otherwise. GPUs use float32 because they have not been measured.
+    "auto" means bfloat16 if TEST.OPTIMIZED is True and the device is a CPU with instructions for
+    bfloat16, else float32.
     """
     if cfg.TEST.PRECISION != "auto":
         return cfg.TEST.PRECISION
+    # Half precision has not been measured on GPUs, so "auto" means float32 there.
     is_fast = cfg.TEST.OPTIMIZED and cfg.MODEL.DEVICE == "cpu" and cpu_computes_bfloat16()
     return "bfloat16" if is_fast else "float32"
 

@@ -1,4 +1,4 @@
-"""The entry of SegFix in ``TASKS``, and the refinement of another model's results by SegFix."""
+"""Add SegFix to ``TASKS``, the table of architectures, and let it refine other models' results."""
 
 import functools
 from pathlib import Path
@@ -27,14 +27,15 @@ from .trained_model import build_trained_model, check_trained_weights
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """Return the completed config of the SegFix model in TEST.SEGFIX; None if none is named."""
+    """Return the completed config of the SegFix model in TEST.SEGFIX; None if no model is named."""
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
         raise MissingFileError(
-            f"{file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config of the SegFix."
+            f"TEST.SEGFIX.WEIGHTS {named.WEIGHTS}: their config {file} does not exist. Set "
+            "TEST.SEGFIX.CONFIG_FILE to it."
         )
     return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
 
@@ -75,7 +76,7 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return the mapper for SegFix, which computes offset labels from labels of any classes."""
+    """Return SegFix's data set mapper, which computes offset labels from labels of any classes."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}

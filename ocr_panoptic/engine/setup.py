@@ -73,7 +73,7 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Lock an OUTPUT_DIR against other training runs until the end of the block."""
+    """Lock a run's folder against other training runs until the end of the block."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")
@@ -88,11 +88,11 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     """
     Check ``cfg``, and fill in the values that depend on the data and the machine.
 
-    Without ``training``, data sets from data files get the class order of MODEL.WEIGHTS.
+    Without ``training``, data sets from data files get the class order of the trained weights.
 
     Args:
         training: whether DATASETS.TRAIN is used; otherwise it is not checked.
-        needs_data: whether data sets must be named and their files must exist.
+        needs_data: whether the config must name data sets, whose files must exist.
 
     Returns:
         YAML of the completed config before its device and norms are adapted to this machine
@@ -140,8 +140,8 @@ def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here.
 
     Args:
-        unread: keys to leave unchanged, because :func:`check_unread_keys` would refuse the copies
-            of this config in the results.
+        unread: keys that the model does not read. They keep their values, so that
+            :func:`check_unread_keys` accepts the copy of the config in the results.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":

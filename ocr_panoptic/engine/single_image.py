@@ -17,7 +17,7 @@ from .task import task_of
 
 
 def class_metadata(cfg: CfgNode) -> Metadata:
-    """Return the metadata of DATASETS.TEST[0], with names and colours of the classes."""
+    """Return the metadata of DATASETS.TEST[0], with the names and colours of the classes."""
     if not task_of(cfg).has_classes:
         raise UserError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
@@ -32,7 +32,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Return the model's input for an image, which is resized as at test time.
 
-    If TEST.SEGFIX.WEIGHTS names a SegFix model, the entry "segfix" is its input for the image.
+    If TEST.SEGFIX.WEIGHTS names a SegFix model, the entry "segfix" is the SegFix model's input.
 
     Args:
         image: image [H,W,C] in the channel order INPUT.FORMAT, e.g. from :func:`.read_picture`.
@@ -56,7 +56,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def with_segfix_input(mapper: Callable[[dict], dict], segfix_cfg: CfgNode, record: dict) -> dict:
-    """Map a record of a data set, and add the SegFix model's input for its image as "segfix"."""
+    """Return the mapper's output for a record, with the SegFix model's input as "segfix"."""
     inputs = segfix_cfg.INPUT
     image = read_picture(record["file_name"], inputs.FORMAT, inputs.CHANNELS)
     return {**mapper(record), "segfix": model_input(segfix_cfg, image)}

@@ -28,12 +28,13 @@ class Task:
     Attributes:
         title: display name.
         mapper: (config, is_train) -> function that maps a record to the model's input.
-        complete_classes: (config, data set) -> None. It replaces class counts of 0 by the data
-            set's counts, and raises UserError if counts differ or the data are unsuitable.
+        complete_classes: (config, data set) -> None. The function replaces class counts of 0 in the
+            config with the data set's counts. It raises UserError if another count differs, or if
+            the data set is unsuitable.
         classes: completed config -> text that says how many classes there are.
         test_augmentation: config -> transform that resizes test images.
         semantic_logits: (model, inputs) -> logits of the semantic head for a batch; only the
-            semantic network runs, and it sees each image once.
+            semantic network runs, once for each image.
         evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
             usual evaluators for this kind of data set.
         has_classes: whether the model predicts classes, which its data sets must share.
@@ -53,7 +54,7 @@ TASKS: dict[str, Task] = {}  # MODEL.META_ARCHITECTURE -> task
 
 
 def task_of(cfg: CfgNode) -> Task:
-    """Return the task of MODEL.META_ARCHITECTURE."""
+    """Return the :class:`Task` of the architecture that MODEL.META_ARCHITECTURE names."""
     name = cfg.MODEL.META_ARCHITECTURE
     if name not in TASKS:
         raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(sorted(TASKS))}")
@@ -70,7 +71,7 @@ def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     Set a head's number of classes from the data if it is 0; refuse a different number.
 
     Args:
-        head: section of MODEL.
+        head: section of MODEL, such as "ROI_HEADS".
         count: number of the data set's classes.
         found: text that names the data set and its number of classes, for the message.
     """

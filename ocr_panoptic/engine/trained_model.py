@@ -28,7 +28,7 @@ from .task import task_of
 
 
 def check_trained_weights(weights: str) -> None:
-    """Refuse weights that are not named (``""``) or do not exist."""
+    """Refuse trained weights if ``weights`` is empty, or if the file does not exist."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -47,7 +47,11 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """Return a model deployed with TEST.OPTIMIZED, TEST.PRECISION and options of ``deploy``."""
+    """
+    Return a model prepared for inference, as TEST.OPTIMIZED and TEST.PRECISION specify.
+
+    ``options`` are passed on to :func:`.deploy`.
+    """
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
 
@@ -57,7 +61,8 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
     Build the model of a completed config for inference, with MODEL.WEIGHTS on MODEL.DEVICE.
 
     Raises:
-        ValueError: the weights do not fill the model, or belong to other settings or classes.
+        ValueError: the weights do not fit the model, or were trained with other settings or
+            classes.
     """
     check_trained_weights(cfg.MODEL.WEIGHTS)
     identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)
@@ -81,14 +86,15 @@ def resolve_model(
     Find the config and the weights of a trained model that a user has named.
 
     Args:
-        run: folder of a run, config, trained weights, or "" if ``weights`` are named.
-        weights: trained weights; None for the folder's last checkpoint, the weights that the
-            config names, or the weights of a config in Detectron2's model zoo.
+        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        weights: file of trained weights; None for the last checkpoint in the run's folder, the
+            weights that the config names, or the published weights of a model-zoo config.
         opts: overrides KEY VALUE ...; only MODEL.TRUST_PICKLE and MODEL.WEIGHTS are read.
 
     Returns:
-        folder of a run, config, or ""; overrides KEY VALUE ... with the weights and OUTPUT_DIR; and
-        the settings in the weights if no folder or config is named, else None
+        - the run's folder or the config; "" if the user has named only weights
+        - overrides, [KEY, VALUE, ...], for the weights and OUTPUT_DIR
+        - the settings stored in the weights; None if the user has named a folder or a config
     """
     if weights is not None:
         weights = path_argument("weights", weights)
@@ -132,7 +138,10 @@ def trained_config(
     Return the completed config of a trained model.
 
     Args:
-        run, weights, opts: see :func:`resolve_model`.
+        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        weights: file of trained weights; None for the last checkpoint in the run's folder, or the
+            config's weights.
+        opts: overrides KEY VALUE ... for the config.
         needs_data: whether DATASETS.TEST must be read. If not, and if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """
@@ -150,7 +159,17 @@ def trained_config(
 def predicting_config(
     run: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> CfgNode:
-    """Return the completed config of a trained model, with TEST.PRECISION "auto" by default."""
+    """
+    Return the completed config of a trained model for prediction.
+
+    TEST.PRECISION float32 becomes "auto", unless ``opts`` set this key.
+
+    Args:
+        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        weights: file of trained weights; None for the last checkpoint in the run's folder, or the
+            config's weights.
+        opts: overrides KEY VALUE ... for the config.
+    """
     cfg = trained_config(run, weights, opts)
     if cfg.TEST.PRECISION == "float32" and "TEST.PRECISION" not in opts[::2]:
         cfg.TEST.PRECISION = "auto"

@@ -37,8 +37,8 @@ class Trainer(ResumableTrainer):
     """
     A resumable trainer that also evaluates models and writes the result files.
 
-    Before an evaluation, it deploys the model for inference. It also logs to the services that
-    LOGGERS names.
+    Evaluations use a faster copy of the model. The trainer also logs to the services that LOGGERS
+    names.
     """
 
     def __init__(self, cfg: CfgNode, written: str = ""):
@@ -56,7 +56,7 @@ class Trainer(ResumableTrainer):
 
     @classmethod
     def evaluate(cls, cfg: CfgNode) -> dict:
-        """Evaluate the config's weights; end the program if TEST.EXPECTED_RESULTS are not met."""
+        """Evaluate MODEL.WEIGHTS; exit if the results differ from TEST.EXPECTED_RESULTS."""
         results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
@@ -82,7 +82,9 @@ class Trainer(ResumableTrainer):
         cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
     ) -> dict:
         """
-        Evaluate the main process's model on every data set, and write the result files.
+        Evaluate the model on every data set in DATASETS.TEST, and write the result files.
+
+        All processes first take over the batch-norm statistics of the main process.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.

@@ -47,11 +47,11 @@ logger = logging.getLogger(__name__)
 
 class ResumableTrainer(DefaultTrainer):
     """
-    A ``DefaultTrainer`` that saves its state when a signal ends it, and resumes exactly.
+    A ``DefaultTrainer`` that saves its state when a signal ends the run, and resumes exactly.
 
     Its checkpoints hold the whole state (:mod:`.resume`, :mod:`.hooks`). It can also train in
-    several CPU processes, accumulate gradients (:mod:`.accumulation`), use learning rates by layer
-    (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Subclasses add evaluation.
+    several CPU processes, accumulate gradients (:mod:`.accumulation`), use learning rates for each
+    layer (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Subclasses add evaluation.
 
     Attributes:
         seed: seed of the random numbers and the image order; after a resume, the saved run's seed.
@@ -64,13 +64,13 @@ class ResumableTrainer(DefaultTrainer):
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         """
-        Build model, optimizer, data loader and hooks.
+        Build the model, optimizer, data loader and hooks.
 
         Args:
             cfg: config for this machine, checked by :func:`.setup`.
             written: text for OUTPUT_DIR/config.yaml; "" to write ``cfg``.
         """
-        TrainerBase.__init__(self)  # DefaultTrainer's own cannot use several CPU processes
+        TrainerBase.__init__(self)  # DefaultTrainer.__init__ cannot use several CPU processes
         self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
         self.max_iter, solver = cfg.SOLVER.MAX_ITER, cfg.SOLVER
@@ -140,10 +140,10 @@ class ResumableTrainer(DefaultTrainer):
 
     def resume_or_load(self, resume: Resume = True) -> None:
         """
-        Load the last checkpoint of OUTPUT_DIR, or the weights that the config names.
+        Load the last checkpoint in OUTPUT_DIR if ``resume``, else the weights in MODEL.WEIGHTS.
 
-        After a checkpoint, the training continues with the next iteration. If loading fails,
-        OUTPUT_DIR stays unchanged; otherwise it is prepared for this run.
+        From a checkpoint, the training continues with the next iteration. If loading fails,
+        OUTPUT_DIR stays unchanged; otherwise the run's config and classes are written there.
         """
         cfg, checkpointer = self.cfg, self.checkpointer
         file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
@@ -195,8 +195,8 @@ class ResumableTrainer(DefaultTrainer):
         """
         Load the training state of a checkpoint whose weights are already loaded.
 
-        Only momenta, loss scale, seed and trained weights come from the checkpoint; everything else
-        follows the current config.
+        Only the momenta, loss scale, seed and, with weight averaging, the weights before averaging
+        come from ``state_dict``; everything else follows the current config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
         if fit and (fit.faults or fit.unused):

@@ -64,6 +64,8 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
+    said = fails(capsys, "train", "--epochs", "3")
+    assert said == f"{prefix}--epochs: no such flag. Set SOLVER.EPOCHS at the end."
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
@@ -167,7 +169,7 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["cocco"]) == 1
-    assert capsys.readouterr().out == "No config's name contains cocco.\n"
+    assert capsys.readouterr().out == "No config's name contains cocco. Did you mean coco?\n"
 
 
 WITHOUT_PYTORCH = """

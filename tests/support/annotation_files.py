@@ -1,4 +1,4 @@
-"""Annotations of small images in every format, written like the annotation tools."""
+"""Write annotations of small images in every format, as annotation tools write them."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ from ocr_panoptic.workbench.importing.voc import voc_color
 
 
 class Box(NamedTuple):
-    """A segment of a scene: the pixels between four edges."""
+    """A rectangular segment of a scene; ``bottom`` and ``right`` are excluded."""
 
     label: str
     top: int
@@ -26,7 +26,7 @@ class Box(NamedTuple):
     right: int
 
     def corners(self, end: int) -> list[tuple[float, float]]:
-        """Return the corners (x, y) around the pixels (end 0), or through border pixels (end 1)."""
+        """Return the corners (x, y) around the pixels (end 0) or at the border pixels (end 1)."""
         x0, x1, y0, y1 = self.left, self.right - end, self.top, self.bottom - end
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
@@ -44,7 +44,7 @@ SCENES: Scenes = {
 }
 CLASSES = ("car", "sky")
 IDS = {"car": 26, "sky": 23}  # label ids of Cityscapes
-Written = tuple[Path, Path | None]  # annotations, folder of the images
+Written = tuple[Path, Path | None]  # file or folder of annotations, folder of images
 
 
 def save(path: Path, content: object) -> Path:
@@ -60,7 +60,11 @@ def coco(
     classes: tuple[str, ...] = ("dog", "sky"),
     **others: object,
 ) -> dict:
-    """Return a COCO JSON with ids 1, 2, ...; annotations are of the first class and image."""
+    """
+    Return the content of a COCO JSON, in which ids are 1, 2, ... in each list.
+
+    Annotations belong to the first image and the first class, unless they say otherwise.
+    """
     own = {"image_id": 1, "category_id": 1, "iscrowd": 0}
     content = {
         "images": [{"file_name": name, "height": size[0], "width": size[1]} for name in names],
@@ -71,7 +75,7 @@ def coco(
 
 
 def run_lengths(pixels: np.ndarray) -> dict:
-    """Return a mask as pycocotools writes it."""
+    """Return the compressed run lengths of a mask [H, W], in COCO's JSON form."""
     code = rle.encode(np.asfortranarray(pixels, np.uint8))
     return {"size": code["size"], "counts": code["counts"].decode()}
 
@@ -87,14 +91,14 @@ def base64_png(pixels: np.ndarray) -> str:
 
 
 def bitmap(pixels: np.ndarray, label: str = "ball", **changes: object) -> dict:
-    """Return a figure of Supervisely whose upper left corner lies at x 60, y 2."""
+    """Return a mask as a Supervisely bitmap with its upper left corner at x = 60, y = 2."""
     data = base64.b64encode(zlib.compress(png(pixels.astype(np.uint8) * 255))).decode()
     shape = {"data": data, "origin": [60, 2]} | changes
     return {"classTitle": label, "geometryType": "bitmap", "bitmap": shape}
 
 
 def brush(pixels: np.ndarray) -> list[int]:
-    """Return Label Studio's run lengths of a mask, bool [H, W] (see :mod:`.brush`)."""
+    """Return the bytes that Label Studio's brush stores for a mask, bool [H, W]."""
     flat = pixels.ravel()
     starts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
     lengths = 4 * np.diff(starts, append=flat.size)
@@ -115,7 +119,7 @@ def city_polygons(*objects: object, size: tuple[int, int] = SIZE) -> dict:
 
 
 def region(value: dict, kind: str = "polygonlabels", label: str = "car", **others) -> dict:
-    """Return a region of Label Studio."""
+    """Return a region in Label Studio's JSON form; ``value`` holds the region's shape."""
     size = {"original_height": SIZE[0], "original_width": SIZE[1], "image_rotation": 0}
     return {"type": kind, **size, "value": {**value, kind: [label]}, **others}
 
@@ -149,7 +153,7 @@ def supervisely(root: Path, scenes: Scenes) -> Written:
         image.parent.mkdir(parents=True, exist_ok=True)
         if (root / "images" / name).exists():
             (root / "images" / name).rename(image)
-        # Rounding gives whole numbers.
+        # Rounding moves these points to whole numbers.
         rings = [[(x - 0.4, y + 0.4) for x, y in box.corners(1)] for box in boxes]
         figures = [
             {"classTitle": b.label, "geometryType": "polygon", "points": {"exterior": ring}}
@@ -179,7 +183,7 @@ def cityscapes_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def voc(root: Path, scenes: Scenes) -> Written:
-    """Write colours and a ``labelmap.txt``, as CVAT and Datumaro do."""
+    """Write Pascal VOC's colour PNGs and a ``labelmap.txt``, as CVAT and Datumaro do."""
     labels = ("background", *CLASSES)
     palette = np.array([voc_color(index) for index in range(256)], np.uint8)
     for name, boxes in scenes.items():
@@ -256,7 +260,7 @@ def via_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def via_rectangles(root: Path, scenes: Scenes) -> Written:
-    """Write VIA 1, whose regions are numbered and whose class is a check box."""
+    """Write a VIA 1 file of rectangles: regions are numbered, and the class is a check box."""
     source, images = via_polygons(root, scenes)
     content = json.loads(source.read_text())["_via_img_metadata"]
     for name, boxes in scenes.items():
@@ -270,7 +274,7 @@ def via_rectangles(root: Path, scenes: Scenes) -> Written:
     return save(source, content), images
 
 
-# (format, function that writes it). Exports of tools (test_tools.py) have their other shapes.
+# (format, function that writes it). The tools' own exports (test_tools.py) cover other shapes.
 WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
     *(("coco", coco_polygons), ("voc", voc), ("yolo-seg", yolo), ("supervisely", supervisely)),
     *(("cityscapes", cityscapes), ("cityscapes-polygons", cityscapes_polygons), ("cvat", cvat)),

@@ -1,4 +1,4 @@
-"""Backbones with a head beside them, for loading files of weights."""
+"""Small models with a backbone and a head, for tests that load weights into the backbone."""
 
 import torch
 from detectron2.config import CfgNode, get_cfg
@@ -9,7 +9,7 @@ from ocr_panoptic import add_ocr_config
 
 
 def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) -> CfgNode:
-    """Return a config with a timm network."""
+    """Return a config whose backbone is a timm network."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.NAME = builder
@@ -20,7 +20,7 @@ def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) 
 
 
 def resnet_cfg(**resnets: object) -> CfgNode:
-    """Return a config with Detectron2's ResNet-18."""
+    """Return a config whose backbone is Detectron2's ResNet-18."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.FREEZE_AT = 0
@@ -31,7 +31,7 @@ def resnet_cfg(**resnets: object) -> CfgNode:
 
 
 class Model(nn.Module):
-    """A backbone, and a head that ImageNet weights never have."""
+    """A model with a backbone, and with a head whose parameters ImageNet weights do not contain."""
 
     def __init__(self, backbone: CfgNode | nn.Module, channels: int = 3):
         super().__init__()
@@ -43,7 +43,11 @@ class Model(nn.Module):
 
 
 def with_random_norms(network: nn.Module) -> nn.Module:
-    """Return the network in evaluation mode, with different norms per channel to reveal mix-ups."""
+    """
+    Return the network in evaluation mode, with random norms.
+
+    The norms differ between channels, so that a test fails if channels are mixed up.
+    """
     torch.manual_seed(0)
     for tensor in network.state_dict().values():
         if tensor.ndim == 1:

@@ -14,16 +14,16 @@ GPU = pytest.mark.gpu
 
 class SchemeBattery:
     """
-    The common tests of a scheme; the derived class says how to build it, and what it computes.
+    Tests that all context schemes share; a derived class defines the scheme and its equations.
 
     Attributes:
         scheme: class of the scheme.
         arguments: arguments for a small scheme with 8 channels and 5 regions or classes.
-        variants: further arguments for the comparison with the equations.
+        variants: dicts of further arguments; each variant is compared with the equations.
         sizes: sizes of the inputs for this comparison.
         without_gradient: names of parameters that do not change the result.
-        published: arguments of the published module (or the paper's), the number of its parameters,
-            worked out by hand, and its dropout.
+        published: arguments of the published module (or the module in the paper), number of the
+            module's parameters (worked out by hand), and dropout probability.
     """
 
     scheme: type[ContextScheme]
@@ -34,7 +34,7 @@ class SchemeBattery:
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:
-        """Return z by the equations, for the options of a variant."""
+        """Return the scheme's result z, computed by the equations with a variant's options."""
         raise NotImplementedError
 
     def make(self, **options: Any) -> ContextScheme:
@@ -90,7 +90,7 @@ class SchemeBattery:
         ],
     )
     def test_precision(self, monkeypatch, training, device, dtype, of_output, of_gradients):
-        """Outputs and gradients are close to those in float32 on the CPU."""
+        """Outputs and gradients are close to the results in float32 on the CPU."""
         for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
             monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
         size = {"n": 4, "h": 7, "w": 9} if device == "cpu" else {"h": 33, "w": 41}

@@ -24,12 +24,12 @@ def find_chromium() -> str | None:
 
 class Browser:
     """
-    A browser window.
+    A browser window that shows a page.
 
     Args:
         page: HTML file to open.
-        profile: empty folder; files that the page saves appear in it.
-        before: script that runs before the page's scripts.
+        profile: empty folder for Chromium's profile and for files that the page saves.
+        before: JavaScript to run before the page's scripts.
     """
 
     def __init__(self, page: Path, profile: Path, before: str = ""):
@@ -66,21 +66,21 @@ class Browser:
         return found["result"].get("value")
 
     def wait_for(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression once it is true."""
+        """Wait until the value of a JavaScript expression is truthy, and return the value."""
         return _once_true(lambda: self.evaluate(expression), expression)
 
     def wait_for_file(self, file: Path) -> Path:
-        """Wait until a saved file is complete: Chromium first creates an empty file."""
+        """Wait until a saved file is not empty (Chromium first creates an empty one); return it."""
         _once_true(lambda: file.exists() and file.stat().st_size, str(file))
         return file
 
     def choose(self, element: str, *files: Path) -> None:
-        """Choose files in a file input."""
+        """Choose files in the file input that a JavaScript expression selects."""
         found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
     def click(self, element: str) -> None:
-        """Click on the element of a JavaScript expression."""
+        """Click on the element that a JavaScript expression selects."""
         self.evaluate(f"{element}.click()")
 
     def _call(self, method: str, **params: Any) -> dict:

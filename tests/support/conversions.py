@@ -1,4 +1,4 @@
-"""Published networks in small sizes, files of their weights, and the program that converts them."""
+"""Small versions of published networks, with files of weights to convert."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
-    """A published network in a small size."""
+    """A small version of a published network."""
 
     config: str  # name in published_files.py
     opts: tuple[str, ...]  # KEY VALUE ... for this size
     network: Callable[..., tuple[Tensor, Tensor]]  # in published_networks.py
     norms: Mapping[str, bool] = {}  # options of the network's weights
-    prefix: str = ""  # of the names in the file
+    prefix: str = ""  # prefix of the parameter names in the file
 
     @property
     def source(self) -> str:  # the value of --from
@@ -65,7 +65,7 @@ CASES = {
 
 
 def load(name: str, *opts: str) -> CfgNode:
-    """Return the config that a file's weights need, with overrides."""
+    """Return the config for the published file ``name`` (a key of ``FILES``), with overrides."""
     cfg = FILES[name].load("MODEL.DEVICE", "cpu", *opts)
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.SEGFIX):
         node.NORM = "BN"
@@ -77,7 +77,7 @@ def image(height: int = 65, width: int = 97) -> Tensor:
 
 
 def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
-    """Normalise an image by hand to [1, 3, H, W]; openseg.pytorch also pads it on ADE20K."""
+    """Return the normalised image [1, 3, H, W], padded to multiples of MODEL.PAD_TO_MULTIPLE."""
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
     bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
     x = (x - mean[:, None, None]) / std[:, None, None]
@@ -95,7 +95,13 @@ def _make_once(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Ten
 
 
 def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
-    """Return config, published state dict, image, and the published (coarse, final) logits."""
+    """
+    Build a case of ``CASES``.
+
+    Returns:
+        config; state dict with published names; image; (coarse, final) logits that the published
+        network computes for the image
+    """
     cfg, *others = _make_once(case)
     return cfg.clone(), *others
 
@@ -118,7 +124,16 @@ def convert(
     flags: tuple[str, ...] = (),
     source: str = "",
 ) -> None:
-    """Call the program with the recipe of a published file."""
+    """
+    Call ``ocr-panoptic convert``.
+
+    Args:
+        config: key of ``FILES``, which gives the config file and its overrides.
+        file, output: file to convert, and file to write.
+        opts: further overrides.
+        flags: further command-line flags.
+        source: value of --from; by default the first word of ``config``.
+    """
     published_file = FILES[config]
     arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]
     arguments += ["--config-file", str(CONFIGS / f"{published_file.recipe}.yaml")]

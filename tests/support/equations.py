@@ -1,8 +1,8 @@
 """
-The paper's equations in float64 by einsum, one operation after another.
+The papers' equations in float64 with einsum, one operation after another.
 
-Nothing is folded, moved or fused. Only the parameters of the modules under test are used, and
-autograd of the equations is the reference for the gradients.
+No operation is folded, moved or fused. The modules under test contribute only their parameters. The
+gradients of these equations (by autograd) are the reference for the modules' gradients.
 """
 
 import math
@@ -17,7 +17,11 @@ from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock
 
 
 def randomise(layer: nn.Module) -> nn.Module:
-    """Give norms, statistics, biases and zero weights values as after training, in float64."""
+    """
+    Convert a layer to float64, and draw norms, running statistics and biases as after training.
+
+    Parameters that are all 0 are drawn as well.
+    """
     ranges = {"weight": (0.5, 1.5), "bias": (-0.2, 0.5)}
     ranges |= {"running_mean": (-0.5, 0.5), "running_var": (0.5, 2.0)}
     for module in layer.modules():
@@ -32,7 +36,7 @@ def randomise(layer: nn.Module) -> nn.Module:
 
 
 def inputs(n=2, k=5, h=3, w=5, c=8) -> tuple[Tensor, Tensor]:
-    """Return x [n, c, h, w] and m [n, k, h, w]."""
+    """Return random pixel representations x [n, c, h, w] and coarse logits m [n, k, h, w]."""
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(n, c, h, w, generator=generator, dtype=torch.float64)
     m = 3 * torch.randn(n, k, h, w, generator=generator, dtype=torch.float64)
@@ -45,7 +49,7 @@ def softmax(t: Tensor, dim: int) -> Tensor:
 
 
 def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
-    """Compute conv -> batch norm -> ReLU of [N, C, h, w], with batch statistics in training."""
+    """Apply conv, batch norm and ReLU to t [N, C, h, w]; training uses batch statistics."""
     y = F.conv2d(t, module.weight, padding=module.padding, dilation=module.dilation)
     norm = module.norm
     mean, var = norm.running_mean, norm.running_var
@@ -58,12 +62,12 @@ def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
 
 
 def gather(x: Tensor, m: Tensor) -> Tensor:
-    """Return the object region representations f [N, C, K, 1], by their equation."""
+    """Return OCR's object region representations f [N, C, K, 1]."""
     return torch.einsum("nkp,ncp->nck", softmax(m.flatten(2), 2), x.flatten(2))[..., None]
 
 
 def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Tensor:
-    """Return OCR's relation w [N, K, P], by its equation or with the scale 1 / sqrt(D)."""
+    """Return OCR's relation w [N, K, P]; ``scaled`` divides the logits by sqrt(key channels)."""
     for phi, psi in zip(layer.phi, layer.psi):
         x, f = conv_norm_relu(phi, x), conv_norm_relu(psi, f)
     kappa = torch.einsum("ndp,ndk->nkp", x.flatten(2), f[..., 0])
@@ -71,19 +75,19 @@ def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Ten
 
 
 def context(layer: nn.Module, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
-    """Return the object contextual representations y [N, O, h, w] for a relation w [N, K, P]."""
+    """Return OCR's object contextual representations y [N, O, h, w] for a relation w [N, K, P]."""
     values = conv_norm_relu(layer.delta, f)[..., 0]
     return conv_norm_relu(layer.rho, torch.einsum("nkp,ndk->ndp", w, values).unflatten(2, size))
 
 
 def augment(layer: nn.Module, x: Tensor, w: Tensor, f: Tensor) -> Tensor:
-    """Return the augmented representations z [N, O, h, w], by their equation."""
+    """Return OCR's augmented representations z [N, O, h, w]."""
     y = context(layer, w, f, x.shape[2:])
     return conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
 
 
 def linear(module: nn.Conv2d, t: Tensor) -> Tensor:
-    """Compute a 1x1 convolution of [N, C, h, w]."""
+    """Apply a 1x1 convolution to t [N, C, h, w]."""
     y = torch.einsum("oc,nchw->nohw", module.weight[..., 0, 0], t)
     return y if module.bias is None else y + module.bias[:, None, None]
 
@@ -95,10 +99,15 @@ def assert_equal_with_gradients(
     without_gradient: tuple[str, ...] = (),
 ) -> None:
     """
-    Check that a layer's output and gradients equal a reference, with plain and leaky ReLUs.
+    Check that a layer's output and gradients equal a reference's, with plain and leaky ReLUs.
 
-    Gradients are compared for the inputs and every parameter. They must be 0 for the parameters in
-    ``without_gradient``, which do not change the result.
+    Gradients are compared for the inputs and every parameter.
+
+    Args:
+        layer: module under test.
+        reference: function that computes the expected output from ``inputs``.
+        inputs: arguments of the layer and the reference.
+        without_gradient: names of the only parameters whose gradients must be 0.
     """
     for slope in (0.0, 0.3):
         results = []
@@ -122,7 +131,7 @@ def assert_equal_with_gradients(
 
 
 def attention(queries, keys, values):
-    """Return the attention of the paper's Eq. "attention"."""
+    """Return softmax(Q K^T / sqrt(d)) V for queries, keys and values [N, L, d]."""
     logits = torch.einsum("nld,nmd->nlm", queries, keys) / math.sqrt(keys.shape[2])
     return torch.einsum("nlm,nmc->nlc", softmax(logits, 2), values)
 

@@ -1,4 +1,4 @@
-"""Small random models, and their ONNX files as the export command writes them."""
+"""Build small random models, and export them to ONNX files with ``ocr-panoptic export``."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 
 @BACKBONE_REGISTRY.register()
 class TinyPyramid(Backbone):
-    """A small network with the features of an FPN and of a dilated ResNet."""
+    """A small backbone with features p2 to p6, at strides 4 to 64 like an FPN's."""
 
     size_divisibility = 32
 
@@ -55,7 +55,7 @@ SEMANTIC = [
 
 
 def build(config: Path, options: list[str], image: Path) -> nn.Module:
-    """Return a random model whose labels vary on an image."""
+    """Return a random model that predicts several classes on an image."""
     cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
     complete_config(cfg)
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def build(config: Path, options: list[str], image: Path) -> nn.Module:
 
 
 def assert_json_close(found: object, expected: object) -> None:
-    """Check that JSON values are equal, numbers up to 2e-4."""
+    """Check that JSON values are equal; floats can differ by 2e-4."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         found, expected = list(map(found.get, expected)), list(expected.values())
@@ -82,7 +82,11 @@ def assert_json_close(found: object, expected: object) -> None:
 
 
 def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:
-    """Export by the command, which checks equality with PyTorch."""
+    """
+    Export a model with ``ocr-panoptic export``; return the ONNX file.
+
+    The command itself checks that the file's outputs equal PyTorch's.
+    """
     torch.save({"model": model.state_dict()}, folder / "model.pth")
     files = ["--config-file", config, "--weights", folder / "model.pth"]
     call("export", [*map(str, files), "--output", str(folder / "model.onnx"), *options])

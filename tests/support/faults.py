@@ -1,4 +1,4 @@
-"""The faults that a check of data reports."""
+"""Collect the faults that a check of data reports."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from ocr_panoptic.data.faults import DataFaults
 
 
 def faults_of(call: Callable, *arguments: object, **options: object) -> list[str]:
-    """Return the faults for which a call is refused."""
+    """Call a function that must raise DataFaults, and return the faults."""
     with pytest.raises(DataFaults) as error:
         call(*arguments, **options)
     return error.value.faults

@@ -1,4 +1,4 @@
-"""Programs that run in copies of this process, which saves seconds of imports."""
+"""Run programs in forks of this process, which saves the seconds that imports take."""
 
 import gc
 import multiprocessing
@@ -14,7 +14,11 @@ from tqdm import tqdm
 
 
 class Forked:
-    """A stand-in for ``subprocess.Popen([python, script, ...])`` with one file for its output."""
+    """
+    A replacement for ``subprocess.Popen([python, script, ...])`` that forks this process.
+
+    The script's stdout and stderr both go to the file ``stdout``.
+    """
 
     def __init__(
         self,

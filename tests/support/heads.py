@@ -1,4 +1,4 @@
-"""Small heads of both architectures, and their input."""
+"""Small semantic heads of both architectures (semantic and panoptic), and inputs for them."""
 
 import torch
 from detectron2.layers import ShapeSpec
@@ -9,7 +9,7 @@ from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import build_context
 from support.segmentors import make_cfg, take_criterion
 
-# No two numbers of channels are equal: a test fails if one takes the place of another.
+# No two numbers of channels are equal, so that a test fails if they are mixed up.
 SHAPES = {"res4": ShapeSpec(channels=26, stride=8), "res5": ShapeSpec(channels=29, stride=8)}
 CHANNELS, KEY_CHANNELS, COARSE_CHANNELS = 33, 17, 22
 FPN_SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
@@ -24,7 +24,7 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
 
 
 def make_targets() -> torch.Tensor:
-    """Return labels for the images of the features."""
+    """Return random labels [2, 64, 96] of the two images of :func:`make_features`."""
     return torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
 
 
@@ -47,7 +47,7 @@ def make_head(shapes=SHAPES, **kwargs) -> ContextSemSegHead:
 
 
 def make_plain_head(**kwargs) -> SemSegFPNHead:
-    """Return Detectron2's head."""
+    """Return Detectron2's SemSegFPNHead for 5 classes."""
     arguments = dict(num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255)
     return SemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})
 

@@ -1,4 +1,4 @@
-"""The scenes in ``fixtures``, the maps that an import writes, and their comparison."""
+"""Read the scenes in ``fixtures`` and the segments that an import writes, and compare them."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ class Region(NamedTuple):
 
 
 def read_maps(json_file: Path, pngs: Path) -> dict[str, list[Region]]:
-    """Return the segments of each image in a panoptic JSON, by the stem of its name."""
+    """Return the segments of each image in a panoptic JSON, by the image name without suffix."""
     content = json.loads(json_file.read_text())
     kinds = {c["id"]: (c["name"], bool(c["isthing"])) for c in content["categories"]}
     names = {image["id"]: Path(image["file_name"]).stem for image in content["images"]}
@@ -44,7 +44,7 @@ def scenes() -> dict[str, list[Region]]:
 def run_import(
     root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
 ) -> dict[str, list[Region]]:
-    """Import as NAME_train below a folder, and return the segments in the written files."""
+    """Import a source as the training split of ``root``/``name``; return the written segments."""
     import_annotations(name, {"train": source}, plan, root / name, workers=1)
     raw = root / name / "raw/train"
     return read_maps(raw / "panoptic.json", raw / "panoptic")
@@ -52,9 +52,9 @@ def run_import(
 
 def stuff_labels(folder: Path) -> list[str]:
     """
-    Write label PNGs of the scenes' stuff, and return its classes.
+    Write label PNGs of the scenes' stuff, and return the names of the stuff classes.
 
-    Stuff lies below things, too, and crowds are 255.
+    Pixels of things have label 0 (the first stuff class), crowds and void have label 255.
     """
     categories = json.loads((SCENES / "panoptic.json").read_text())["categories"]
     stuff = [category["name"] for category in categories if not category["isthing"]]
@@ -70,10 +70,11 @@ def stuff_labels(folder: Path) -> list[str]:
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
     """
-    Return what equal maps have in common, apart from their ids.
+    Return the segments as a set without ids, so that equal panoptic maps give equal sets.
 
     Args:
-        crowds: whether the format stores which segments are crowds.
+        regions: segments of an image.
+        crowds: whether to tell crowds from other segments, which not every format does.
     """
     return {(r.label, r.is_thing, crowds and r.is_crowd, r.pixels.tobytes()) for r in regions}
 

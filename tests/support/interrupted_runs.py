@@ -1,7 +1,10 @@
 """
-Small training runs that are interrupted and resumed, and a comparison of their files.
+Interrupt and resume small training runs, and compare the files that they write.
 
-As a script, this is train_net.py after two more words: the kind and iteration of an interruption.
+    interrupted_runs.py KIND ITERATION ARGUMENTS ...
+
+As a script, this runs train_net.py with ARGUMENTS, and interrupts the training at ITERATION in the
+way KIND (a key of ``INTERRUPTIONS``).
 """
 
 import os
@@ -18,7 +21,7 @@ from ocr_panoptic.checkpoint import SafeCheckpointer
 from support.forked import Forked
 from support.tiny_runs import TINY, TINY_SEMANTIC
 
-# Semantic runs with all state that a resumed run could lose.
+# Settings of semantic runs with every kind of state that a resumed run could lose.
 STATEFUL = [
     *(*TINY, *TINY_SEMANTIC, "DATASETS.TEST", "()", "SOLVER.STEPS", "()"),
     *("MODEL.OCR.CHANNELS", 16, "MODEL.OCR.KEY_CHANNELS", 8, "MODEL.OCR.DROPOUT", 0.5),
@@ -64,7 +67,7 @@ INTERRUPTIONS = {
 
 
 class Interrupted(engine.Trainer):
-    """A trainer that is interrupted in an iteration."""
+    """A trainer that calls ``interrupt`` before the iteration ``at``."""
 
     interrupt, at = INTERRUPTIONS["end"], -1
 
@@ -76,10 +79,16 @@ class Interrupted(engine.Trainer):
 
 def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: int = 1) -> int:
     """
-    Train in copies of this process, as torchrun would start them.
+    Train in forks of this process, started as torchrun starts processes.
+
+    Args:
+        words: command-line arguments of train_net.py.
+        folder: OUTPUT_DIR of the run.
+        how: kind of interruption, a key of ``INTERRUPTIONS``.
+        processes: number of processes, 1 or 2.
 
     Returns:
-        status of the first process that ends
+        exit status of the process with rank 0
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]
@@ -106,7 +115,7 @@ def saved(folder: Path, name: str = "model_final") -> dict:
 
 
 def assert_same(a, b, path: str = "") -> None:
-    """Check that two runs are equal to the last bit."""
+    """Check that two checkpoints (nested dicts and lists) are equal to the last bit."""
     assert type(a) is type(b), path
     if isinstance(a, dict):
         assert a.keys() == b.keys(), path

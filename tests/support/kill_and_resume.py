@@ -1,12 +1,13 @@
 #!/usr/bin/env python
 """
-Kill a small training at random moments, and resume it by the same command each time.
+Kill a small training run at random moments, and resume it with the same command each time.
 
-The result is compared with a run that was not killed:
+The final checkpoint must equal the checkpoint of a run that was not killed:
 
     python tests/support/kill_and_resume.py --kills 30 --processes 2
 
-Every fourth kill is SIGTERM, which must lose nothing; the others are SIGKILL to all processes.
+Every fourth kill is a SIGTERM, which must not lose any iteration; the others are SIGKILLs. Both
+signals go to all processes.
 """
 
 import argparse

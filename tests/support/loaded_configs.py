@@ -24,14 +24,14 @@ NAMES = config_names()
 
 @functools.cache
 def load(file: str, *opts: str) -> CfgNode:
-    """Load a config in ``NAMES`` with overrides KEY VALUE ..., and freeze it."""
+    """Load a config in ``NAMES`` with overrides KEY VALUE ...; return it frozen."""
     cfg = load_config(str(CONFIGS / f"{file}.yaml"), list(opts))
     cfg.freeze()
     return cfg
 
 
 def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
-    """Return the differing keys with their values in a and b; None for an absent key."""
+    """Return the keys whose values differ, mapped to (value in a, value in b); None if absent."""
     found = {}
     for key in a.keys() | b.keys():
         x, y = a.get(key), b.get(key)
@@ -50,7 +50,7 @@ def default_config() -> CfgNode:
 
 
 def resolved(name: str) -> dict[str, Any]:
-    """Return the values of a config that differ from the defaults, by key, as in YAML."""
+    """Return the values of a config that differ from the defaults, by key; tuples become lists."""
     changed = differences(load(name), default_config())
     return json.loads(json.dumps({key: changed[key][0] for key in sorted(changed)}))
 

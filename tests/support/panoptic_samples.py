@@ -1,4 +1,4 @@
-"""Random panoptic data sets for the tests of evaluation, on disk and registered."""
+"""Write and register random panoptic data sets, for tests of evaluation."""
 
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 @dataclass
 class Sample:
-    """Truth and prediction of an image, with the data set's category ids."""
+    """The true and predicted segments of an image; category ids are the data set's."""
 
     image_id: int | str
     ids: np.ndarray
@@ -36,7 +36,7 @@ def overlaps_of(sample: Sample) -> SegmentOverlaps:
 
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:
-    """Return categories with gaps between ids; things and stuff alternate as far as possible."""
+    """Return COCO categories with gaps between ids; things and stuff alternate while both last."""
     shared = min(num_things, num_stuff)
     kinds = [1, 0] * shared + [1] * (num_things - shared) + [0] * (num_stuff - shared)
     return [
@@ -46,7 +46,7 @@ def make_categories(num_things: int, num_stuff: int) -> list[dict]:
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    """Return rectangles, also crowds, over void; predictions are faulty copies."""
+    """Return samples of random rectangular segments (some are crowds) and faulty predictions."""
     samples = []
     for image_id in range(10, 10 + num_images):
         truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
@@ -75,7 +75,7 @@ def random_panoptic(rng, categories, size, num_segments) -> tuple[np.ndarray, li
 
 
 def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]:
-    """Return other ids, and segments that are moved, dropped, cut, mislabelled and invented."""
+    """Return a faulty prediction of true segments: moved, dropped, cut, mislabelled, invented."""
     predicted_ids = np.zeros_like(ids)
     predicted_segments = []
     moved = np.roll(ids, int(rng.integers(-3, 4)), axis=int(rng.integers(2)))
@@ -102,7 +102,7 @@ def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]
 def write_panoptic(
     folder: Path, categories, samples: list[Sample], predicted: bool = False
 ) -> tuple[str, str]:
-    """Write the truth or the prediction; return the panoptic JSON and the folder of PNGs."""
+    """Write the true or predicted PNGs and a panoptic JSON; return paths of JSON and PNG folder."""
     annotations = []
     for s in samples:
         ids, segments = (s.ids, s.segments)
@@ -116,7 +116,7 @@ def write_panoptic(
 
 
 def register(name: str, folder: Path, categories, samples: list[Sample]) -> None:
-    """Register a data set in the form of Detectron2's "separated" panoptic data sets."""
+    """Write and register a data set in the form of Detectron2's "separated" panoptic data sets."""
     things = [c for c in categories if c["isthing"]]
     stuff = [c for c in categories if not c["isthing"]]
     thing_ids = {c["id"]: i for i, c in enumerate(things)}
@@ -160,7 +160,7 @@ def register(name: str, folder: Path, categories, samples: list[Sample]) -> None
 
 
 def inputs_and_outputs(name: str, categories, samples: list[Sample], rng) -> tuple[list, list]:
-    """Return a loader's inputs and Detectron2's PanopticFPN outputs for the samples."""
+    """Return an evaluator's inputs, and the outputs of a PanopticFPN that predicts the samples."""
     metadata = MetadataCatalog.get(name)
     isthing = {c["id"]: bool(c["isthing"]) for c in categories}
     outputs = []
@@ -205,7 +205,7 @@ def _instance(id_: int, image_id: int, segment: dict, mask: np.ndarray) -> dict:
 
 
 def eroded(mask: np.ndarray, steps: int) -> np.ndarray:
-    """Erode a mask, bool [H, W], by 3 x 3 squares; outside the image it is False."""
+    """Erode a mask, bool [H, W], ``steps`` times by a 3x3 square; outside the image is False."""
     height, width = mask.shape
     for _ in range(steps):
         padded = np.pad(mask, 1)

@@ -1,7 +1,8 @@
 """
-The published files in docs/checkpoints.md, with their recipes and needed settings.
+The published checkpoint files of docs/checkpoints.md, with the configs and settings they need.
 
-``needed`` is written here by hand, to compare it with the converter's findings in a file.
+The settings are written here by hand. Tests compare them with the settings that the converter finds
+in a file.
 """
 
 from typing import NamedTuple
@@ -38,7 +39,14 @@ MMSEG_SIZES = ("INPUT.MIN_SIZE_TEST", "512", "INPUT.MAX_SIZE_TEST", "2048")
 
 
 class Published(NamedTuple):
-    """A recipe, KEY VALUE ... that a user adds, and KEY VALUE ... that the weights also need."""
+    """
+    The settings of a published checkpoint file.
+
+    Attributes:
+        recipe: config file, relative to the folder ``configs`` and without suffix.
+        opts: overrides KEY VALUE ... that the user has to give.
+        needed: overrides KEY VALUE ... that the weights need; the converter finds them itself.
+    """
 
     recipe: str
     opts: tuple[str, ...]

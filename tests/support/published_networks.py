@@ -1,9 +1,9 @@
 """
-The published OCR networks, as plain functional calls over their own state dicts.
+The published OCR networks as functions, each of which creates its state dict as it runs.
 
-They follow the published code's layers and key names, without this project's modules. The forward
-pass makes a network's state dict as it asks for tensors, so names and shapes are exactly those in
-use. Norms get statistics near their input's, so that activations keep their size through a
+They follow the published code's layers and key names, without this project's modules. A tensor is
+created when the forward pass first needs it, so the state dict has exactly the needed names and
+shapes. Norms get statistics near their input's, so that activations keep their size through a
 hundred layers.
 """
 
@@ -14,14 +14,15 @@ from torch import Tensor
 
 class Weights:
     """
-    Random weights, made as they are asked for.
+    Random weights of a network; each tensor is created when it is first needed.
 
     Args:
-        inplace_abn: whether norms scale by |w| + 1e-5 and have no counter, and the heads' ReLUs
-            leak.
-        mixed: whether only the backbone's norms are so.
-        nested: whether the norm in a head's conv-norm-ReLU is ``1.0``, in a separate Sequential,
-            instead of ``1``.
+        inplace_abn: whether norms scale by |w| + 1e-5 and have no ``num_batches_tracked``, and the
+            heads' ReLUs are leaky (as in In-Place ABN).
+        mixed: whether only the backbone has such norms.
+        nested: whether the norm in a head's conv-norm-ReLU is named ``1.0`` instead of ``1``,
+            because it is in a separate Sequential.
+        seed: seed of the random weights.
     """
 
     def __init__(
@@ -87,9 +88,14 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
 
 def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     """
-    Compute stages 3 and 4 at stride 8 after a stem of three (conv, norm, channels).
+    Return the maps of a ResNet's stages 3 and 4, both at stride 8.
 
-    Their first blocks have dilation 1 and 2, the other blocks 2 and 4.
+    The first blocks of the stages have dilation 1 and 2, the other blocks 2 and 4.
+
+    Args:
+        depth: 50 or 101.
+        stem: (name of the conv, name of the norm, channels) of each of three convolutions.
+        ceil_mode: whether the max pooling rounds its size up.
     """
     for i, (conv, norm, channels) in enumerate(stem):
         x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
@@ -123,9 +129,12 @@ def wide_block(w: Weights, x, name):
 
 def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
-    Return the maps of the four branches of an HRNet-W18 or, if ``small``, of a smaller one.
+    Return the maps of the four branches of HRNet-W18 or, if ``small``, of a smaller HRNet.
 
-    ``enlarge`` takes a coarse map, the ratio of strides and the size of the result.
+    Args:
+        prefix: prefix of the parameter names.
+        enlarge: function (coarse map, ratio of strides, size of the result) that resizes a map.
+        small: whether to use fewer blocks and modules.
     """
     blocks, modules = (2, (1, 3, 2)) if small else (4, (1, 4, 3))
     x = w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)
@@ -142,7 +151,7 @@ def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
 
 
 def hrnet2x(w: Weights, x, prefix, enlarge):
-    """Compute ``HighResolutionNext`` with width 20: five branches, from stride 2 on."""
+    """Return the maps of a ``HighResolutionNext`` of width 20: five branches, strides 2 to 32."""
     branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
     for stage, count in enumerate((1, 1, 4, 3), start=1):
         width = 128 if stage == 1 else 20
@@ -209,7 +218,7 @@ def enlarge_twice(x, factor, size):
 
 
 def object_context(x, m, phi, psi, delta, rho):
-    """Compute the spatial gather and the scaled relation."""
+    """Return OCR's object contextual representations; phi ... rho are the transforms."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
@@ -220,13 +229,13 @@ def object_context(x, m, phi, psi, delta, rho):
 
 
 def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
-    """Return a conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
+    """Return a conv-norm-ReLU named ``name``.i (conv) and ``name``.i + 1 (norm)."""
     norm = f"{name}.{i + 1}" + ".0" * w.nested
     return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
 
 
 def authors_context(w: Weights, x, m, name, **options):
-    """Compute OCR with openseg.pytorch's and HRNet-OCR's names: a Sequential per transform."""
+    """Call :func:`object_context` with the parameter names of openseg.pytorch and HRNet-OCR."""
     channels, block = x.shape[1], f"{name}.object_context_block"
 
     def layer(role, i, channels):
@@ -289,7 +298,7 @@ def openseg_hrnet(w: Weights, x, classes=19, *, small=True):
 
 
 def openseg_segfix(w: Weights, x, backbone):
-    """Return logits of (inside, boundary), and logits of the eight directions."""
+    """Return SegFix's logits of the mask (inside, boundary) and of the eight directions."""
     features = concatenated(backbone(w, x, "backbone.", enlarge_aligned), True)
 
     def head(name, classes):
@@ -301,7 +310,7 @@ def openseg_segfix(w: Weights, x, backbone):
 
 
 def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
-    """Compute ``seg_hrnet_ocr``: biases before two norms, none inside the OCR module."""
+    """Return the coarse and final logits of HRNet-OCR's ``seg_hrnet_ocr``."""
     features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
     m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
     m = w.conv(m, "aux_head.3", classes, bias=True)
@@ -312,7 +321,7 @@ def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
 
 
 def nvidia_hmsa(w: Weights, x, classes=19):
-    """Return coarse logits, refined logits and attention of NVIDIA's network at one scale."""
+    """Return the coarse logits, refined logits and attention of NVIDIA's HMSA at one scale."""
 
     def enlarge(coarse, factor, size):
         return bilinear(coarse, size, False)
@@ -333,7 +342,7 @@ def nvidia_hmsa(w: Weights, x, classes=19):
 
 
 def nvidia_scales(w: Weights, x, scales):
-    """Return the logits of several scales, blended from largest to smallest, [N, K, H, W]."""
+    """Return NVIDIA's logits [N, K, H, W], blended over the scales from largest to smallest."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]

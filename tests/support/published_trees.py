@@ -1,4 +1,4 @@
-"""Miniatures of published panoptic data sets, with their layouts, names and ids."""
+"""Write tiny versions of published panoptic data sets, with the original layouts and ids."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ ADE20K_MAPPING = (
 
 
 def write_cityscapes(root: Path) -> None:
-    """Write ``leftImg8bit``, ``gtFine``, and the files that cityscapesscripts makes."""
+    """Write Cityscapes' images and labels, and the panoptic files that cityscapesscripts makes."""
     rng = np.random.default_rng(0)
     for split, frames in FRAMES.items():
         for frame in frames:
@@ -38,7 +38,7 @@ def write_cityscapes(root: Path) -> None:
 
 
 def city_instances(rng: np.random.Generator) -> np.ndarray:
-    """Return uint16 [H, W] with every label id, and label id * 1000 + number for instances."""
+    """Return ids, uint16 [H, W]: every label id, and label id * 1000 + number for instances."""
     labels = [number for number in sorted(id2label) if number >= 0]
     ids = rng.choice(np.array(labels, np.uint16), (8, 16))
     ids.ravel()[: len(labels)] = rng.permutation(labels)  # also groups of things
@@ -67,7 +67,11 @@ def write_ade20k(root: Path) -> None:
 
 
 def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels with hidden stuff, and instances of two classes that lack a labelled thing."""
+    """
+    Return labels, uint8 [H, W], and instances, uint8 [H, W, 3], which disagree as in ADE20K.
+
+    A labelled thing has no instance, and the edges of instances differ from the labels' edges.
+    """
     stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)
     categories = rng.choice(100, 2, replace=False) + 1
     labels, instances = np.zeros(SIZE, np.uint8), np.zeros((*SIZE, 3), np.uint8)
@@ -82,7 +86,7 @@ def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         1,
     ):
         instances[box] = category, number, 99
-        labels[box][2:] = ADE20K_MAPPING[category - 1]  # the labels have another edge
+        labels[box][2:] = ADE20K_MAPPING[category - 1]  # the labels end elsewhere
     return labels, instances
 
 

@@ -1,4 +1,4 @@
-"""A data set of two small images in COCO panoptic format, which tests may spoil."""
+"""A data set of two small images in COCO panoptic format, which tests can spoil."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ SECOND_SEGMENTS = [
 
 
 class RawData:
-    """Images, panoptic PNGs and the JSON's content, in a folder."""
+    """A folder of images and panoptic PNGs; :meth:`save` writes ``content`` to panoptic.json."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -87,13 +87,13 @@ class RawData:
         )
 
     def described(self, name: str = "pets", **others: "RawData") -> Path:
-        """Write and return the data file of this split, "train", and of other splits."""
+        """Write a data file with this split, "train", and other splits; return the file's path."""
         splits = {s: raw.save().split for s, raw in {"train": self, **others}.items()}
         write_data_file(self.folder / f"{name}.yaml", name, splits)
         return self.folder / f"{name}.yaml"
 
     def checked(self, name: str = "pets", **others: "RawData") -> None:
-        """Check the data file and register its splits."""
+        """Write the data file of :meth:`described`, check it and register the data sets."""
         file = self.described(name, **others)
         check_data(file, workers=1)
         register_data_sets(file)

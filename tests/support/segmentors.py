@@ -24,7 +24,7 @@ def make_cfg(*opts: object, backbone: str = "test_resnet") -> CfgNode:
     cfg.MODEL.PIXEL_STD = [57.0, 57.0, 57.0]
     head = cfg.MODEL.SEM_SEG_HEAD
     head.NAME, head.NUM_CLASSES = "ContextSemSegHead", 5
-    if backbone == "test_resnet":  # of timm's own tests
+    if backbone == "test_resnet":  # a small network for timm's own tests
         cfg.MODEL.TIMM.OUTPUT_STRIDE = 8
         head.IN_FEATURES, head.COARSE_IN_FEATURES = ["layer4"], ["layer3"]
     else:
@@ -43,7 +43,7 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
-    """Return the config with Detectron2's ResNet, dilated to stride 8."""
+    """Return the config of a semantic segmentor with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg(*opts)
     cfg.MODEL.BACKBONE.update(NAME="build_dilated_resnet_backbone", FREEZE_AT=0)
     cfg.MODEL.RESNETS.update(DEPTH=depth, NORM="BN", STRIDE_IN_1X1=False, STEM_OUT_CHANNELS=128)
@@ -53,7 +53,7 @@ def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
 
 
 def make_segfix_cfg(*opts: object) -> CfgNode:
-    """Return the config of a small SegFix on the CPU."""
+    """Return the config of a small SegFix network on the CPU."""
     cfg = make_cfg()
     cfg.MODEL.META_ARCHITECTURE = "SegFix"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
@@ -74,14 +74,14 @@ def make_offsets_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
-    """Return the criterion built from its share of the arguments, which are removed."""
+    """Move the criterion's arguments out of ``arguments``, and return the criterion."""
     parameters = inspect.signature(SemSegCriterion.__init__).parameters
     own = {name: arguments.pop(name) for name in parameters if name in arguments}
     return SemSegCriterion(**{"num_classes": num_classes, **own})
 
 
 def trained_like(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, with norms that are not the identity."""
+    """Return the model in evaluation mode, with norms and residual logits as after training."""
     torch.manual_seed(3)
     for module in model.modules():
         if getattr(module, "running_var", None) is not None:
@@ -94,7 +94,7 @@ def trained_like(model: nn.Module) -> nn.Module:
 
 
 def trained_panoptic(cfg: CfgNode) -> nn.Module:
-    """Return a network in evaluation mode that predicts many instances and stuff classes."""
+    """Return a panoptic model in evaluation mode that predicts many instances and classes."""
     torch.manual_seed(1)
     model = trained_like(build_model(cfg))
     nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)

@@ -1,4 +1,4 @@
-"""Semantic data sets for the tests of evaluation, on disk and registered."""
+"""Write and register semantic data sets, for tests of evaluation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +17,14 @@ def register(
     **metadata,
 ) -> list[dict]:
     """
-    Write the truths as PNGs and register a data set; return a loader's inputs.
+    Write true labels as PNGs and register a data set; return an evaluator's inputs.
 
     Args:
-        truths: name of the image's file -> labels [H, W]; None for an image without labels.
+        name: name of the data set.
+        folder: folder to write the PNGs into.
+        truths: name of each image file -> true labels [H, W], or None for an image without labels.
+        class_names: names of the classes.
+        metadata: further metadata of the data set.
     """
     records = []
     for image, truth in truths.items():

@@ -1,4 +1,4 @@
-"""The repository's studies, invented records of finished runs, and the cells of tables."""
+"""Read the repository's studies, invent records of finished runs, and split tables into cells."""
 
 import functools
 
@@ -9,7 +9,7 @@ from .tiny_runs import ROOT
 
 @functools.cache
 def repository_study(name: str, baseline: str | None = None) -> PlacedStudy:
-    """Read a study of the repository, which loads the configs of all its systems."""
+    """Read a study file of the repository, and load the configs of all the study's systems."""
     return read_study(ROOT / f"studies/{name}.yaml", baseline)
 
 

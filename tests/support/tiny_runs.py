@@ -1,4 +1,4 @@
-"""Settings of runs on a few small scenes, which train in seconds."""
+"""Settings for training runs of a few seconds, on a few small scenes."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ OCR_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml"
 PLAIN_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_R_18_scenes.yaml"
 SEMANTIC_CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
 
-# A few iterations on 64-pixel images instead of minutes on 160.
+# Settings for a few iterations on images of 64 pixels, instead of minutes on images of 160.
 TINY = [
     *("SOLVER.IMS_PER_BATCH", "2", "SOLVER.MAX_ITER", "3", "SOLVER.STEPS", "(2,)"),
     *("INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"),
@@ -31,7 +31,7 @@ TINY = [
     *("MODEL.ROI_MASK_HEAD.CONV_DIM", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
 ]
-# Further settings for a refined prediction.
+# Further settings for heads with OCR.
 TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
 # Further settings for predicting segments after three iterations.
 SEGMENTS = [
@@ -44,7 +44,7 @@ TINY_SEMANTIC = [
     *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
 ]
-# Windows, and tiles of windows.
+# Further settings for inference in sliding windows.
 TILES = [
     *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
     *("INPUT.MIN_SIZE_TEST", "0"),
@@ -59,15 +59,15 @@ def write_video(path: Path, images: list[Path]) -> None:
 
 
 def images_of(root: Path) -> list[Path]:
-    """Return the validation images of the tiny data."""
+    """Return the files of the tiny data set's validation images."""
     return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
 def make_labels_vary(model: nn.Module, record: dict) -> None:
     """
-    Give an untrained head large weights, so that its labels and its relation vary.
+    Give an untrained semantic head large weights, so that the predicted labels vary.
 
-    The classifiers prefer no class on this record's image.
+    Biases are set so that all classes have the same mean logit on this record's image.
     """
     head, means = model.sem_seg_head, {}
     for module in head.modules():
@@ -89,12 +89,12 @@ def make_labels_vary(model: nn.Module, record: dict) -> None:
 
 
 def predict(cfg: CfgNode, model: nn.Module, bgr: np.ndarray) -> InferenceOutput:
-    """Return the output of an ``InferenceModel`` or ``RefinedModel`` for an image [H,W,3]."""
+    """Return an ``InferenceModel``'s or ``RefinedModel``'s output for a BGR image [H, W, 3]."""
     image = reordered(bgr, "BGR") if cfg.INPUT.FORMAT == "RGB" else bgr
     with torch.inference_mode():
         return model([model_input(cfg, image)])[0]
 
 
 def pixels(path: Path) -> np.ndarray:
-    """Return the values of a picture."""
+    """Return the pixel values of a picture file as an array."""
     return np.asarray(Image.open(path))

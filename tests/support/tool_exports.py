@@ -1,4 +1,4 @@
-"""The scenes in ``exports/``, which annotation tools have written."""
+"""Paths and classes of the scenes in ``exports/``, which annotation tools have written."""
 
 from pathlib import Path
 
