@@ -146,7 +146,7 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Write a model to an ONNX file without comparing results; the file names no classes."""
+    """Write a model to an ONNX file without comparing results or storing class names."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 

@@ -2,8 +2,8 @@
 Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths or PNGs. Both refer to the image as its EXIF data rotate it, but without any rotation of the
-view in Label Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
+lengths or PNGs. Both refer to the image as rotated by its EXIF data, but not by the user in Label
+Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
 predictions are left out.
 """
 
