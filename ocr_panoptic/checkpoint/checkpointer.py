@@ -218,7 +218,7 @@ def not_finite(model: nn.Module) -> str:
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
     """
-    Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
+    Return the path of the checkpoint named by the file ``last_checkpoint`` in a folder.
 
     If the file does not name a complete checkpoint, log a warning and return the newest complete
     checkpoint. Return "" if the folder has no complete checkpoint, or if a new run has begun there

@@ -4,7 +4,7 @@ Import annotations of any format as a panoptic or semantic data set.
 An import writes these files into the folder of the data set:
 
     <name>.yaml                 the data file, written last
-    raw/import.json             options, classes and counts; it marks raw/ as written by an import
+    raw/import.json             options, classes and counts; marks raw/ as written by an import
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or

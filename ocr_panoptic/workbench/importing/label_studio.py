@@ -52,7 +52,7 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     Return the annotated images of a Label Studio JSON.
 
     For local files, ``images`` is the root of Label Studio's local files or a folder below it. For
-    uploads, it is the project's upload folder or a folder with the original files.
+    uploads, ``images`` is the project's upload folder or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)
