@@ -1,8 +1,7 @@
 """
 Check data sets before training, and summarize their content.
 
-For each split without faults, a file in the user's cache holds the summary and a digest of the
-names, sizes and modification times of the split's files.
+The summary of a split without faults is cached until one of the split's files changes.
 """
 
 import hashlib
@@ -40,7 +39,7 @@ DETECTIONS = 100  # Detectron2's default for TEST.DETECTIONS_PER_IMAGE
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """A class of a split, with its numbers of images, segments and pixels."""
+    """The numbers of images, segments and pixels that show a class in a split."""
 
     name: str
     kind: str  # "thing", "stuff" or "class"
@@ -90,7 +89,7 @@ class DataSummary:
         Return the warnings about all splits.
 
         Args:
-            detections: largest number of objects that a model finds in an image.
+            detections: largest number of objects that a model can find in an image.
         """
         owners: dict[str, list[str]] = defaultdict(list)
         for split in self.splits:
@@ -174,8 +173,8 @@ def remembered(
 
     Args:
         name: name of the cache file, without suffix.
-        recipe: JSON values that are compared with the cache.
-        files: files whose sizes and modification times are compared with the cache.
+        recipe: JSON values on which the result depends, besides the files.
+        files: files on which the result depends; sizes and modification times are compared.
         compute: function that returns a JSON-serializable dict.
     """
     file = cache_folder() / f"{name}.json"

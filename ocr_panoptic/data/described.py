@@ -32,7 +32,7 @@ def read_described(
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
-        classes: metadata of a trained model; classes get the model's order if all names match.
+        classes: metadata of a trained model, whose class order is used if all class names match.
         same_classes: whether splits of different files must have the same classes, too.
 
     Returns:

@@ -38,7 +38,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write the faults that the ``with`` block raises to a file if there are more than 20."""
+    """Write a file with all faults that the ``with`` block raises, if there are more than 20."""
     try:
         yield
     except DataFaults as error:

@@ -39,7 +39,7 @@ def thin_faults(file: Path, photo: PictureSize) -> Iterator[str]:
 
 def photo_warnings(files: Sequence[str], looks: Sequence[Look], channels: int) -> Iterator[str]:
     """
-    Yield warnings about dark images, mixed bit depths, and images that EXIF data rotate.
+    Yield warnings about dark images, mixed bit depths, and images rotated by EXIF data.
 
     Args:
         files: path of each image.

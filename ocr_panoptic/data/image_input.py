@@ -81,7 +81,7 @@ def resized(
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: resampling filter of Pillow.
-        box: left, top, right and bottom of the region to resize, in pixels; by default the image.
+        box: region to resize (left, top, right, bottom), in pixels; by default the whole image.
 
     Returns:
         resized image in the same dtype, [height, width, C].
@@ -181,11 +181,7 @@ def _nearest(old: int, new: int) -> np.ndarray:
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """
-    Return a list with the random rotation, or [] if INPUT.RANDOM_ROTATE_90 is False.
-
-    Callers apply the rotation before the resize.
-    """
+    """Return a list with the random rotation, or [] if INPUT.RANDOM_ROTATE_90 is False."""
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 

@@ -81,7 +81,7 @@ def register_data_sets(
 
     Args:
         wanted: names of the data sets; None stands for all splits of the data files.
-        classes: metadata of a trained model; classes get the model's order if all names match.
+        classes: metadata of a trained model, whose class order is used if all class names match.
         same_classes: whether splits of different data files must have the same classes.
     """
     described = {file.path: file for file in read_data_files(files)}

@@ -49,11 +49,10 @@ class TrainingStream:
     """
     An endless sequence of batches that can be resumed at any batch.
 
-    The sequence depends only on the data, the seed and the number of processes. Unlike in
-    Detectron2's loader, the number of workers and the prefetched batches have no effect, because
-    the random generators are seeded for each image by its position in the sequence. A resumed
-    stream can therefore skip images without loading them. If images are not grouped by aspect
-    ratio, each step has the same images and augmentations for any number of processes.
+    The images and augmentations of each step depend only on the data, the seed, the batch size and,
+    if images are grouped by aspect ratio, the number of processes. Unlike in Detectron2's loader,
+    the number of workers has no effect, because random generators are seeded for each image by its
+    position in the sequence. A resumed stream can therefore skip images without loading them.
 
     Args:
         sampler: endless record indices for this process; ``iter()`` must restart the sequence.
@@ -197,14 +196,9 @@ def _is_wide(record: dict, channels: int) -> bool:
 
 @contextmanager
 def explained_workers() -> Iterator[None]:
-    """
-    Shorten error messages of image-loading processes, and explain why such a process ended.
-
-    Any line of the ``with`` block can raise such an error, because PyTorch raises it in a signal
-    handler.
-    """
+    """Shorten error messages of image-loading processes, and explain why such a process ended."""
     try:
-        yield
+        yield  # any line can fail: PyTorch raises the error in a signal handler
     except (RuntimeError, ValueError, OSError) as error:
         signs = ("DataLoader worker (pid", "Too many open files", "shared memory", "mmap")
         if any(sign in str(error) for sign in signs):  # a tensor cannot be passed on
@@ -242,7 +236,7 @@ def begin_worker(worker: int) -> None:
 
 def end_if_an_image_is_lost(worker: int) -> None:
     """
-    Make an image-loading process exit if it cannot send an image, as when /dev/shm is full.
+    Make an image-loading process exit if it cannot send an image, e.g. if /dev/shm is full.
 
     By default, the process only prints the error, and the trainer waits for the image forever.
     """

@@ -1,4 +1,4 @@
-"""Read and write files. Writing is atomic: a file is either written completely or unchanged."""
+"""Read and write files. Writing is atomic: a file is written completely or left unchanged."""
 
 import gc
 import json

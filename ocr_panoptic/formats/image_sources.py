@@ -83,14 +83,10 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
-    """
-    Return an item for each file, named without suffix unless two names would be equal.
-
-    If "a.jpg" and "a.png" keep their suffixes, "a.jpg.bmp" does too, because "a.jpg" is taken.
-    """
+    """Return an item for each file, named without suffix unless two names would be equal."""
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
-    while found != before:
+    while found != before:  # repeat: the stem of "a.jpg.bmp" can equal a kept name "a.jpg"
         counts = Counter(map(str.lower, found))
         before = found
         found = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found, strict=True)]

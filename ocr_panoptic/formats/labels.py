@@ -48,9 +48,9 @@ def read_label_image(
     image with several channels is read as colours, or as numbers if all channels are equal. A GIF
     is read like an image with several channels, because its palette may have been reordered.
 
-    If ``known`` lacks one of the labels, the image is read as colours instead of numbers, or as
-    numbers instead of colours. In a JPEG file, and in a mask of 0 and 255 with smoothed borders,
-    each pixel gets the nearer of the data set's two labels.
+    If ``known`` lacks one of the labels, numbers are read as colours instead, or colours as
+    numbers. In a JPEG file, and in a mask of 0 and 255 with smoothed borders, each pixel gets the
+    nearer of the data set's two labels.
 
     Args:
         known: mapping whose keys are the data set's raw labels; by default, all numbers are known.
@@ -62,7 +62,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of an opened image, and whether inexact pixels got the nearer label."""
+    """Return the raw labels of an opened image, and whether inexact pixels were corrected."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:
@@ -99,7 +99,7 @@ def decoded_labels(
 
 
 def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield lists of raw labels: two that inexact pixels may stand for, then ignored labels."""
+    """Yield lists of raw labels: two that inexact pixels can stand for, then ignored labels."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]
@@ -138,7 +138,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (numbers, ""); (None, "") for an image of colours; (None, fault) if invalid."""
+    """Return (pixel numbers, ""), or (None, "") for colours, or (None, fault) if invalid."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)

@@ -2,7 +2,7 @@
 Recover masks of two labels from inexact pixels, as in JPEG files and on smoothed borders.
 
 Shape letters: H, W size of the image, C channels, N different colours of the image, K values that
-the pixels may stand for.
+the pixels can stand for.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def nearest_of_two(
     image: Image.Image, values: Sequence[Sequence[int]], numbers: float = 0
 ) -> np.ndarray | None:
     """
-    Return the index of the nearer of two values for each pixel, or None if it is uncertain.
+    Return the index of the nearer of two values for each pixel, or None if uncertain.
 
     In a JPEG file, all pixels can be inexact; in other files, only pixels on borders. The result is
     None if an area is far from both values (it shows another class), or if a pixel is nearest to an
@@ -29,7 +29,7 @@ def nearest_of_two(
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: largest pixel value of a JPEG file that may store class numbers 0, 1, 2, ...
+        numbers: a JPEG file without larger pixel values can store class numbers 0, 1, 2, ...
             instead of the two values.
 
     Returns:

@@ -68,7 +68,7 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """Return the index in ``ids`` of each pixel's id, [H, W]: uint8, uint16 above 256 ids."""
+        """Return each pixel's index into ``ids``, [H, W] uint8, or uint16 for more than 256 ids."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)

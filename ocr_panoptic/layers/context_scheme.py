@@ -24,7 +24,7 @@ class ContextScheme(nn.Module):
 
     Args:
         out_channels: number O of output channels.
-        norm: norm after each convolution, as Detectron2's ``get_norm`` names it; "" for no norm.
+        norm: name of every norm layer, as for Detectron2's ``get_norm``; "" for no norm.
         dropout: probability of dropping an output channel in training; subclasses apply
             ``self.dropout`` to their output.
         negative_slope: slope of every ReLU for negative values.
@@ -99,7 +99,7 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
     Return ``function(*inputs)``; in training, save memory if ``module.recompute`` is True.
 
     To save memory, only the inputs are kept, and the backward pass runs the function again with
-    the same random numbers (dropout). Norms update their running statistics only once.
+    the same random numbers (for dropout). Norms update their running statistics only once.
 
     Args:
         module: module that contains every layer that the function uses.

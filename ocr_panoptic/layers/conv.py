@@ -68,7 +68,7 @@ def pixelwise(
     weight: Tensor, x: Tensor, bias: Tensor | None = None, add_to: Tensor | None = None
 ) -> Tensor:
     """
-    Return the 1x1 convolution [N, O, P] of x, or ``add_to`` after adding the convolution to it.
+    Return the 1x1 convolution [N, O, P] of x, added in place to ``add_to`` if given.
 
     Args:
         weight: weights [O, I], or [N, O, I] if each image has its own.

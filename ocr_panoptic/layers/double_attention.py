@@ -17,11 +17,11 @@ class DoubleAttention(DoubleAttentionOCR):
     A scheme that gathers features in learned regions and distributes them to the pixels.
 
     Gather: f_r = sum_i softmax_i(b_r^T x_i) A x_i. Distribute: y_i = rho(sum_r softmax_r(v_r^T x_i)
-    f_r), z_i = g([x_i; y_i]). b_r, v_r and the matrix A are learned.
+    f_r), z_i = g([x_i; y_i]). b_r, v_r and A are learned; rho and g are conv-norm-ReLU layers.
 
     The scheme differs from OCR in three ways: the regions have no loss, the pixel-region relation
-    is predicted from the pixel only, and the regions' transform delta is linear (A). The published
-    code of OCR lacks this scheme; the default channels follow the paper's complexity table.
+    is predicted from the pixel only, and the transform A of the regions is linear. The default
+    channels follow the paper's complexity table.
 
     Args:
         num_regions: number R of regions; the paper uses 64.

@@ -138,7 +138,7 @@ class RegionContext(ContextScheme):
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return a term that :meth:`fuse` adds before g's norm, as two tensors; None adds nothing.
+        Return a term that :meth:`fuse` adds before its norm, as two tensors; None for no term.
 
         The tensors are vectors [N, O, S], for any number S, and the weights [S, h, w] of the
         vectors at each pixel. A pixel's term is the weighted sum of the S vectors.

@@ -82,8 +82,8 @@ class PPMOCR(OCR):
     OCR with additional pyramid pooling, z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]).
 
     The y_i are the object contextual representations. The pixel representations x are pooled to
-    maps of s x s cells, for several s, transformed by 1x1 convolutions t_j, and upsampled. This
-    scheme is not in the paper.
+    maps of s x s cells, for several s, transformed by 1x1 convolutions t_j, and upsampled. g is a
+    conv-norm-ReLU layer. This scheme is not in the paper.
 
     Args:
         in_channels: number C of input channels; each pooled map is reduced to C // 4 channels.
@@ -111,10 +111,10 @@ class PPMOCR(OCR):
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
         """
-        Return the upsampled maps' contribution to g's convolution, as two tensors.
+        Return the pooled maps' contribution to the convolution of :meth:`fuse`, as two tensors.
 
-        The tensors are the S transformed cells after g's convolution, [N, O, S], and the bilinear
-        weight [S, h, w] of each cell at each pixel. A pixel's contribution is its weighted sum.
+        The tensors are a vector for each of the S pooled cells, [N, O, S], and the cells' bilinear
+        weights at each pixel, [S, h, w]. A pixel's contribution is the weighted sum of the vectors.
         """
         # This way, g's convolution is computed for S cells instead of all pixels.
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]

@@ -19,7 +19,7 @@ from .transformer import SelfAttentionUnit, TransformerBlock, attend, pixel_toke
 
 class SegmentationTransformer(ContextScheme):
     """
-    The Transformer in the first figure of the paper's section, which has these parts:
+    OCR as a Transformer (first figure of the paper's Transformer section), with these parts:
 
     - optional self-attention among the pixels (encoder) and among the categories (decoder);
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
@@ -28,10 +28,10 @@ class SegmentationTransformer(ContextScheme):
     - encoder cross-attention and a feed-forward network: the pixels attend to f;
     - the fusion g([x; y]) instead of a residual connection.
 
-    Without self-attention, this scheme equals :class:`OCR` with ``transform_convs=1`` and
-    ``scale_relation=True`` if OCR's regions are m = A x + b for a linear classifier A, the category
-    queries are sqrt(C) A, and ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are phi, psi,
-    delta, rho and g. (The attention divides by sqrt(C), and its softmax cancels b.)
+    Without self-attention, this scheme can equal :class:`OCR` with ``transform_convs=1`` and
+    ``scale_relation=True``. OCR's regions are then m = A x + b with a linear classifier A, and the
+    category queries are sqrt(C) A. ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are OCR's
+    phi, psi, delta, rho and g.
 
     The coarse logits are not used, so the loss on them is only an auxiliary loss. The category
     queries learn from the final loss.
@@ -98,7 +98,7 @@ class SegmentationTransformer(ContextScheme):
 
 class JointTransformer(ContextScheme):
     """
-    The Transformer in the second figure of the paper's section: queries and pixels in one sequence.
+    A Transformer over queries and pixels (second figure of the paper's Transformer section).
 
     K learnt category queries and P pixels form a sequence of K + P tokens. The self-attention of a
     block replaces the two cross-attentions and the two self-attentions of

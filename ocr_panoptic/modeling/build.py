@@ -1,7 +1,7 @@
 """
 Builds the network of a config.
 
-A ``PanopticFPN`` is built with float32 boxes and masks, and with merge rules for each class.
+A ``PanopticFPN`` is built with float32 boxes and masks, and with merge thresholds for each class.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -50,10 +50,10 @@ def build_network(cfg: CfgNode) -> nn.Module:
 
 class PanopticSegmentor(PanopticFPN):
     """
-    Detectron2's ``PanopticFPN`` with merge rules for each class and test-time augmentation.
+    Detectron2's ``PanopticFPN`` with merge thresholds for each class and test-time augmentation.
 
-    Parameters and float32 results are the same as in ``PanopticFPN``. In mixed precision, boxes are
-    still pooled and masks still pasted at float32 coordinates.
+    Parameters and float32 results are the same as in ``PanopticFPN``. In mixed precision, the
+    coordinates of boxes and of pasted masks stay float32.
 
     Args:
         merge_rules: thresholds for merging instances and semantic labels.

@@ -21,8 +21,8 @@ class ContextSemSegHead(RefinedHead):
     """
     The head of :paper:`OCR`: a coarse prediction, a context scheme and a refined prediction.
 
-    The features in each list are resized to the size of the finest feature and concatenated, the
-    finest first.
+    The features named in each list are resized to the size of the finest feature and concatenated,
+    the finest first.
 
     Args:
         input_shape: shapes of the backbone's features.

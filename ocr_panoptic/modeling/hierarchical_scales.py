@@ -1,8 +1,8 @@
 """
 Hierarchical multi-scale attention for a semantic network.
 
-The network sees the image at several scales, and predicts where to trust a scale more than larger
-scales.
+The network sees the image at several scales. At each scale, it predicts the weight of that scale's
+logits at each pixel.
 
 Shape shorthand: N images; K classes; H, W size of the input images.
 """
@@ -77,7 +77,7 @@ class HierarchicalScales:
         """
         Return the criterion's losses of the blended logits, and a loss of each scale's own logits.
 
-        The latter, "loss_sem_seg_scales", is the criterion's coarse loss, summed over the refined
+        The latter, "loss_sem_seg_scales", sums the criterion's ``coarse_loss`` over the refined
         logits of both training scales. It is left out if ``scale_loss_weight`` is 0.
 
         Args:
@@ -118,7 +118,7 @@ class HierarchicalScales:
         """
         Yield a list of the network's maps for each scale, resized to the size of the scaled image.
 
-        The maps are at least float32. Maps before the index ``first`` are left out.
+        The maps are float32 or better. The first ``first`` maps of the network are left out.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -18,8 +18,8 @@ class HRNet2x(HighResolutionNet):
     """
     SegFix's backbone: an HRNet with five branches, of strides 2 to 32.
 
-    It is ``HighResolutionNext`` of openseg.pytorch, with the same parameter names. The features are
-    named as in timm's HRNet.
+    This is ``HighResolutionNext`` of openseg.pytorch, with the same parameter names. The features
+    are named as in timm's HRNet.
     """
 
     def __init__(self, in_chans: int = 3):

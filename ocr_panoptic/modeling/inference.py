@@ -36,8 +36,8 @@ class SemanticInference:
     gives the same labels; HRNet-Semantic-Segmentation sums exp(logits) instead. At each scale, the
     image is resized, and then its logits are resized to the size of the final scores.
 
-    With one scale and no windows, only one group of classes is upsampled at a time. Otherwise the
-    sum of the logits of all K classes is kept at full resolution.
+    With one scale and no windows, only a few classes are upsampled at a time. Otherwise the logits
+    of all classes are summed at full resolution.
 
     Args:
         scales: factors by which the image's sides are multiplied.
@@ -158,9 +158,9 @@ class SemanticInference:
         self, logits_fn: LogitsFn, image: Tensor, divisor: int, **prepare: Callable
     ) -> Iterator[Tensor]:
         """
-        Yield the scores of an image that is not resized, float32 [N,K,rows,W], from top to bottom.
+        Yield an image's sliding-window logits in bands of rows, float32 [N,K,rows,W].
 
-        Each row of windows gives one band. ``prepare`` is passed to :func:`sliding_window_rows`.
+        The image is not resized. ``prepare`` is passed to :func:`sliding_window_rows`.
         """
         return sliding_window_rows(
             self._averaged(logits_fn),
@@ -363,7 +363,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def check_decided(confidence: Tensor) -> None:
-    """Raise FloatingPointError if any confidence is NaN: the pixel's scores are not finite."""
+    """Raise FloatingPointError if any confidence is NaN, because scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
             f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "

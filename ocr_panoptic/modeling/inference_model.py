@@ -157,8 +157,8 @@ def deploy(
     """
     Return a copy of a trained model that is faster at inference.
 
-    The trained model is left unchanged and can be trained further. The copy shares all unchanged
-    tensors with it, so the copy is valid only until the next optimizer step.
+    The trained model is left unchanged and can be trained further. The two models share
+    tensors, so the copy is valid only until the next optimizer step.
 
     - Batch norms and frozen norms are folded into the convolutions before them.
     - Convolutions use channels-last memory. timm's SAME padding becomes constant if the model pads
@@ -170,7 +170,7 @@ def deploy(
             keeps its network and precision.
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
         optimize: whether to optimize. If False, the result uses the trained network itself, in its
-            current mode.
+            current mode (training or evaluation).
         options: further arguments of :class:`InferenceModel`.
     """
     if isinstance(model, InferenceModel):

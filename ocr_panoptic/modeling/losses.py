@@ -145,7 +145,8 @@ class SemSegCriterion(nn.Module):
         """
         Return the weighted losses "loss_sem_seg" (refined) and "loss_sem_seg_coarse".
 
-        Logits are [N, K, h, w], each with its own size; int64 labels are [N, H, W].
+        ``coarse`` and ``refined`` are logits [N, K, h, w], which can have different sizes;
+        ``targets`` are int64 labels [N, H, W].
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)

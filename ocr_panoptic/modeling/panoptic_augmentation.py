@@ -16,7 +16,7 @@ from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """The network's results for one view of an image, which is possibly resized and mirrored."""
+    """The network's results for one view: a resized and possibly mirrored copy of an image."""
 
     logits: Tensor  # semantic logits, float32 [1, K, h, w]
     image_size: Size  # size of the view without padding
@@ -35,13 +35,10 @@ def see_augmented(
     """
     Return the semantic logits and the instances of an image, merged over its augmented views.
 
-    The logits are float32 [1, K, height, width]; they are resized to this size before they are
-    averaged. The masks of the instances have the same size. Detectron2's
-    ``GeneralizedRCNNWithTTA`` merges the instances: non-maximum suppression selects boxes from all
-    views, and the mask of each box is averaged over all views.
-
-    Each view passes through the network once, in a batch by itself. The features of all views are
-    kept for the masks: 80 MiB for a view of 800 x 1216 pixels.
+    The logits, float32 [1, K, height, width], are averaged at the size of the result, which is
+    also the size of the masks. Detectron2's ``GeneralizedRCNNWithTTA`` merges the instances:
+    non-maximum suppression selects boxes from all views, and the mask of each box is averaged over
+    all views. The features of all views stay in memory: 80 MiB for a view of 800 x 1216 pixels.
 
     Args:
         cfg: config, in which TEST.AUG sets the sizes of the views and whether each view is also

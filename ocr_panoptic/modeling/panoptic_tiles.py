@@ -4,8 +4,8 @@ Panoptic segmentation of a large image in overlapping tiles, whose segments are 
 The middle of an overlap is a seam: each of the two tiles contributes the pixels on its own side.
 An object can appear in several tiles; each appearance is called a sighting. Two sightings are
 joined into one thing if they have the same class and their masks in the overlap have an IoU above
-:data:`SAME`. A thing becomes void if most of its pixels are lost, because they lie beyond a seam
-and the other tile does not show the thing there. All stuff pixels of a class form one segment.
+:data:`SAME`. A thing becomes void if most of its pixels lie beyond seams, in tiles that do not
+show the thing. All stuff pixels of a class form one segment.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
 sightings in all tiles.
@@ -35,7 +35,7 @@ See = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Span(NamedTuple):
-    """The rows (or columns) that a tile sees, ``start:end``, and contributes, ``first:last``."""
+    """Rows (or columns) of the image: a tile sees ``start:end`` and contributes ``first:last``."""
 
     start: int
     end: int
@@ -134,7 +134,7 @@ def see_in_tiles(
 
 
 class _Joiner:
-    """Collects the things that each tile shows, and joins those that show the same object."""
+    """Collects the things of all tiles, and joins the things that match in an overlap."""
 
     def __init__(self, num_labels: int):
         self._num_labels = num_labels
@@ -200,7 +200,7 @@ class _Joiner:
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the index of the earliest sighting of the thing that sighting ``number`` shows."""
+        """Return the lowest index in the group of joined things that contains thing ``number``."""
         while (group := self._sightings[number].group) != number:
             number = group
         return number
@@ -216,8 +216,8 @@ class _Joiner:
             stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
 
         Returns:
-            (segment ids, int32 [K+P], 0 for void; dicts of the segments; number of things that no
-            tile shows as a whole)
+            (segment ids, int32 [number of ids], 0 for void; dicts of the segments; number of things
+            that no tile shows as a whole)
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)

@@ -1,5 +1,5 @@
 """
-The base class of both semantic heads: coarse prediction, context scheme, refined prediction.
+The base class of the semantic heads: coarse prediction, context scheme, refined prediction.
 
 Shape shorthand: N images; K classes (and object regions); H, W padded input size; h', w' size of
 the features for the coarse prediction; h, w size of the pixel representations.
@@ -41,16 +41,16 @@ class RefinedHead(nn.Module):
             weights then start at 0.
         coarse_start: initial weights of the coarse classifier, for C input channels. "pytorch":
             U(-b, b) with b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), whose
-            standard deviation is sqrt(6) times as large. "detectron2": N(0, 2 / K), as in
-            ``SemSegFPNHead``. These logits are so large that, before training, the spatial softmax
-            of a region selects a few random pixels.
+            standard deviation is sqrt(6) times as large. "detectron2": N(0, 2 / K) for K
+            classes, as in ``SemSegFPNHead``; the logits are then so large that each region's
+            spatial softmax selects a few random pixels before training.
         recompute: whether to save memory in training by computing the head again in the backward
             pass, see :func:`.run_part`.
 
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a context scheme that
             reads the backbone's features directly.
-        scale_attention: module that predicts where to trust this scale more than larger scales;
+        scale_attention: module that predicts the weight of this scale's logits at each pixel;
             None without multi-scale attention.
     """
 
@@ -109,7 +109,7 @@ class RefinedHead(nn.Module):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
-        Return features for the coarse prediction [N, C, h', w'] and for the pixels [N, C, h, w].
+        Return features for coarse prediction [N, C, h', w'] and pixel representations [N, C, h, w].
 
         If the coarse prediction is made from the pixel representations, the first item is None.
         ``features`` are the backbone's features by name.

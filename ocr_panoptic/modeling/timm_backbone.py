@@ -74,7 +74,7 @@ class TimmBackbone(Backbone):
             depth). Over the blocks, the probability rises linearly from 0 at the first block.
 
     Attributes:
-        known: shapes of all features of timm's network by name, also of features not computed.
+        known: shapes of all features of timm's network by name, whether computed or not.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class TimmBackbone(Backbone):
         """
         Return how timm trains each parameter, by the parameter's name.
 
-        The learning rate of a parameter has the factor layer_decay ** (number of later layers,
+        A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
         including the classifier). timm defines the layers, which are mostly blocks, and the
         parameters without weight decay.
         """
@@ -202,7 +202,7 @@ class TimmBackbone(Backbone):
 
     def to_timm_names(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """
-        Return weights with timm's names, and embeddings resampled to this network's patch size.
+        Return weights under timm's names, with embeddings resampled to this network's patch size.
 
         Weights in a layout that timm does not know are returned unchanged.
         """
@@ -231,7 +231,7 @@ def _family(name: str) -> str:
 
 
 def _create_network(name: str, **options: object) -> nn.Module:
-    """Create a timm network with random weights on the default device; "meta" is allowed."""
+    """Create a timm network with random weights on the default device, which can be "meta"."""
     is_meta = torch.get_default_device().type == "meta"
     try:
         network = timm.create_model(name, pretrained=False, **options)

@@ -136,8 +136,8 @@ def convert_norms(network: nn.Module, norm: str) -> nn.Module:
     Convert a network's batch norms, and return the network.
 
     ``norm`` is "BN" (no change), "SyncBN", "FrozenBN" or "naiveSyncBN" (SyncBN on CPUs). All other
-    norms are kept, and so are activations inside timm's ``BatchNormAct2d``. The network can be
-    changed in place.
+    norms are kept, and so are activations inside timm's ``BatchNormAct2d``. Use only the returned
+    network afterwards.
     """
     conversions = {
         "BN": lambda network: network,

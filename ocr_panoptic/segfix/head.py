@@ -105,8 +105,8 @@ class SegFixHead(nn.Module):
 
         Both are a :func:`.rarity_weighted_cross_entropy`, which weighs classes by their rarity.
         ``boundary`` and ``direction`` are the logits of :meth:`layers`; ``targets`` are offset
-        labels, int64 [N, H, W]. The direction loss counts only pixels that the boundary logits
-        predict near a boundary.
+        labels, int64 [N, H, W]. The direction loss counts only pixels that are near a boundary
+        according to the boundary logits.
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)

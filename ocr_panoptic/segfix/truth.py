@@ -119,10 +119,10 @@ def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarr
 
 def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
     """
-    Return the direction of each slope, int64 in 0..7, or UNDEFINED for a small slope.
+    Return the direction of each vector (right, down), int64 in 0..7; UNDEFINED for short vectors.
 
-    ``right`` and ``down`` are the components of the slopes. Direction i covers the angles within
-    22.5 degrees of -180 + 45 i degrees, measured clockwise from the right.
+    Direction i covers the angles within 22.5 degrees of -180 + 45 i degrees, measured clockwise
+    from the right.
     """
     angle = np.degrees(np.arctan2(down, right))
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8

@@ -251,7 +251,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Yield a fault if a file name has control characters, or is not a path inside its folder."""
+    """Yield a fault unless a name is a relative path without ".." or control characters."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

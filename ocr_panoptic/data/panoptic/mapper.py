@@ -36,9 +36,9 @@ class PanopticDatasetMapper(DatasetMapper):
     Detectron2's :class:`DatasetMapper`, extended to more kinds of files and to panoptic PNGs.
 
     - Images can have 8 or 16 bits and 1, 3 or 4 channels.
-    - Semantic PNGs with a palette are read as indices.
+    - Semantic PNGs with a palette are read as palette indices.
     - If INPUT.CROP.AFTER_RESIZE is set, images are cropped after the resize instead of before it.
-    - If a record lacks sem_seg_file_name, labels come from pan_seg_file_name and segments_info.
+    - If a record lacks sem_seg_file_name, semantic labels come from the panoptic PNG.
     - If an annotation has a segment_id, its mask and box come from the panoptic PNG.
     """
 

@@ -41,7 +41,7 @@ class PanopticSource:
     The mapper derives labels, masks and boxes from the PNG. Images without segments are left out.
 
     Attributes:
-        hides: whether a segment is allowed to have no pixel in the PNG, hidden by other segments.
+        hides: whether other segments are allowed to hide a segment completely in the PNG.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the thing classes and names of the stuff classes, both in a trained model's
             order; if None, classes are ordered by category id.

@@ -1,8 +1,8 @@
 """
 COCO 2017 for Panoptic-FPN, read from the downloaded files.
 
-Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs that its script
-``datasets/prepare_panoptic_fpn.py`` writes. This module's data sets have the same names, and derive
+Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs, written by
+``datasets/prepare_panoptic_fpn.py``. This module's data sets have the same names, and derive
 labels from the panoptic PNGs instead. As in Detectron2, instances come from ``instances_*.json``.
 """
 
@@ -88,7 +88,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Remove the segments' areas and boxes; raise DataFaults for categories that COCO lacks."""
+    """Remove areas and boxes from the JSON; raise DataFaults for categories that COCO lacks."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [

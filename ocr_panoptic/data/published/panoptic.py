@@ -251,7 +251,7 @@ class ServerSplit(NamedTuple):
     """
     A panoptic test set whose ground truth only a benchmark server has.
 
-    An evaluation on it writes files to upload to the server, instead of computing metrics.
+    Evaluation writes files to upload to the server instead of computing metrics.
     """
 
     classes: dict  # metadata of the classes

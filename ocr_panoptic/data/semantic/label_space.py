@@ -29,7 +29,7 @@ class LabelSpace:
         classes: names of the K classes, in the order of training labels.
         label_map: raw label -> training label or 255; any other raw label is a fault.
         flip_pairs: pairs of training labels that a flip must swap, such as left and right arm.
-        default_ignore: whether ignored labels are the default, because the file lacks "ignore".
+        default_ignore: whether the file lacks "ignore", so that the default applies.
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
@@ -54,7 +54,7 @@ class LabelSpace:
         }
 
     def ordered_as(self, names: Sequence[str]) -> "LabelSpace":
-        """Return a copy with the classes in the order of ``names``, or self for other names."""
+        """Return a copy with the classes in the order of ``names``, or self if the names differ."""
         if sorted(names) != sorted(self.classes):
             return self
         order = [self.classes.index(name) for name in names]
@@ -81,10 +81,10 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
     """
     Return the label space that a file's content describes; datasets/README.md shows the format.
 
-    If no class has "labels", the classes get the raw labels 0, 1, ... in their order; if their
-    colours are all different, each colour is also a raw label of its class. If "ignore" is missing,
-    the raw label 255 is ignored, unless a class has the label 255 or white, or all labels are
-    colours. DataFaults is raised with all faults; its messages begin with ``source``.
+    If no class has "labels", the raw labels of the classes are 0, 1, ... and, if all classes have
+    different colours, also these colours. If "ignore" is missing, 255 is ignored, unless a class
+    has the raw label 255 or white, or all raw labels are colours. DataFaults is raised with all
+    faults; its messages begin with ``source``.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
         form = '"classes:" with a list of class names, such as [background, object]'

@@ -140,7 +140,7 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return a folder's images, or its label images, by a key that an image and its labels share.
+    Return the images, or the label images, of a folder by a key that matching files share.
 
     The key of the file "a/b.png" below the folder is "a/b". With the pattern ``{stem}_mask.png``,
     the key of "a/b_mask.png" is "a/b", too.
@@ -149,7 +149,7 @@ def _files(
         place: folder or pattern of the files to find.
         faults: list to which faults of file names are appended.
         other_place: folder or pattern of the labels if images are searched, and vice versa; its
-            folder is skipped if it is inside the searched folder.
+            folder is not searched.
         taken: files to skip.
     """
     found: dict[str, Path] = {}
