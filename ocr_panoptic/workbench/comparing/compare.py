@@ -139,7 +139,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return each class's IoU, PQ or AP in a run, as fits the task in "task/metric"."""
+    """Return each class's IoU, PQ or AP in a run, whichever fits the task of ``metric``."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

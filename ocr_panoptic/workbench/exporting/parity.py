@@ -154,9 +154,8 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    Two segments of a class match if, among the segments of this class, each overlaps most with the
-    other. Void counts as a segment in the share. Ids do not matter: segments of equal score can be
-    swapped.
+    A segment of ``a`` and a segment of ``b`` match if, within their class, each overlaps most with
+    the other. Void counts as a segment in the share. Ids do not matter.
     """
     tables, segments = [], []
     for ids, described in (a, b):
