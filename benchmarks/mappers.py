@@ -1,5 +1,5 @@
 """
-Compare the time per image of data set mappers, and the memory of masks, with Detectron2's.
+Compare data set mappers with Detectron2's: time per image, and memory of the masks.
 
     python benchmarks/mappers.py FOLDER [--repeats 30]
 

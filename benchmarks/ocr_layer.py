@@ -38,7 +38,7 @@ def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequent
 
 class TranscribedOCR(nn.Module):
     """
-    The OCR layer, written out as in equations 3 to 6 of the paper.
+    The OCR layer, written out as in equations 3 to 6 of the OCR paper.
 
     The query transform phi and the key transform psi have two convolutions each.
     """
@@ -95,9 +95,9 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     """
     Return the largest difference of the outputs, and the largest difference of the gradients.
 
-    Both differences are divided by the largest magnitude in ``plain``. Outputs are compared in
-    evaluation mode and float32. The gradients of ``x`` are compared in training mode and float64,
-    because float32 rounding could make the input of a ReLU positive in only one of the two layers.
+    Each difference is relative to the largest output or gradient of ``plain``. Outputs are compared
+    in evaluation mode and float32. The gradients of ``x`` are compared in training mode and
+    float64, because float32 rounding could make the input of a ReLU positive in only one layer.
     """
     with torch.no_grad():
         a, b = ocr.eval()(x, m), plain.eval()(x, m)

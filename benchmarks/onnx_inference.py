@@ -48,11 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """
-    Return two functions that run the model on a sample image.
-
-    Their keys are "PyTorch" and "onnxruntime".
-    """
+    """Return functions that run the model on a sample image: "PyTorch" and "onnxruntime"."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)

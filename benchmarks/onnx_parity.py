@@ -146,13 +146,13 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Write a model to an ONNX file without comparing results; the file names no classes."""
+    """Write a model to an ONNX file without comparing results or storing class names."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Export a model and compare it; return ``check_parity``'s rows, with ``name`` as "model"."""
+    """Compare a model with its export; return rows of ``check_parity`` with ``name`` as "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)

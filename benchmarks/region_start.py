@@ -1,5 +1,5 @@
 """
-Measure the soft object regions of a network before its first iteration.
+Measure the size of a network's soft object regions before the first training iteration.
 
 The three values of MODEL.OCR.COARSE_START (the initialisation of the coarse classifier) are
 compared.

@@ -4,7 +4,7 @@ Measure the gradients that the losses cause in the backbone before the first ite
     python benchmarks/start_gradients.py --config-file CONFIG [--also "KEY VALUE"] [KEY VALUE ...]
 
 The first row is for the config with the KEY VALUE pairs at the end of the command. Each --also adds
-a row for the config with these pairs and its own.
+a row for this config with further pairs.
 
 "detection" is the gradient norm of all losses of the RPN and the ROI heads, "semantic" the gradient
 norm of all other losses, each over all parameters of the backbone and its FPN. "above" counts the

@@ -54,7 +54,7 @@ Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
 
 
 class Clock:
-    """A clock for the wall and CPU seconds of each part of a run, and of the rest of the run."""
+    """A clock for the wall and CPU seconds of each part of a run, and of the remaining time."""
 
     REST = "labels and the rest"
 

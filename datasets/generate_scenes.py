@@ -281,7 +281,7 @@ GROUNDS = ("grass", "sand", "water")
 
 
 def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
-    """Paint sky, forest (sometimes) and ground, with void seams; return the row of the horizon."""
+    """Paint sky, forest (sometimes) and ground, with void borders; return the horizon's row."""
     rng, size = canvas.rng, canvas.size
     horizon = rng.uniform(0.3, 0.45)
     far, *near = rng.permutation([name for name in GROUNDS if name in classes])[1::-1]

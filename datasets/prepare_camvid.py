@@ -96,7 +96,7 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
 
 
 def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> PanopticSplit:
-    """Write a split to ``output`` in COCO panoptic format; return the paths of its files."""
+    """Write a split to ``output`` in COCO panoptic format; return the written paths."""
     pairs = LabelledFolder(split.images, split.labels).pairs()
     write = partial(_write_image, images=split.images, folder=output / "panoptic")
     numbered = list(enumerate(pairs, 1))

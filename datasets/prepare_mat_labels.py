@@ -3,7 +3,7 @@
 Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from their MATLAB files.
 
 $DETECTRON2_DATASETS must be laid out as docs/published_data.md shows. SciPy must be installed. The
-PNGs keep the raw labels; the data set's label map is applied when they are read.
+PNGs keep the raw labels; reading them applies the data set's label map.
 
 In shapes, H and W are the size of the image.
 """

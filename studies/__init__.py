@@ -1,5 +1,5 @@
 """
 Programs for research: studies of many runs, receptive fields, generated tiles, complexity.
 
-They import the package ``ocr_panoptic``, which does not import them.
+The package ``ocr_panoptic`` does not depend on these programs.
 """

@@ -1,5 +1,5 @@
 """
-Train the systems of a study with several seeds under equal settings, and compare them.
+Train the systems (model configurations) of a study with several seeds, and compare them.
 
     python -m studies.run studies/STUDY.yaml
 

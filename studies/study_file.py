@@ -38,7 +38,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if the file has ``at``."""
+    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if its file has ``at``."""
 
     systems: Mapping[str, PlacedSystem]
 

@@ -4,10 +4,10 @@ Generate tiles under unknown light, in which a single pixel does not show its cl
 Tiles cover the image. Each tile has one of K materials, which differ only in hue; the hues are
 evenly spaced on the colour circle. Each tile bears a bright stamp, whose hue is the same on all
 materials. The light turns all hues of an image by one random angle, uniform in +-180 degrees times
-the difficulty d. From its colour, a pixel outside the stamps can then have any of d K materials (at
-least one), so a classifier that sees single pixels is right on 1 / max(1, d K) of these pixels: on
-all at d = 0, and on 1 / K (chance) at d = 1. The angle between the hues of a tile and its stamp
-always shows the material, but few pixels of a tile are near the stamp.
+the difficulty d. The colour of a pixel outside the stamps then fits d K materials (at least one),
+so a classifier that sees single pixels is right on 1 / max(1, d K) of these pixels: on all at
+d = 0, and on 1 / K (chance) at d = 1. The angle between the hues of a tile and its stamp always
+shows the material, but few pixels of a tile are near the stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 
@@ -159,7 +159,7 @@ def material_hues(materials: int) -> np.ndarray:
 
 
 def under_light(hue: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Return RGB float64 [..., 3] for hues in radians [...] and brightness 0..255 [...]."""
+    """Return RGB, float64 [..., 3], for hue [...] in radians and brightness [...] in 0..255."""
     direction = np.stack([np.cos(hue), np.sin(hue)], axis=-1) @ HUE_PLANE
     return level[..., None] * (1 + SATURATION * direction)
 

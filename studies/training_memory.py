@@ -72,9 +72,9 @@ class AllocatedBytes(TorchDispatchMode):
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
     """
-    Create fake tensors in this context, and count the bytes that real ones would take.
+    Make tensors fake in this context, and count the bytes that real tensors would take.
 
-    Layers that compute in bands of rows use the band size of a GPU.
+    Layers that compute in bands of rows use the same band size as on a GPU.
     """
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # for models on the "meta" device

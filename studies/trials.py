@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise the classifier of Detectron2's SemSegFPNHead with PyTorch's smaller defaults."""
+    """Initialise the classifier of Detectron2's SemSegFPNHead with PyTorch's small weights."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -84,7 +84,7 @@ def correction_times_10() -> None:
 
 
 def regions_detached() -> None:
-    """Stop the loss of the refined logits from training the coarse classifier via the regions."""
+    """Stop the refined logits' loss from training the coarse classifier through OCR's regions."""
     RefinedHead._refine = lambda self, x, regions: refine(self, x, regions.detach())
 
 
@@ -101,7 +101,7 @@ def trunk_detached() -> None:
 
 
 def refined_loss_warmed_up(iterations: int = 150) -> None:
-    """Raise the weight of the refined logits' loss linearly from 0 over the first iterations."""
+    """Raise the loss weight of the refined logits linearly from 0 during the first iterations."""
 
     def warmed_up(self: SemSegCriterion, *args) -> dict[str, Tensor]:
         found = losses(self, *args)
@@ -117,12 +117,12 @@ def posterior_in_relation() -> None:
 
 
 def presence_mean() -> None:
-    """Make OCR add the log of each class's mean probability to the class's relation logits."""
+    """Make OCR add the log of a class's mean probability in the image to its relation logits."""
     _biased_relation(lambda m: m.softmax(dim=1).flatten(2).mean(dim=2, keepdim=True).log())
 
 
 def presence_max() -> None:
-    """Make OCR add the log of each class's largest probability to the class's relation logits."""
+    """Make OCR add the log of a class's top probability in the image to its relation logits."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2).amax(dim=2, keepdim=True))
 
 

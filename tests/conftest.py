@@ -25,8 +25,8 @@ from train_net import argument_parser, main
 # The tests' tensors are small, so a second thread mostly waits.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
-# Copies of this process (support/forked.py) cannot train if its own first backward pass was under a
-# profiler, in whichever test.
+# If a test ran this process's first backward pass under a profiler, forks of this process
+# (support/forked.py) could not train. So the first one runs here.
 torch.ones(1, requires_grad=True).sum().backward()
 
 
@@ -46,7 +46,7 @@ def own_folders(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_determinism():
-    """Switch off deterministic algorithms after a test, which --deterministic switches on."""
+    """After each test, switch off the deterministic algorithms that --deterministic switches on."""
     yield
     torch.use_deterministic_algorithms(False)
 
@@ -120,7 +120,7 @@ def batch():
     """
     Return a function that makes a panoptic training batch of random images.
 
-    Each image has one rectangular thing, and semantic labels in vertical stripes; its top is void.
+    Each image has one rectangular thing, and semantic labels in vertical stripes with a void top.
     """
 
     def make(

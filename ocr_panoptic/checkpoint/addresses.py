@@ -17,7 +17,7 @@ HUB_FILE = "model.safetensors"
 
 
 class PackageHandler(PathHandler):
-    """A handler that finds the only weights file in a package without importing the package."""
+    """A ``package://`` handler that finds the weights file in a package without an import."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [PACKAGE]
@@ -43,7 +43,7 @@ class PackageHandler(PathHandler):
 
 
 class TimmHandler(PathHandler):
-    """A handler that downloads timm's weights, or finds them in the local cache."""
+    """A ``timm://`` handler that downloads timm's weights, or finds them in the local cache."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [TIMM]

@@ -31,7 +31,7 @@ NO_CHECKPOINT = "none of the run that has begun here"  # text of last_checkpoint
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    A Detectron2 checkpointer that runs no code from files and checks their fit to the model.
+    A Detectron2 checkpointer that runs no code from files and checks that files fit the model.
 
     A file is written completely or not at all, even if the process is killed.
 
@@ -41,8 +41,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
         strict: whether to raise an error if a file lacks any tensor of the model, or has a tensor
             in the wrong shape. For evaluation: a partly random model has no meaningful result.
-        min_share: share of the backbone's tensors, 0 to 1, that a file has to fill. If it is not
-            0, an ImageNet file has to fill the whole backbone.
+        min_share: share of the backbone's tensors, 0 to 1, that a file has to fill. With a share
+            above 0, an ImageNet file has to fill the whole backbone.
         identity: facts about the training, such as class names, to save in each file.
         by_class: whether to match the rows of classifiers by class name, if both the file and
             ``identity`` have class names.
@@ -218,7 +218,7 @@ def not_finite(model: nn.Module) -> str:
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
     """
-    Return the path of the checkpoint that a folder's file ``last_checkpoint`` names.
+    Return the path of the checkpoint named by the file ``last_checkpoint`` in a folder.
 
     If the file does not name a complete checkpoint, log a warning and return the newest complete
     checkpoint. Return "" if the folder has no complete checkpoint, or if a new run has begun there

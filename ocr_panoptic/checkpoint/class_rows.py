@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights whose classifiers have the model's classes, and which classes were loaded."""
+    """Weights with classifier rows for the model's classes, and which classes were loaded."""
 
     weights: Mapping[str, Any]
     kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree
@@ -36,8 +36,8 @@ def rows_by_name(
     """
     Return the weights with classifier rows rearranged for the model's classes, matched by name.
 
-    A class that the weights lack keeps the model's classifier rows. Upper and lower case do not
-    matter.
+    A class that the weights lack keeps the model's classifier rows. Matching ignores upper and
+    lower case.
 
     Args:
         weights: name -> tensor or array in the file.

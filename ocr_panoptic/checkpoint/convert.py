@@ -61,7 +61,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return settings that the weights need but shapes do not imply: config key -> value."""
+        """Return settings that weights need but their shapes do not imply: config key -> value."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn
@@ -77,7 +77,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Recognise backbone and norms by tensor names; return them in a Conversion without tensors."""
+    """Return a Conversion without tensors, with the backbone and norms that tensor names imply."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)

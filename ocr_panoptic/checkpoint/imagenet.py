@@ -46,7 +46,7 @@ def adapt_names(
         file: path or address of the weights.
 
     Returns:
-        renamed: the renamed weights; ``weights`` itself if its names are the model's or unknown
+        renamed: the renamed weights; ``weights`` itself if its names fit already or are unknown
         record: the settings that the weights expect, for :func:`.settings.check_settings`; None
             if these settings are unknown
     """

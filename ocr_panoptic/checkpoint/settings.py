@@ -18,7 +18,7 @@ UNKNOWN = "unknown"  # value of a key that this version lacks
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Return the config keys with unexpected values: key -> its allowed values, sorted.
+    Return the allowed values, sorted, of each config key that has an unexpected value.
 
     If a value in ``expected`` is a frozenset, each of its elements is allowed.
     """

@@ -102,7 +102,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def count_several(classes: np.ndarray) -> np.ndarray:
-    """Count the True values along the last axis, as float64; return NaN instead of 0 or 1."""
+    """Count the True values along the last axis, float64; NaN if there are fewer than two."""
     number = np.sum(classes, axis=-1, dtype=np.float64)
     return np.where(number > 1, number, np.nan)
 

@@ -113,12 +113,12 @@ class ImageScore(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Return PQ or mIoU in percent; NaN for an image without segments or labelled pixels."""
+        """Return PQ or mIoU in percent; NaN if the image has no segments or no labelled pixels."""
         return 100 - sum(self.losses.values())
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Stack the counts of all images, in the order of their file names, [N, K, S]."""
+    """Stack the counts of all images, sorted by file name, [image, class, count]."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

@@ -65,7 +65,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         return super().evaluate(img_ids)
 
     def gather_truth(self) -> dict:
-        """Gather the ground truth of all processes, in COCO instance format (main process only)."""
+        """Return the ground truth of all processes in COCO instance format (main process only)."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {

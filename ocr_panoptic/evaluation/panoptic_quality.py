@@ -62,7 +62,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Count each category's FP and FN whose masks match another category's, int64 [C, 2]."""
+        """Count each category's FP and FN that match a mask of another category, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1

@@ -139,9 +139,9 @@ class SemSegEvaluator(DatasetEvaluator):
 
     It computes IoU, accuracy, Boundary IoU, calibration error and the bootstrap interval of mIoU.
     Each record of the data set must name a label PNG or a panoptic PNG. As in Detectron2, the
-    metadata must have ``stuff_classes`` and ``ignore_label``. If the metadata has ``label_map``, it
-    maps the raw labels of the PNGs to classes. If the metadata has ``class_categories`` (the
-    category of each class), the IoU of each category is added, as in cityscapesscripts.
+    metadata must have ``stuff_classes`` and ``ignore_label``. The metadata's optional
+    ``label_map`` maps the raw labels of the PNGs to classes. If the metadata has
+    ``class_categories`` (the category of each class), the IoU of each category is added.
 
     Args:
         dataset_name: a registered data set.

@@ -62,7 +62,7 @@ def read_label_image(
 def decoded_labels(
     image: Image.Image, path: str | os.PathLike, known: Mapping[int, int] | None
 ) -> tuple[np.ndarray, bool]:
-    """Return the raw labels of an opened image, and whether inexact pixels got the nearer label."""
+    """Return the raw labels of an opened image, and whether inexact pixels were corrected."""
     is_lossy = image.format == "JPEG"
     shown: set[int] = set()
     if not is_lossy:

@@ -1,5 +1,5 @@
 """
-SegFix offsets [1]: steps from pixels near a boundary into the region that they belong to.
+SegFix offsets [1]: steps from pixels near a boundary towards the inside of their region.
 
 A *direction* is one of eight, 45 degrees apart. An *offset label*, the network's target, says
 whether a pixel is near a boundary, and in which direction the inside of its region lies. An

@@ -1,5 +1,5 @@
 """
-Read image files, and open label and panoptic PNGs, with common limits and error messages.
+Read image files, and open label and panoptic PNGs, with shared limits and error messages.
 
 Shape letters: H, W size of the image, C channels.
 """

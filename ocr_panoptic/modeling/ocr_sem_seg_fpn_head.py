@@ -90,9 +90,9 @@ class OCRSemSegFPNHead(RefinedHead):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """
-        Return the sum of the FPN branches, for the coarse prediction and for the OCR head.
+        Return the sum of the FPN branches, and this sum shrunk by the factor ``downsample``.
 
-        The sum for the OCR head is shrunk by the factor ``downsample``.
+        The coarse classifier reads the first map, the OCR head the second.
         """
         x = sum(getattr(self, name)(features[name]) for name in self.in_features)
         return x, F.avg_pool2d(x, self.downsample) if self.downsample > 1 else x

@@ -174,7 +174,7 @@ class TimmBackbone(Backbone):
         """
         Return how timm trains each parameter, by the parameter's name.
 
-        The learning rate of a parameter has the factor layer_decay ** (number of later layers,
+        A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
         including the classifier). timm defines the layers, which are mostly blocks, and the
         parameters without weight decay.
         """

@@ -23,9 +23,8 @@ class SegFix(SemanticSegmentor):
     """
     A network that predicts which pixels lie near a boundary, and the direction into their region.
 
-    See https://arxiv.org/abs/2007.04269. Scales, flips and windows work as in semantic
-    segmentation; boundary probabilities and direction logits are averaged. The published code
-    averages windows in the same way.
+    See https://arxiv.org/abs/2007.04269. Boundary probabilities and direction logits are averaged
+    over scales, flips and windows; the published code averages windows in the same way.
 
     Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
     """
@@ -85,7 +84,7 @@ class SegFix(SemanticSegmentor):
         return {"near_boundary": scores[0] > 0.5, "direction": scores[1:].argmax(dim=0)}
 
     def _scores(self, image: Tensor) -> Tensor:
-        """Return the boundary probability and the direction logits, joined to [N, 1 + 8, H, W]."""
+        """Return boundary probabilities and direction logits in one tensor [N, 1 + 8, H, W]."""
         boundary, direction = (
             resize(logits.float(), image.shape[2:], self.sem_seg_head.align_corners)
             for logits in self.layers(image)

@@ -1,5 +1,5 @@
 """
-Compare parameters, FLOPs, peak memory and time of the context schemes on one input.
+Compare parameters, FLOPs, peak memory and time of context schemes (OCR, PPM, ...) on one input.
 
 The printed Markdown table also shows the numbers from table 6 of the OCR paper.
 

@@ -203,7 +203,7 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a Markdown table of two structures of DANet and criss-cross attention.
+    Return a Markdown table of DANet and criss-cross attention, each in two structures.
 
     For both, the OCR paper reports the FLOPs of the official head, but the parameters of the
     smaller head :class:`.transcriptions.CompactAttention`.

@@ -109,7 +109,7 @@ class _PlainPositionAttention(PositionAttention):
 
 class CompactAttention(nn.Module):
     """
-    The head that the OCR paper presumably measured for DANet and criss-cross attention.
+    The head whose parameters the OCR paper presumably counts for DANet and criss-cross attention.
 
     It has 10.6 million parameters, as in the paper: a 3x3 convolution to 512 channels, two
     attention steps, and a 1x1 convolution of the reduced features and both steps' results. The

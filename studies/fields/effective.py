@@ -1,7 +1,7 @@
 """
 Measure the effective receptive field of a network's features: which pixels affect a cell strongly?
 
-The measure is the gradient of the feature's middle cell with respect to the image (Luo, Li, Urtasun
+The measure is the gradient of a feature's middle cell with respect to the image (Luo, Li, Urtasun
 and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
 2016). A pixel belongs to the field if its gradient is above 1 - 95.45 % = 4.55 % of the largest
 gradient. The size of the field is the square root of its number of pixels.
@@ -28,9 +28,10 @@ def effective_fields(
     """
     Return the gradient of each feature's middle cell at every pixel of the image.
 
-    The gradient is the root mean square over the images and their channels. It is taken of a
-    weighted sum of the cell's channels. The weights are standard normal and drawn anew for each
-    image, so that the expected squared gradient is the sum of the channels' squared gradients.
+    The gradient is the root mean square over the images and their channels. The differentiated
+    scalar is a weighted sum of the cell's channels. The weights are standard normal and drawn anew
+    for each image, so that the expected squared gradient is the sum of the channels' squared
+    gradients.
 
     Args:
         backbone: backbone in evaluation mode.

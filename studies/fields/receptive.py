@@ -50,7 +50,7 @@ class PixelBox(NamedTuple):
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
-        """Return whether the box is inside a square image and does not touch the borders."""
+        """Return whether the box is inside an image of side x side pixels, not at its borders."""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":
@@ -89,7 +89,7 @@ def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
 ) -> dict[str, PixelBox]:
     """
-    Return the theoretical receptive field of each feature's middle cell in an image of given size.
+    Return the theoretical receptive field of each feature's middle cell, for a given image size.
 
     UserError is raised if this module does not know an operator of the network.
 
@@ -130,8 +130,8 @@ class _Propagation(TorchDispatchMode):
     A dispatch mode that records which image pixels can change each tensor.
 
     Attributes:
-        spans: each tensor [N, C, h, w] that depends on the image -> AxisSpan of the tensor's rows,
-            and AxisSpan of the tensor's columns.
+        spans: each tensor [N, C, h, w] that depends on the image -> first and last image row that
+            can change each of the tensor's rows, [2, h], and likewise for columns, [2, w].
     """
 
     def __init__(self, image: Tensor):
@@ -163,7 +163,7 @@ def _span(
     shapes: Sequence[torch.Size],
     shape: torch.Size,
 ) -> AxisSpan:
-    """Return the AxisSpan of the rows (axis 0) or columns (axis 1) of an operator's output."""
+    """Return the first and last pixel, [2, n], that each output row (axis 0) or column (1) sees."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
         operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
@@ -183,7 +183,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Return the AxisSpan of n sliding windows over input cells with the AxisSpan ``source``."""
+    """Return the first and last pixel, [2, n], that each of n sliding windows sees."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
@@ -229,7 +229,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Keep only one axis's scale in the options of an operator that resizes."""
+    """Return the options of a resizing operator with only the scale of one axis."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]

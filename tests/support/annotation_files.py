@@ -153,7 +153,7 @@ def supervisely(root: Path, scenes: Scenes) -> Written:
         image.parent.mkdir(parents=True, exist_ok=True)
         if (root / "images" / name).exists():
             (root / "images" / name).rename(image)
-        # Rounding gives whole numbers.
+        # Rounding moves these points to whole numbers.
         rings = [[(x - 0.4, y + 0.4) for x, y in box.corners(1)] for box in boxes]
         figures = [
             {"classTitle": b.label, "geometryType": "polygon", "points": {"exterior": ring}}

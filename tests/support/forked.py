@@ -25,6 +25,7 @@ class Forked:
         command: Sequence[object],
         *,
         stdout: IO,
+        stderr: int | None = None,  # ignored: stderr always goes to ``stdout``
         env: dict[str, str] | None = None,
         start_new_session: bool = False,
     ):

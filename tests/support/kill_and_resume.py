@@ -6,8 +6,8 @@ The final checkpoint must equal the checkpoint of a run that was not killed:
 
     python tests/support/kill_and_resume.py --kills 30 --processes 2
 
-Every fourth kill is a SIGTERM, after which no iteration may be lost; the others are SIGKILLs. Both
-go to all processes.
+Every fourth kill is a SIGTERM, which must not lose any iteration; the others are SIGKILLs. Both
+signals go to all processes.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """
 The published checkpoint files of docs/checkpoints.md, with the configs and settings they need.
 
-The needed settings are written here by hand: tests compare them with what the converter finds in a
-file.
+The settings are written here by hand. Tests compare them with the settings that the converter finds
+in a file.
 """
 
 from typing import NamedTuple

@@ -218,7 +218,7 @@ def enlarge_twice(x, factor, size):
 
 
 def object_context(x, m, phi, psi, delta, rho):
-    """Return OCR's object contextual representations; the last five arguments are transforms."""
+    """Return OCR's object contextual representations; phi ... rho are the transforms."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
@@ -235,7 +235,7 @@ def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
 
 
 def authors_context(w: Weights, x, m, name, **options):
-    """Return OCR's contextual representations, with the names of openseg.pytorch and HRNet-OCR."""
+    """Call :func:`object_context` with the parameter names of openseg.pytorch and HRNet-OCR."""
     channels, block = x.shape[1], f"{name}.object_context_block"
 
     def layer(role, i, channels):

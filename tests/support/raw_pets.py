@@ -46,7 +46,7 @@ SECOND_SEGMENTS = [
 
 
 class RawData:
-    """A folder of images and panoptic PNGs; ``content`` is the JSON, before it is written."""
+    """A folder of images and panoptic PNGs; :meth:`save` writes ``content`` to panoptic.json."""
 
     def __init__(self, folder: Path):
         self.folder = folder

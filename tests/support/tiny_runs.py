@@ -21,7 +21,7 @@ OCR_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml"
 PLAIN_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_R_18_scenes.yaml"
 SEMANTIC_CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
 
-# A few iterations on 64-pixel images instead of minutes on 160.
+# Settings for a few iterations on images of 64 pixels, instead of minutes on images of 160.
 TINY = [
     *("SOLVER.IMS_PER_BATCH", "2", "SOLVER.MAX_ITER", "3", "SOLVER.STEPS", "(2,)"),
     *("INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"),
@@ -31,7 +31,7 @@ TINY = [
     *("MODEL.ROI_MASK_HEAD.CONV_DIM", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
 ]
-# Further settings for a refined prediction.
+# Further settings for heads with OCR.
 TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
 # Further settings for predicting segments after three iterations.
 SEGMENTS = [

@@ -57,7 +57,7 @@ def checker(source: SemanticSource) -> Callable[[tuple[Path, Path]], Look]:
 
 
 def warnings(source: SemanticSource, looks: Sequence[Look]) -> Iterator[str]:
-    """Yield warnings about classes without pixels, and about label images with inexact values."""
+    """Yield warnings about classes without pixels, and about JPEG or smoothed label images."""
     classes = source.space.classes
     ignored: Counter[int] = Counter()
     pixels: Counter[int] = Counter()

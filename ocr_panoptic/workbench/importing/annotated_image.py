@@ -65,8 +65,8 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
     """
     Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment takes the position of its last part in the painting order. Pixels of earlier
-    parts that other segments cover are removed, so that the painted result does not change.
+    A joined segment takes the position of its last part in the painting order. Where another
+    segment covers an earlier part, pixels are removed, so that the painted result stays the same.
 
     Args:
         parts: key and segment of each part, in painting order. Parts with equal keys and labels

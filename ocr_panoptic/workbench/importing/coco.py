@@ -33,9 +33,9 @@ TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     """
-    Return split -> (folder, None) for the "train", "val" and "test" splits of a Roboflow export.
+    Return the folders of a Roboflow export's splits: "train", "val" or "test" -> (folder, None).
 
-    None means that the folder's annotations belong to a single split.
+    None means that all annotations in the folder belong to the split.
     """
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}

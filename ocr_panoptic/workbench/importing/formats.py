@@ -29,10 +29,10 @@ class Format(NamedTuple):
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
         kinds: things and stuff, if the format has fixed classes.
-        splits: function: source -> {split: (source to read, ``part`` or None)}; it returns {} if
-            the annotations are not divided into splits.
-        has_polygons: whether some tools draw polygons along pixel edges and others through pixel
-            centres.
+        splits: function: source -> {split: (source to read, ``part`` or None)}, {} without
+            splits.
+        has_polygons: whether the format's polygons follow pixel edges in some tools, and pass
+            through pixel centres in others.
         void_class: name of the class whose segments become void.
         rest_class: name of the background class, which becomes the class of ``--rest``, or void
             without ``--rest``.

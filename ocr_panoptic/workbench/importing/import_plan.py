@@ -53,7 +53,7 @@ class ImportPlan:
         kinds: things, stuff and ignored classes, if the user lists them.
         label_space: classes of the label PNGs, if the user gives label PNGs.
         crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
-            for groups, with an error if they may be single objects.
+            for groups, with an error if the segments may be single objects.
         polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
             centres of border pixels; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
@@ -95,8 +95,8 @@ def with_own_splits(
     """
     Return a source for each split that the annotations of "train" define.
 
-    ``sources`` is returned unchanged if it has a split other than "train" or a folder of images, if
-    the annotations define no splits, or if they define several and --split is given.
+    Return ``sources`` unchanged if it has more splits than "train" or a folder of images, if the
+    annotations define no splits, or if they define several splits and --split is given.
     """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:

@@ -4,7 +4,7 @@ Import annotations of any format as a panoptic or semantic data set.
 An import writes these files into the folder of the data set:
 
     <name>.yaml                 the data file, written last
-    raw/import.json             options, classes and counts; it marks raw/ as written by an import
+    raw/import.json             options, classes and counts; marks raw/ as written by an import
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or
@@ -202,7 +202,7 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log the size of a split, and how many segments its maps lose, cut or only approximate."""
+    """Log the size of a split, and how many segments are lost, cut or approximated in its maps."""
     pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "

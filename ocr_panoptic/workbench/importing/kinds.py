@@ -82,7 +82,7 @@ class ClassCount:
         segments: numbers of objects (key True), regions (False) and segments of unknown kind
             (None); crowds count as objects.
         is_doubtful: whether segments marked as crowds may be single objects, because an image has
-            several, or because the tool may also mark single objects.
+            several such segments, or because the tool may also mark single objects.
     """
 
     images: int = 0
@@ -92,7 +92,7 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """Return "thing" if a segment is an object, else "stuff"; None if any kind is unknown."""
+        """Return "thing" if any segment is an object, else "stuff"; None if a kind is unknown."""
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"

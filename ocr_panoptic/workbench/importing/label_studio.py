@@ -2,8 +2,8 @@
 Read Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths or PNGs. Both refer to the image as its EXIF data rotate it, but without any rotation of the
-view in Label Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
+lengths or PNGs. Both refer to the image as rotated by its EXIF data, but not by the user in Label
+Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
 predictions are left out.
 """
 
@@ -52,7 +52,7 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
     Return the annotated images of a Label Studio JSON.
 
     For local files, ``images`` is the root of Label Studio's local files or a folder below it. For
-    uploads, it is the project's upload folder or a folder with the original files.
+    uploads, ``images`` is the project's upload folder or a folder with the original files.
     """
     folder = require_images(images, f"{source}")
     tasks = read_json(source)

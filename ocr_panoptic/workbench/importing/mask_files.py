@@ -1,5 +1,5 @@
 """
-Read mask images: one for each object or class, or one for all objects, with their numbers.
+Read mask images: one for each object or class, or one with the numbers of all objects.
 
 A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
 mask's own name, or the beginning or the end of the mask's name:

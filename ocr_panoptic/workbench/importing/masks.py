@@ -59,7 +59,7 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
-    """Return points (x, y), float64 [N, 2]; raise UserError for invalid or distant points."""
+    """Return points (x, y), float64 [N, 2]; raise UserError if any is invalid or far outside."""
     try:
         found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):

@@ -27,7 +27,7 @@ _Result = TypeVar("_Result")
 
 
 class MissingImage(UserError):
-    """Error for an image that the annotations name but that does not exist."""
+    """The error for an image that annotations name but that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def faults_of(place: str, error: Exception) -> list[str]:
 
 def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
-    Return the image at the first path that exists, without segments.
+    Return the image at the first existing path, as an AnnotatedImage without segments.
 
     If no path exists (the annotations were written for another folder, or on Windows), find the
     file below ``folder`` by the last parts of its path, ignoring case. Raise MissingImage if no
@@ -134,7 +134,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the path of the only file that matches the end of a name; else raise MissingImage."""
+    """Return the only file that matches the last parts of a name; else raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:

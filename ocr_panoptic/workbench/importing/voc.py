@@ -1,8 +1,8 @@
 """
 Read Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
-The PNGs contain labels, as palette indices (VOC 2012) or in a single channel, or colours, for which
-``labelmap.txt`` lists the classes (CVAT and Datumaro).
+The PNGs contain labels (palette indices as in VOC 2012, or a single channel) or colours. CVAT and
+Datumaro write a ``labelmap.txt`` that lists the class of each colour.
 """
 
 from collections import defaultdict
@@ -113,7 +113,7 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return a PNG's labels, or colours as numbers, int64 [H, W]; and whether it has colours."""
+    """Return a PNG's labels or its colours as numbers, int64 [H, W]; and whether it has colours."""
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True

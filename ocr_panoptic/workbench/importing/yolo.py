@@ -30,7 +30,7 @@ BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return split -> (path of ``data.yaml``, split) for each split in ``data.yaml``."""
+    """Return the splits in ``data.yaml``: split -> (path of ``data.yaml``, split)."""
     source, content = _read(source)
     return {split: (source, split) for split in _places(content, source)}
 

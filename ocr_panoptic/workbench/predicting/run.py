@@ -54,7 +54,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     weights = Path(cfg.MODEL.WEIGHTS)
 
     def is_done(item: Item) -> bool:
-        """Return whether all results exist and are not older than the image and the weights."""
+        """Return whether the item's results exist and are no older than image and weights."""
         made = [_time(path) for path in files[item.name].values()]
         return min(made) >= max(_time(item.source), _time(weights), 1)
 

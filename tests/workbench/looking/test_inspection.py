@@ -181,10 +181,9 @@ def test_the_input_keeps_its_values_and_shape(tiny_data, make_args):
     assert found["image"].shape == (3, SIZE, 2 * SIZE)
     assert found["image"][:, 5, 5].tolist() == [10, 20, 30]
     assert (found["height"], found["width"]) == (50, 100)
-    for data, fault in ((("coco_2017_val",), "has no stuff_classes"), ((), "TEST is empty")):
-        cfg.DATASETS.TEST = data
-        with pytest.raises(ValueError, match=fault):
-            class_metadata(cfg)
+    cfg.DATASETS.TEST = ()
+    with pytest.raises(ValueError, match="TEST is empty"):
+        class_metadata(cfg)
 
 
 def test_labels_of_several_scales(tiny_data, make_args):
