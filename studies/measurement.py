@@ -1,5 +1,6 @@
 """Measure the time and memory of a function call on a device."""
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -128,6 +129,13 @@ def count_head_step(
     return saved, allocated.peak - before
 
 
-def sizes(text: str) -> tuple[int, ...]:
-    """Parse comma-separated integers, such as "192,256", for argparse."""
-    return tuple(map(int, text.split(",")))
+def sizes(*names: str) -> Callable[[str], tuple[int, ...]]:
+    """Return a parser, for argparse, of an integer for each name, such as "192,256"."""
+
+    def size(text: str) -> tuple[int, ...]:
+        numbers = tuple(map(int, text.split(",")))
+        if len(numbers) != len(names):
+            raise argparse.ArgumentTypeError(f"{text} is not {','.join(names)}")
+        return numbers
+
+    return size

@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--size", type=sizes, default=(1, 2048, 128, 128))
+    parser.add_argument("--size", type=sizes("N", "C", "H", "W"), default=(1, 2048, 128, 128))
     parser.add_argument(
         "--num-classes", type=int, default=150, help="regions of OCR (default 150, as in ADE20K)"
     )
@@ -46,7 +46,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
     parser.add_argument("--counts-only", action="store_true", help="of them; nothing is measured")
     parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
-    parser.add_argument("--image-size", type=sizes, default=(800, 1216), help="for them (800,1216)")
+    parser.add_argument(
+        "--image-size", type=sizes("H", "W"), default=(800, 1216), help="for them (800,1216)"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     args = parser.parse_args(argv)
     if args.device == "cuda" and not torch.cuda.is_available():

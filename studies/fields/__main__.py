@@ -31,7 +31,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--config-file", required=True)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", nargs="+", help="image files, folders or lists of them")
-    source.add_argument("--size", type=sizes, help="height,width of noise images")
+    source.add_argument(
+        "--size", type=sizes("height", "width"), help="height,width of noise images"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)

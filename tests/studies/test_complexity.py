@@ -130,6 +130,8 @@ def test_tool_writes_the_table_and_the_rows(command):
         assert row["flops"] == count(row["scheme"], (1, 64, 8, 8), 7)["flops"]
     assert "Features [1, 64, 8, 8], 7 classes, float32" in printed
     assert "paper, table 6" in printed and "| compact" in printed
+    with pytest.raises(SystemExit):
+        command("--size", "64,64")
 
 
 @pytest.mark.slow
