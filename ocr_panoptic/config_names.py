@@ -20,7 +20,7 @@ def config_path(name: str) -> Path:
 
 
 def config_purpose(name: str) -> str:
-    """Return the first sentence of the comment at the top of a config, or "" without one."""
+    """Return the first sentence of the comment at the top of a config, or "" without a comment."""
     lines = config_path(name).read_text(encoding="utf-8").splitlines()
     comment = takewhile(lambda line: line.startswith("# "), lines)
     return " ".join(line[2:] for line in comment).partition(". ")[0].removesuffix(".")

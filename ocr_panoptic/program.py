@@ -23,10 +23,10 @@ MEMORY = (
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process; its log goes to stderr.
+    Run ``main(*args)`` as the program of this process, and log to stderr.
 
-    If ``main`` raises an error that is not a bug, its message is printed without a traceback, and
-    the exit status is 1. After Ctrl-C, the exit status is 130.
+    If ``main`` raises an error that is not a bug, the error's message is printed without a
+    traceback, and the exit status is 1. After Ctrl-C, the exit status is 130.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
     logging.raiseExceptions = False  # a full disk would print a traceback for each message

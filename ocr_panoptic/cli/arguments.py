@@ -65,7 +65,7 @@ class CommandParser(argparse.ArgumentParser):
         return found, rest
 
     def add_data(self) -> None:
-        """Add ``--data FILE ...``; from the first config KEY on, words go to ``args.opts``."""
+        """Add ``--data FILE ...``; the list of files ends before the first config key."""
         self.add_argument(
             "--data",
             nargs="+",

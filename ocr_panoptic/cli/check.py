@@ -2,8 +2,8 @@
 Check data files, or a training run before it starts.
 
 With data files, print a summary of the images and classes. With --config-file, print the run's
-data, epochs, and the checkpoint that --resume would find. No GPU is needed. The exit status is 1 if
-the data are faulty or the run would fail.
+data and epochs, and the checkpoint that --resume would find. No GPU is needed. The exit status is 1
+if the data are faulty or the run would fail.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]

@@ -1,10 +1,10 @@
 """
 Compare the head of a config with standard heads on your data.
 
-Train the config unchanged ("ours"), and with three other heads: a plain head, and PPM and OCR as
-published, each with several seeds. Print which head is better, with confidence intervals. Finished
-runs are kept: repeat the command after a stop, or with more seeds. Several processes can run the
-command at the same time.
+Train the config unchanged ("ours") and with three standard heads (plain, PPM, published OCR), each
+with several seeds. Print which head is better, with confidence intervals. Finished runs are kept:
+repeat the command after a stop, or with more seeds. Several processes can run the command at the
+same time.
 
     ocr-panoptic compare --config-file CONFIG [--data FILE ...] --output FOLDER [--seeds N]
         [KEY VALUE ...]

@@ -26,8 +26,8 @@ def load_config(
     """
     Load a config from a config file, data files, and the overrides of the command line.
 
-    MODEL.TRUST_PICKLE has an effect only as an override, because a stranger's config must not
-    allow a stranger's weights to run code.
+    MODEL.TRUST_PICKLE has an effect only as an override, because a downloaded config must not
+    allow downloaded weights to run code.
 
     Args:
         config_file: file, folder of a run, name of a packaged config, or "" for the defaults.
@@ -62,7 +62,7 @@ def conditions(key: Key) -> list[Condition]:
     """
     Return the conditions under which a model reads a key.
 
-    The placeholder SCHEME is replaced by the condition that MODEL.CONTEXT.NAME is a context scheme
+    SCHEME in the key's row becomes the condition that MODEL.CONTEXT.NAME is a context scheme
     that reads the key.
     """
     return [
@@ -78,7 +78,7 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
     """
-    Return overrides, [KEY, VALUE, ...], to reset the keys that the chosen model does not read.
+    Return overrides, [KEY, VALUE, ...], that reset the keys that the chosen model does not read.
 
     With these overrides, :func:`check_unread_keys` accepts the config.
     """

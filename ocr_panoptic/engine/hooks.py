@@ -90,7 +90,7 @@ class Checkpoints(HookBase):
 
 
 class Stopped(SystemExit):
-    """Raised in every process after a signal, when the work is saved, to end the program."""
+    """Raised in every process to end the program after a signal, once the work is saved."""
 
 
 class StopOnSignal(HookBase):

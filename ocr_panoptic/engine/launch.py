@@ -20,7 +20,7 @@ from .hooks import Stopped
 
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
-    """Run ``main(args)`` in every process; return its result (None if only child processes ran)."""
+    """Run ``main(args)`` in every process; return the result (None if only child processes ran)."""
     gpus, env = torch.cuda.device_count(), os.environ
     if "TORCHELASTIC_RUN_ID" in env:  # torchrun has started this process
         on_gpu = gpus > 0 and load_arguments(args).MODEL.DEVICE != "cpu"

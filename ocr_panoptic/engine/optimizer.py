@@ -1,4 +1,4 @@
-"""Build optimizers with learning rates by head and layer, and the learning-rate schedule."""
+"""Build optimizers, with learning rates for heads and layers, and learning-rate schedules."""
 
 import logging
 import math
@@ -26,10 +26,10 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     Build the optimizer that SOLVER.OPTIMIZER names, with learning rates for heads and layers.
 
-    SOLVER.HEAD_LR_FACTOR changes the rates of parameters outside ``backbone.``, SOLVER.LAYER_DECAY
-    the rates of the layers in a timm network. AdamW applies no weight decay to parameters that timm
-    exempts (docs/keys.md); SGD follows Detectron2's rules for weight decay. The optimizer does not
-    clip gradients.
+    SOLVER.HEAD_LR_FACTOR scales the rates of parameters outside ``backbone.``; SOLVER.LAYER_DECAY
+    scales the rates of the layers in a timm network. AdamW applies no weight decay to parameters
+    that timm exempts (docs/keys.md); SGD follows Detectron2's rules for weight decay. The optimizer
+    does not clip gradients.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"

@@ -46,7 +46,7 @@ class Classes:
         labels: value that stands for each class in label PNGs, uint8 or uint16 [K].
         categories: categories in COCO panoptic format; empty for a semantic model.
         thing_ids, stuff_ids: category ids of the data set, in the order of the model's thing and
-            stuff classes. The first stuff id stands for "things", which is not a category.
+            stuff classes. The first stuff class, "things", is not a category.
         thing_colors: colours of the model's thing classes.
     """
 
@@ -98,7 +98,7 @@ class Result:
     The prediction for an image.
 
     Attributes:
-        name: name of the result files without suffix; for an input folder, the image's path in it.
+        name: name of the result files without suffix, such as a path below the input folder.
         image: input image, RGB uint8 [H,W,3], or [H,W,C] if the data have other channels.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
         confidence: probability of each pixel's label, or score of its instance, float32 [H,W] in
@@ -127,7 +127,7 @@ class Result:
         Make a result from a model's outputs.
 
         Args:
-            confidence: probability of each pixel's label, without the scores of instances.
+            confidence: probability of each pixel's semantic label (not the score of its instance).
             segments: dicts of "id", "isthing", "category_id" (the model's class index) and, for
                 things, "score".
             instances: detections as Detectron2's Instances, or in COCO's results format with the
@@ -223,8 +223,8 @@ class Result:
             a dict with "images", "annotations" and "categories". For a panoptic model, these follow
             COCO's panoptic format, with each segment's run lengths as "segmentation", and the dict
             also has "instances" in COCO's results format. For a semantic model, each class has an
-            annotation with run lengths, as in COCO-Stuff; its category id is the class's value in
-            label PNGs.
+            annotation with run lengths, as in COCO-Stuff; category ids are the values in label
+            PNGs.
         """
         height, width = self.labels.shape
         image = {"id": image_id, "file_name": self._item.file_name}

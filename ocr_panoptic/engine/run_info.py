@@ -74,7 +74,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return a copy of a config for any machine, with ``weights`` and the device "auto"."""
+    """Return a copy of a config that names ``weights`` and the device "auto", for any machine."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"

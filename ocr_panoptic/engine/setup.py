@@ -36,8 +36,8 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     """
     Prepare the config, log and seed of a run, as Detectron2's ``default_setup`` does.
 
-    The log is the only file in OUTPUT_DIR that changes. In an evaluation with ``--resume``,
-    MODEL.WEIGHTS becomes the last checkpoint.
+    Only the log is written to OUTPUT_DIR. In an evaluation with ``--resume``, MODEL.WEIGHTS
+    becomes the last checkpoint.
 
     Returns:
         the frozen config, adapted to this machine, and the text of a config.yaml for any machine

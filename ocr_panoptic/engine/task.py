@@ -37,7 +37,7 @@ class Task:
             semantic network runs, once for each image.
         evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
             usual evaluators for this kind of data set.
-        has_classes: whether the model predicts classes, which its data sets must share.
+        has_classes: whether the model predicts classes; its data sets must then have equal classes.
     """
 
     title: str

@@ -28,7 +28,7 @@ from .task import task_of
 
 
 def check_trained_weights(weights: str) -> None:
-    """Refuse trained weights if ``weights`` is empty, or if the file does not exist."""
+    """Refuse an empty ``weights``, and a file that does not exist."""
     if not weights:
         raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -50,7 +50,7 @@ def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
     """
     Return a model prepared for inference, as TEST.OPTIMIZED and TEST.PRECISION specify.
 
-    ``options`` are passed on to :func:`.deploy`.
+    ``options`` are arguments of :class:`.InferenceModel`, such as ``confident``.
     """
     check_inference_keys(cfg)
     return deploy(model, inference_precision(cfg), optimize=cfg.TEST.OPTIMIZED, **options)
@@ -142,7 +142,7 @@ def trained_config(
         weights: file of trained weights; None for the last checkpoint in the run's folder, or the
             config's weights.
         opts: overrides KEY VALUE ... for the config.
-        needs_data: whether DATASETS.TEST must be read. If not, and if ``opts`` name no data, the
+        needs_data: whether DATASETS.TEST must be read. Otherwise, if ``opts`` name no data, the
             classes come from the weights, and no data need exist.
     """
     config, names, settings = resolve_model(run, weights, opts)
@@ -162,7 +162,7 @@ def predicting_config(
     """
     Return the completed config of a trained model for prediction.
 
-    TEST.PRECISION float32 becomes "auto", unless ``opts`` set this key.
+    If TEST.PRECISION is "float32" and ``opts`` do not set this key, its value becomes "auto".
 
     Args:
         run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.

@@ -49,9 +49,8 @@ class ResumableTrainer(DefaultTrainer):
     """
     A ``DefaultTrainer`` that saves its state when a signal ends the run, and resumes exactly.
 
-    Its checkpoints hold the whole state (:mod:`.resume`, :mod:`.hooks`). It can also train in
-    several CPU processes, accumulate gradients (:mod:`.accumulation`), use learning rates for each
-    layer (:mod:`.optimizer`), and average weights (:class:`.Averaging`). Subclasses add evaluation.
+    The trainer can also train in several CPU processes, accumulate gradients, use learning rates
+    for each layer, and average weights. Subclasses add evaluation.
 
     Attributes:
         seed: seed of the random numbers and the image order; after a resume, the saved run's seed.

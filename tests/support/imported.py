@@ -69,7 +69,7 @@ def stuff_labels(folder: Path) -> list[str]:
 
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
-    """Return an image's segments as a set without ids and, if not ``crowds``, without crowd flags."""
+    """Return the segments as a set without ids and, if not ``crowds``, without crowd flags."""
     return {(r.label, r.is_thing, crowds and r.is_crowd, r.pixels.tobytes()) for r in regions}
 
 

@@ -29,8 +29,8 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
 
     The standard heads are "plain" (no context), "PPM", and "OCR" as published (without
     MODEL.OCR.RESIDUAL). All heads have the same losses, schedule and features. If "ours" is
-    residual, with features from IN_FEATURES and COARSE_IN_FEATURES, the standard heads read the
-    features of both lists, concatenated. A standard head that equals "ours" is left out.
+    a residual OCR head, the standard heads read the features in IN_FEATURES and COARSE_IN_FEATURES,
+    concatenated. A standard head that equals "ours" is left out.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -139,7 +139,7 @@ def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str,
 
 
 def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
-    """Return each class's IoU, PQ or AP in a run, depending on the task in "task/metric"."""
+    """Return each class's IoU, PQ or AP in a run, whichever fits the task of ``metric``."""
     task = metric.partition("/")[0]
     name = next((m.name for m in class_metrics() if m.task == task), "")
     return of_classes(record["metrics"], f"{task}/{name}")

@@ -94,7 +94,7 @@ class MergeFit(NamedTuple):
 
     @property
     def is_improvement(self) -> bool:
-        """Return whether the whole interval of the gain lies above 0."""
+        """Return whether the whole interval of the gain is above 0."""
         return self.interval[0] > 0
 
 
@@ -102,15 +102,14 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Fit the merge rules to predictions, once for all classes together and once for each class.
+    Fit merge rules with equal constants for all classes, and with constants for each class.
 
     Args:
         present: current rules.
         folds: number of folds of the cross-validation.
 
     Returns:
-        PQ of the current rules, in percent, and two fits: the first has the same constants for all
-        classes, the second has constants for each class
+        PQ of the current rules, in percent, and the two fits
     """
     count = len(kept.images)
     if not 2 <= folds <= count:
@@ -190,7 +189,7 @@ class _Search:
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
         """
-        Return rules with constants for each class, at least as good as ``start`` on the images.
+        Return rules with constants for each class, and at least the PQ of ``start`` on the images.
 
         Each sweep tries every value of each constant separately, and adopts the best values if
         together they raise PQ.
@@ -227,20 +226,20 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return sums of IoU, TP, FP and FN over the images for S settings, float64 [S, C, 4]."""
+        """Return the IoU sum, TP, FP and FN of each setting and category, float64 [S, C, 4]."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return sums of IoU, TP, FP and FN of each image for one setting, float64 [N, C, 4]."""
+        """Return IoU sum, TP, FP and FN by image and category (one setting), float64 [N, C, 4]."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
 def _pq(counts: np.ndarray) -> np.ndarray:
     """
-    Return the mean PQ, 0..1, over the categories that occur in the truth.
+    Return the mean PQ, 0..1, over the categories that occur in the ground truth.
 
     ``counts``, [..., C, 4], has the sum of matched IoUs, TP, FP and FN of each category.
     """

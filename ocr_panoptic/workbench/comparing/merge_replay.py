@@ -42,7 +42,7 @@ class Rules(NamedTuple):
 
 class KeptImage(NamedTuple):
     """
-    Everything about an image that its panoptic merge, and the PQ of the merge, depend on.
+    The data of an image from which panoptic merges and their PQs are computed.
 
     The n instances, the semantic labels and the G true segments divide the pixels into A atoms: all
     pixels of an atom have the same instances, label and true segment.
@@ -54,8 +54,8 @@ class KeptImage(NamedTuple):
             int32.
         ends: position in ``covered`` just past each instance's last atom, int64 [n].
         labels: semantic labels of the atoms, int64 [A]; 0 for things.
-        truth: true segments of the atoms, int64 [A]: 0 for no segment, 1 for void, 2 + g for true
-            segment g.
+        truth: true segments of the atoms, int64 [A]: 0 for an unknown id, 1 for void, 2 + g for
+            true segment g.
         pixels: number of pixels of each atom, int64 [A].
         categories: category index, 0..C-1, of each true segment, int64 [G].
         crowds: index of each category's crowd among the true segments, int64 [C]; G for no crowd.
@@ -84,7 +84,7 @@ def keep_image(
     categories: Sequence[int],
 ) -> KeptImage:
     """
-    Divide an image into atoms; return them and everything else that a merge depends on.
+    Divide an image into atoms; return the data from which panoptic merges are computed.
 
     All pixels of an atom have the same instances, semantic label and true segment.
 
@@ -172,9 +172,9 @@ def replay(
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
     """
-    Assign atoms (sets of pixels) to instances; return each atom's instance index, int64 [S, A].
+    Assign atoms (sets of pixels) to instances under each of S settings.
 
-    Atoms that no instance owns get FREE.
+    Return each atom's instance index, int64 [S, A]; FREE if no instance owns the atom.
     """
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
@@ -193,10 +193,9 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Assign atoms (sets of pixels) to stuff segments, if no instance owns the atoms.
+    Assign the atoms (sets of pixels) that no instance owns to stuff segments.
 
-    ``owner`` is changed in place: to ``first`` + the atom's semantic label, if the stuff segment is
-    large enough.
+    If the segment is large enough, the atom's ``owner`` becomes ``first`` + the atom's label.
     """
     for label in np.unique(image.labels):
         if label == 0:

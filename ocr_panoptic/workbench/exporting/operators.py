@@ -115,7 +115,7 @@ def confident_labels_graph(logits, padded, image, size, align_corners: bool):
 def class_by_class(
     logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
 ) -> tuple[INT32[...], FLOAT[...]]:
-    """Return labels and probabilities as in :func:`confident_labels`, one class at a time."""
+    """Return the result of :func:`confident_labels`, computed one class at a time."""
     # All classes at full resolution (1.2 GB for 150 classes at 1024 x 2048) would need more memory
     # than the network, so each class is resized separately, with a running softmax.
     # This function is inlined into the graph, so its names must differ from the graph's outputs.

@@ -68,7 +68,7 @@ def check_parity(
         - "largest logit": the model's largest absolute logit
         - "rounding": relative difference between the model's float32 and float64 logits; only if
           "logits" is above the limit
-        - "segments" (panoptic models only, like the next entries): number of segments in the file's
+        - "segments" (from here on, only for panoptic models): number of segments in the file's
           and in the model's result
         - "segments equal": share of pixels in matching segments
         - "boxes" (pixels), "scores": largest differences of matching things
@@ -154,9 +154,8 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    Two segments of a class match if, among the segments of this class, each overlaps most with the
-    other. Void counts as a segment in the share. Ids do not matter, because segments of equal score
-    may be swapped.
+    A segment of ``a`` and a segment of ``b`` match if, within their class, each overlaps most with
+    the other. Void counts as a segment in the share. Ids do not matter.
     """
     tables, segments = [], []
     for ids, described in (a, b):

@@ -163,7 +163,7 @@ class Input(NamedTuple):
 
 def find_images(entries: Sequence[str]) -> list[Input]:
     """
-    Return the given image files and the images in the given folders, each once and in order.
+    Return the given image files and the images in the given folders, each image once.
 
     Subfolders are searched too. Hidden files, hidden folders and symbolic links to folders are left
     out. FileNotFoundError is raised if an entry does not exist or is a folder without images.

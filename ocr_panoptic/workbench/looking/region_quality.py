@@ -26,7 +26,7 @@ from .scene import semantic_truth
 
 class RegionQuality:
     """
-    Measures the quality of the object regions of each class over a data set, in percent.
+    Measures the quality of each class's object region over a data set, in percent.
 
     Pixels without a class do not count.
 
@@ -40,7 +40,7 @@ class RegionQuality:
       that the class covers.
     - "attainable": own weight of a region that lies only in the cell with the largest share of the
       class; below 100 for objects smaller than the cells.
-    - "own relation": relation w_ik of the class's pixels to its own region (sum over regions: 100).
+    - "own relation": relation of the class's pixels to its region (sum over all regions: 100).
 
     All except IoUs are means over the images, weighted by the number of the class's pixels.
     """

@@ -166,5 +166,5 @@ def render_report(
 
 
 def occurs(value: float | None, metric: Metric) -> bool:
-    """Return whether a metric's value shows that the class occurs in the truth or predictions."""
+    """Return whether a metric's value shows that a class occurs in ground truth or predictions."""
     return value is not None and not (metric.is_count and value == 0)

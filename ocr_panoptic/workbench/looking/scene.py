@@ -38,7 +38,7 @@ class PanopticMap:
 
 class SeenRegions(NamedTuple):
     """
-    The soft object regions of an image, and the relation of its pixels to them.
+    The soft object regions of an image, and the relation of each pixel to the regions.
 
     Attributes:
         weights: softmax of each class's logits over the image's pixels, float32 [K,h,w].

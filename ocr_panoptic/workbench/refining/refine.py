@@ -87,7 +87,7 @@ def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
 
 def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
     """
-    Write a refined copy of every label PNG in or below a folder to ``output``; return their number.
+    Write refined copies of all label PNGs in or below a folder; return the number of PNGs.
 
     Each pixel gets the label of the pixel to which its offset, multiplied by ``scale``, points.
     UserError is raised if a PNG does not match exactly one image with offsets by name.
