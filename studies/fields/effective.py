@@ -1,5 +1,5 @@
 """
-Measure the effective receptive field of a network's features: which pixels affect a cell strongly?
+Measure the effective receptive field: which pixels affect a feature map's cell strongly?
 
 The measure is the gradient of a feature's middle cell with respect to the image (Luo, Li, Urtasun
 and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS

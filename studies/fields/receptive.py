@@ -1,5 +1,5 @@
 """
-Compute the theoretical receptive field of a network's features: which pixels can change a cell?
+Compute the theoretical receptive field: which pixels can change a feature map's cell?
 
 The network runs once on meta tensors. For every row of each operator's output, the first and the
 last image row that can change this output row are recorded; likewise for every column. This works

@@ -1,4 +1,4 @@
-"""Read the scenes in ``fixtures`` and the segments that an import writes, and compare them."""
+"""Read the import tests' scenes and the segments that an import writes, and compare them."""
 
 import json
 from pathlib import Path

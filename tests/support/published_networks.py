@@ -1,9 +1,9 @@
 """
-The published OCR networks as functions, each of which creates its state dict as it runs.
+The published OCR networks as functions that create their state dicts as they run.
 
 They follow the published code's layers and key names, without this project's modules. A tensor is
 created when the forward pass first needs it, so the state dict has exactly the needed names and
-shapes. Norms get statistics near their input's, so that activations keep their size through a
+shapes. A norm's statistics are near its input's, so that activations keep their size through a
 hundred layers.
 """
 
@@ -17,8 +17,8 @@ class Weights:
     Random weights of a network; each tensor is created when it is first needed.
 
     Args:
-        inplace_abn: whether norms scale by |w| + 1e-5 and have no ``num_batches_tracked``, and the
-            heads' ReLUs are leaky (as in In-Place ABN).
+        inplace_abn: whether to follow In-Place ABN: norms scale by |w| + 1e-5 and have no
+            ``num_batches_tracked``, and the heads' ReLUs are leaky.
         mixed: whether only the backbone's norms are In-Place ABN's.
         nested: whether the norm in a head's conv-norm-ReLU is named ``1.0`` instead of ``1``,
             because it is in a separate Sequential.
