@@ -120,6 +120,11 @@ def test_losses(size, padding):
     assert found["loss_sem_seg_coarse"].item() == pytest.approx(coarse_loss.item(), rel=1e-5)
 
 
+def test_no_losses_of_single_scales():
+    model = make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.0).train()
+    assert set(model(make_batch())) == {"loss_sem_seg", "loss_sem_seg_coarse"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["OCR", "none", "PPM-OCR", "Joint-Transformer"])
 def test_schemes_train_and_label_images_of_any_size(scheme):

@@ -22,7 +22,7 @@ from detectron2.utils import comm
 from ocr_panoptic.engine.model import Model
 from ocr_panoptic.engine.result import Classes, Result, classes_of, files_of
 from ocr_panoptic.engine.single_image import class_metadata
-from ocr_panoptic.formats.files import printable, write_text
+from ocr_panoptic.formats.files import printable, read_json, write_text
 from ocr_panoptic.formats.image_sources import Inputs, Item, ahead, summary
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.video import VideoReader, write_video
@@ -112,8 +112,8 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 
 def _time(path: Path) -> float:
-    """Return the time of a file's last change, in seconds; 0 if it does not exist."""
-    return os.path.getmtime(path) if os.path.exists(path) else 0
+    """Return the time of a file's last change, in seconds; 0 if it does not exist or is empty."""
+    return os.path.getmtime(path) if os.path.exists(path) and os.path.getsize(path) else 0
 
 
 def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: Classes) -> None:
@@ -130,7 +130,7 @@ def _merge(folder: Path, done: Sequence[tuple[Item, dict[str, Path]]], classes: 
     images, entries = [], []
     segments: list[str] = []
     for number, (item, files) in enumerate(done, 1):
-        content = json.loads(files["coco"].read_bytes())
+        content = read_json(files["coco"])
         image, found = {**content["images"][0], "id": number}, content["annotations"]
         images.append(json.dumps(image))
         if classes.categories:

@@ -179,8 +179,14 @@ def test_a_repeated_call_adds_missing_files(kind, model_of, call, images, tmp_pa
     for file in (f"labels/{a}.png", f"overlays/{b}.jpg", f"coco/{d}.json", "coco.json"):
         (out / file).unlink()
     again(a, b, d)
+    (out / f"confidence/{d}.png").write_bytes(b"")
+    again(d)
+    (out / f"coco/{a}.json").write_text("{")
+    with pytest.raises(ValueError, match=f"{a}.json: is not JSON"):
+        call(model, folder, "--overlays")
+    (out / f"coco/{a}.json").unlink()
     os.utime(folder / f"{c}.jpg", (2**33, 2**33))
-    again(c)
+    again(a, c)
     model[3] = shutil.copy(model[3], str(tmp_path / "newer.pth"))
     os.utime(model[3], (2**33, 2**33))
     again(a, b, c, d)
