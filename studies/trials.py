@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise the classifier of Detectron2's SemSegFPNHead with PyTorch's (small) weights."""
+    """Initialise Detectron2's semantic classifier with PyTorch's default, smaller weights."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
