@@ -83,7 +83,7 @@ def resident(what: str) -> float:
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:
-    """Return a table row: name, seconds in PyTorch and onnxruntime, ratio, and MiB in each."""
+    """Return a table row: name, then seconds and peak memory (MiB) of PyTorch and onnxruntime."""
     ways = runs(name, path, size, threads)
     for run in ways.values():  # to warm up
         run()

@@ -25,9 +25,9 @@ OTHERS = "0.75"  # grey for other schemes' means
 
 def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
-    Plot a study's first metric over the iterations, with a panel for each place.
+    Plot a study's first metric over the iterations, with a panel for each feature level.
 
-    Places are the entries of ``at`` in the study file. Each system has a line for the mean over its
+    The study file lists the levels under ``at``. Each system has a line for the mean over its
     seeds, and a band from the lowest to the highest value. Baselines are black.
     """
     metric, trained = study.metrics[0], {record["system"] for record in records}

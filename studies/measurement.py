@@ -17,7 +17,7 @@ Step = Callable[[], object]
 
 def peak_memory(step: Step, device: str) -> int:
     """
-    Return the peak bytes that PyTorch allocates during a call, without earlier allocations.
+    Return the peak bytes that PyTorch allocates during a call, not counting earlier allocations.
 
     On a CPU, the peak includes the copies that oneDNN makes of convolutions' inputs and weights.
 

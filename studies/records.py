@@ -11,7 +11,7 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     """
     Add the finished runs in a file to the run folders of a study; return how many were added.
 
-    If a run was trained with other settings than the study's, or lacks one of the study's metrics,
+    If a run was trained with settings other than the study's, or lacks one of the study's metrics,
     UserError is raised and nothing is added.
 
     Args:

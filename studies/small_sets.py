@@ -85,7 +85,7 @@ def every_nth(items: list, split: str) -> list:
 
 
 def add(folder: Path, photo: Path, labels: np.ndarray) -> None:
-    """Write a link to a photo and a PNG of its labels, uint8 [H, W], into a split's folder."""
+    """Write a PNG of a photo's labels, uint8 [H, W], and a link to the photo into a folder."""
     for name in ("images", "labels"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     link = folder / "images" / photo.name

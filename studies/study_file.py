@@ -23,7 +23,7 @@ class PlacedSystem(System):
     """
     A model configuration that a study trains with several seeds.
 
-    It combines an entry of ``systems`` in the study file with an entry of ``at``, if there are any.
+    It combines an entry of ``systems`` in the study file with one of ``at``, if the file has any.
 
     Attributes:
         baseline: name of the system to compare with.

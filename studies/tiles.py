@@ -1,5 +1,5 @@
 """
-Generate tiles under unknown light, in which a single pixel does not show its class.
+Generate images of tiles under unknown light, where a pixel's colour does not show its class.
 
 Tiles cover the image. Each tile has one of K materials, which differ only in hue; the hues are
 evenly spaced on the colour circle. Each tile bears a bright stamp, whose hue is the same on all

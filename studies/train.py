@@ -5,7 +5,7 @@ Train like train_net.py, but compute the features of a frozen backbone only once
 
 Studies train with this program. If MODEL.TIMM.FROZEN is True, the backbone runs on one image at a
 time, and its features are stored in output/feature_cache, keyed by the network and the input image.
-Random crops or scales make every input new: the stored features would fill the disk.
+With random crops or scales, every input is new, and the stored features would fill the disk.
 """
 
 import hashlib
@@ -35,11 +35,10 @@ def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
     Return a backbone's feature maps of images.
 
-    If the backbone is frozen, the maps of each image are read from a file, or computed and stored
-    there the first time. Mixed-precision evaluation neither reads nor stores them.
+    If the backbone is frozen, each image's maps are computed once, stored in a file, and read from
+    the file afterwards. Mixed-precision evaluation does not use the files.
 
     Args:
-        self: backbone that computes the maps.
         x: images [N, in_channels, H, W]
     """
     in_other_precision = torch.is_autocast_enabled(x.device.type) and not self.training

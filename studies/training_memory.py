@@ -151,7 +151,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """Return the sum of each output of the RPN and the ROI heads, in place of its loss."""
+    """Return a stand-in for each loss of the RPN and the ROI heads: the sum of an output."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise the classifier of Detectron2's SemSegFPNHead with PyTorch's small weights."""
+    """Initialise Detectron2's semantic classifier with PyTorch's default, smaller weights."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -56,7 +56,7 @@ def large_start_of_the_refined_classifier() -> None:
 
 def correction_left_out() -> None:
     """
-    Make a residual head predict only its coarse logits, for a trained model with --eval-only.
+    Make a residual head predict only its coarse logits, to evaluate a trained model (--eval-only).
 
     A residual head adds the refined logits to the coarse logits, as a correction.
     """
@@ -117,12 +117,12 @@ def posterior_in_relation() -> None:
 
 
 def presence_mean() -> None:
-    """Make OCR add the log of a class's mean probability in the image to its relation logits."""
+    """Add the log of each class's mean probability in the image to the class's relation logits."""
     _biased_relation(lambda m: m.softmax(dim=1).flatten(2).mean(dim=2, keepdim=True).log())
 
 
 def presence_max() -> None:
-    """Make OCR add the log of a class's top probability in the image to its relation logits."""
+    """Add the log of each class's top probability in the image to the class's relation logits."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2).amax(dim=2, keepdim=True))
 
 
@@ -161,7 +161,7 @@ def skip() -> None:
 
 
 def two_rounds() -> None:
-    """Run the OCR layer twice; the refined logits of the first run give the second its regions."""
+    """Run the OCR layer twice; the first run's refined logits define the second run's regions."""
 
     def twice(self: RefinedHead, x: Tensor, regions: Tensor) -> Tensor:
         first = refine(self, x, regions)
@@ -202,8 +202,8 @@ def adapted(teacher: bool = False) -> None:
     Classify pixels by their cosine similarity to class weights that are adapted to each image.
 
     Args:
-        teacher: whether to train a second classifier as well, whose weights are adapted with the
-            ground truth, and to distil from it.
+        teacher: whether to distil from a second classifier, trained at the same time, whose
+            weights are adapted with the ground truth.
     """
     add = RefinedHead.__init__
 
@@ -274,7 +274,7 @@ def adapted(teacher: bool = False) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Classify as in :func:`adapted`, and distil from a classifier that sees the ground truth."""
+    """Apply :func:`adapted` with a teacher: a second classifier that sees the ground truth."""
     adapted(teacher=True)
 
 

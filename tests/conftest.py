@@ -120,7 +120,7 @@ def batch():
     """
     Return a function that makes a panoptic training batch of random images.
 
-    Each image has one rectangular thing, and semantic labels in vertical stripes with a void top.
+    Each image has one rectangular thing, and vertical stripes of labels below two void rows.
     """
 
     def make(

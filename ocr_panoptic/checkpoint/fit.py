@@ -22,7 +22,7 @@ class Fit:
         incompatible: differences between file and model that Detectron2's checkpointer found.
 
     Attributes:
-        names: names of the model's tensors, except batch counters of norms, and pixel mean and std.
+        names: names of the model's tensors, without pixel mean, pixel std and batch counters.
         faults: name of each tensor that the file does not fill -> reason.
         unused: names of the file's tensors that the model lacks.
     """

@@ -2,7 +2,7 @@ import ocr_panoptic.data.published.register  # noqa: F401 - registers published 
 import ocr_panoptic.modeling  # noqa: F401 - registers networks, heads and backbones
 from ocr_panoptic.program import run_program
 
-from . import architectures, segfix  # noqa: F401 - adds their tasks
+from . import panoptic, segfix, semantic  # noqa: F401 - adds their tasks
 from .config_files import load_config
 from .launch import launch
 from .setup import complete_config, setup

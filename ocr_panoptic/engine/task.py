@@ -1,7 +1,7 @@
 """
 What each architecture needs besides its model, such as a mapper and an evaluator.
 
-:mod:`.architectures` and :mod:`.segfix` add each :class:`Task` to ``TASKS``.
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` add each :class:`Task` to ``TASKS``.
 """
 
 from collections.abc import Callable

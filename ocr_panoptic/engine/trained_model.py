@@ -86,7 +86,7 @@ def resolve_model(
     Find the config and the weights of a trained model that a user has named.
 
     Args:
-        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
         weights: file of trained weights; None for the last checkpoint in the run's folder, the
             weights that the config names, or the published weights of a model-zoo config.
         opts: overrides KEY VALUE ...; only MODEL.TRUST_PICKLE and MODEL.WEIGHTS are read.
@@ -138,7 +138,7 @@ def trained_config(
     Return the completed config of a trained model.
 
     Args:
-        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
         weights: file of trained weights; None for the last checkpoint in the run's folder, or the
             config's weights.
         opts: overrides KEY VALUE ... for the config.
@@ -165,7 +165,7 @@ def predicting_config(
     If TEST.PRECISION is "float32" and ``opts`` do not set this key, its value becomes "auto".
 
     Args:
-        run: a run's folder, a config, or a file of trained weights; "" if ``weights`` is given.
+        run: a run's folder, a config, or a file of trained weights; "" to use only ``weights``.
         weights: file of trained weights; None for the last checkpoint in the run's folder, or the
             config's weights.
         opts: overrides KEY VALUE ... for the config.

@@ -118,7 +118,7 @@ def colours_of(path: str | os.PathLike) -> list[Color]:
     """
     Return the colours of a label image, most frequent first.
 
-    The list is empty if the image stores numbers, or has more than 256 colours.
+    The list is empty if pixel values are class numbers, or if there are more than 256 colours.
     """
     image = load_labels(path, "label image", allow_jpeg=True)
     return _colours(image) if _numbers(image)[0] is None else []

@@ -1,8 +1,8 @@
 """
-Recover masks of two labels from inexact pixels, as in JPEG files and on smoothed borders.
+Recover the labels of two-class masks with inexact pixels, as in JPEG files and smoothed borders.
 
-Shape letters: H, W size of the image, C channels, N different colours of the image, K values that
-the pixels can stand for.
+Shape letters: H, W size of the image, C channels, N different colours of the image, K expected
+values: the two classes' and the ignored values.
 """
 
 from collections.abc import Sequence

@@ -178,7 +178,7 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, extra)
 
     def _by_bands(self) -> bool:
-        """Return whether to use bands: only at inference, outside export, if norms are affine."""
+        """Return whether to compute in bands of rows: in inference, but not in an export."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         norms = [m.norm for m in self.modules() if isinstance(m, ConvNormReLU)]
         return not (self.training or torch.is_grad_enabled() or exported) and all(

@@ -1,7 +1,7 @@
 """
-Builds the network of a config.
+Build the network of a config.
 
-A ``PanopticFPN`` is built with float32 boxes and masks, and with merge thresholds for each class.
+In a ``PanopticFPN``, box and mask coordinates are float32, and each class has a merge threshold.
 """
 
 from concurrent.futures import ThreadPoolExecutor

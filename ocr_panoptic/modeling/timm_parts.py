@@ -104,8 +104,8 @@ class EvenConv2dSame(nn.Module):
     """
     A convolution with TensorFlow's SAME padding, for maps whose size is a multiple of the stride.
 
-    For such maps the padding is constant. timm's ``Conv2dSame`` computes the padding from the size
-    of each map, so that an exported ONNX graph has expressions nested as deeply as the network.
+    For such maps the padding is constant. timm's ``Conv2dSame`` computes it from each map's size,
+    which would add a chain of size computations to an exported ONNX graph.
 
     Attributes:
         pads: padding on the left, right, top and bottom, in pixels.

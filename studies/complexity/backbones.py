@@ -24,16 +24,15 @@ def measure_backbones(
     Args:
         configs: name and config of each model, semantic or panoptic.
         size: height and width of the image in pixels, before each model pads it.
-        repeats: number of timed passes of each model; 0 leaves out time and memory.
+        repeats: number of timed passes of each model.
 
     Returns:
         a row for each config: "config" and "backbone" (names), "parameters" and "flops" of the
         backbone with its FPN, "head_parameters" and "head_flops" of the semantic head,
         "instance_parameters" of the RPN and the ROI heads, "strides" of the features, and
         "multiple": images are padded to multiples of this number of pixels. If ``repeats`` is
-        above 0, also "cpu_seconds", the median CPU time (all threads) of a pass through the
-        backbone and the semantic head, and "peak_memory_bytes" of a pass, without weights and
-        image
+        above 0, the row also has "cpu_seconds", the median CPU time (all threads) of a pass, and
+        "peak_memory_bytes", without weights and image; a pass leaves out RPN and ROI heads
     """
     rows, steps = [], []
     for name, cfg in configs:

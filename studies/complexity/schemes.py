@@ -89,12 +89,9 @@ def count_parameters(module: nn.Module) -> int:
 
 def count_flops(function: Callable[..., object], *args: object) -> int:
     """
-    Count the FLOPs of convolutions and matrix products, two per multiply-accumulate.
+    Return the FLOPs of ``function(*args)``, called without gradients.
 
-    All other operations (norms, softmax, pooling, interpolation) are left out, as is usual.
-
-    Args:
-        function, args: function to call without gradients, and its arguments.
+    Only convolutions and matrix products count, as is usual: two FLOPs per multiply-accumulate.
     """
 
     def of_product(_, a: torch.Size, b: torch.Size, **kwargs: object) -> int:
@@ -115,12 +112,12 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
     Args:
         name: name of the scheme in MODEL.CONTEXT.NAME.
         size: shape (N, I, h, w) of the features.
-        num_classes: number K of classes, which are OCR's regions.
+        num_classes: number K of classes; OCR has a region for each.
 
     Returns:
         "scheme" (the name), "parameters" (without the classifier and the coarse prediction),
-        "flops" of the operations in the scheme's paper, and "flops_reduced" of this package's
-        operations, which give the same result
+        "flops" with the operations of the scheme's paper, and "flops_reduced" with this package's
+        equivalent operations
     """
     with FakeTensorMode():
         module = SchemeOfFeatures(name, size[1])
@@ -149,7 +146,7 @@ def measure(
     Args:
         names: names of the schemes in MODEL.CONTEXT.NAME.
         size: shape (N, I, h, w) of the features.
-        num_classes: number K of classes, which are OCR's regions.
+        num_classes: number K of classes; OCR has a region for each.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
         repeats: number of timed forward passes of each scheme.
@@ -203,10 +200,10 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a Markdown table of DANet and criss-cross attention, each in two structures.
+    Return a Markdown table of official and compact heads of DANet and criss-cross attention.
 
-    For both, the OCR paper reports the FLOPs of the official head, but the parameters of the
-    smaller head :class:`.transcriptions.CompactAttention`.
+    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact ones
+    (:class:`.transcriptions.CompactAttention`).
 
     Args:
         size: shape (N, I, h, w) of the features.

@@ -2,7 +2,7 @@
 Compute the context schemes as in their papers, to count FLOPs for the complexity table.
 
 No operation is moved, merged or left out. Each function takes the parameters of a context scheme of
-``ocr_panoptic.layers`` and returns the same result as this scheme.
+``ocr_panoptic.layers`` and returns the scheme's result.
 
 Shape letters: N images, K classes, I channels, height h and width w of the features, and C channels
 of the pixel representations.

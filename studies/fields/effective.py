@@ -1,5 +1,5 @@
 """
-Measure the effective receptive field of a network's features: which pixels affect a cell strongly?
+Measure the effective receptive field: which pixels affect a feature map's cell strongly?
 
 The measure is the gradient of a feature's middle cell with respect to the image (Luo, Li, Urtasun
 and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional Neural Networks", NIPS
@@ -28,10 +28,9 @@ def effective_fields(
     """
     Return the gradient of each feature's middle cell at every pixel of the image.
 
-    The gradient is the root mean square over the images and their channels. The differentiated
-    scalar is a weighted sum of the cell's channels. The weights are standard normal and drawn anew
-    for each image, so that the expected squared gradient is the sum of the channels' squared
-    gradients.
+    The gradient is the root mean square over the images and their channels. The cell's channels are
+    summed with standard normal weights, drawn anew for each image. The expected squared gradient is
+    therefore the sum of the channels' squared gradients.
 
     Args:
         backbone: backbone in evaluation mode.

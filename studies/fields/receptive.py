@@ -1,5 +1,5 @@
 """
-Compute the theoretical receptive field of a network's features: which pixels can change a cell?
+Compute the theoretical receptive field: which pixels can change a feature map's cell?
 
 The network runs once on meta tensors. For every row of each operator's output, the first and the
 last image row that can change this output row are recorded; likewise for every column. This works
@@ -50,7 +50,7 @@ class PixelBox(NamedTuple):
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
-        """Return whether the box is inside an image of side x side pixels, not at its borders."""
+        """Return whether the box is inside an image of side x side pixels and touches no border."""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":
@@ -121,7 +121,7 @@ def receptive_boxes(
 
 
 def middle(feature: Tensor) -> tuple[int, int]:
-    """Return the middle cell's row h // 2 and column w // 2 in a map [..., h, w]."""
+    """Return the row h // 2 and column w // 2 of the middle cell in a map [..., h, w]."""
     return feature.shape[-2] // 2, feature.shape[-1] // 2
 
 
@@ -229,7 +229,7 @@ def _resize(source, axis, n, func, size, *options) -> AxisSpan:
 
 
 def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
-    """Return the options of a resizing operator with only the scale of one axis."""
+    """Return a resizing operator's options for one axis: align_corners (if any) and the scale."""
     corners = [option for option in options if isinstance(option, bool)]
     scales = [option for option in options if not isinstance(option, bool)]
     return [*corners, scales[axis] if scales else None, None]

@@ -26,7 +26,7 @@ class Box(NamedTuple):
     right: int
 
     def corners(self, end: int) -> list[tuple[float, float]]:
-        """Return the corners (x, y) around the pixels (end 0) or at the border pixels (end 1)."""
+        """Return the corners (x, y) of the outline (end 0), or the four corner pixels (end 1)."""
         x0, x1, y0, y1 = self.left, self.right - end, self.top, self.bottom - end
         return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
 
@@ -61,7 +61,7 @@ def coco(
     **others: object,
 ) -> dict:
     """
-    Return the content of a COCO JSON, in which ids are 1, 2, ... in each list.
+    Return the content of a COCO JSON, with ids 1, 2, ... in each list.
 
     Annotations belong to the first image and the first class, unless they say otherwise.
     """
@@ -183,7 +183,7 @@ def cityscapes_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def voc(root: Path, scenes: Scenes) -> Written:
-    """Write Pascal VOC's colour PNGs and a ``labelmap.txt``, as CVAT and Datumaro do."""
+    """Write scenes as Pascal VOC's colour PNGs with a ``labelmap.txt``, like CVAT."""
     labels = ("background", *CLASSES)
     palette = np.array([voc_color(index) for index in range(256)], np.uint8)
     for name, boxes in scenes.items():
@@ -260,7 +260,7 @@ def via_polygons(root: Path, scenes: Scenes) -> Written:
 
 
 def via_rectangles(root: Path, scenes: Scenes) -> Written:
-    """Write a VIA 1 file of rectangles: regions are numbered, and the class is a check box."""
+    """Write scenes as VIA 1 rectangles, with numbered regions and classes as check boxes."""
     source, images = via_polygons(root, scenes)
     content = json.loads(source.read_text())["_via_img_metadata"]
     for name, boxes in scenes.items():

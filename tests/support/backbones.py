@@ -44,7 +44,7 @@ class Model(nn.Module):
 
 def with_random_norms(network: nn.Module) -> nn.Module:
     """
-    Return the network in evaluation mode, with random norms.
+    Randomise the norms of a network, and return the network in evaluation mode.
 
     The norms differ between channels, so that a test fails if channels are mixed up.
     """

@@ -17,13 +17,12 @@ class SchemeBattery:
     Tests that all context schemes share; a derived class defines the scheme and its equations.
 
     Attributes:
-        scheme: class of the scheme.
         arguments: arguments for a small scheme with 8 channels and 5 regions or classes.
-        variants: dicts of further arguments; each variant is compared with the equations.
-        sizes: sizes of the inputs for this comparison.
+        variants: further arguments of each variant that is compared with the equations.
+        sizes: sizes of the inputs that are compared with the equations.
         without_gradient: names of parameters that do not change the result.
-        published: arguments of the published module (or the module in the paper), number of the
-            module's parameters (worked out by hand), and dropout probability.
+        published: arguments, number of parameters (worked out by hand) and dropout probability
+            of the published module (code or paper).
     """
 
     scheme: type[ContextScheme]

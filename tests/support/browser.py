@@ -70,7 +70,7 @@ class Browser:
         return _once_true(lambda: self.evaluate(expression), expression)
 
     def wait_for_file(self, file: Path) -> Path:
-        """Wait until a saved file is not empty (Chromium first creates an empty one); return it."""
+        """Wait until a saved file is not empty (Chromium creates it empty); return the file."""
         _once_true(lambda: file.exists() and file.stat().st_size, str(file))
         return file
 

@@ -125,14 +125,9 @@ def convert(
     source: str = "",
 ) -> None:
     """
-    Call ``ocr-panoptic convert``.
+    Call ``ocr-panoptic convert`` with the config file and overrides of ``FILES[config]``.
 
-    Args:
-        config: key of ``FILES``, which gives the config file and its overrides.
-        file, output: file to convert, and file to write.
-        opts: further overrides.
-        flags: further command-line flags.
-        source: value of --from; by default the first word of ``config``.
+    ``source`` is the value of --from; by default, it is the first word of ``config``.
     """
     published_file = FILES[config]
     arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]

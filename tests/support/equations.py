@@ -17,11 +17,7 @@ from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock
 
 
 def randomise(layer: nn.Module) -> nn.Module:
-    """
-    Convert a layer to float64, and draw norms, running statistics and biases as after training.
-
-    Parameters that are all 0 are drawn as well.
-    """
+    """Convert a layer to float64, and randomise its norms, biases and all-zero parameters."""
     ranges = {"weight": (0.5, 1.5), "bias": (-0.2, 0.5)}
     ranges |= {"running_mean": (-0.5, 0.5), "running_var": (0.5, 2.0)}
     for module in layer.modules():
@@ -67,7 +63,7 @@ def gather(x: Tensor, m: Tensor) -> Tensor:
 
 
 def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Tensor:
-    """Return OCR's relation w [N, K, P]; ``scaled`` divides the logits by sqrt(key channels)."""
+    """Return OCR's relation w [N, K, h w]; ``scaled`` divides logits by sqrt(key channels)."""
     for phi, psi in zip(layer.phi, layer.psi):
         x, f = conv_norm_relu(phi, x), conv_norm_relu(psi, f)
     kappa = torch.einsum("ndp,ndk->nkp", x.flatten(2), f[..., 0])
@@ -75,13 +71,13 @@ def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Ten
 
 
 def context(layer: nn.Module, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
-    """Return OCR's object contextual representations y [N, O, h, w] for a relation w [N, K, P]."""
+    """Return OCR's object contextual representations [N, C', h, w] for a relation w [N, K, h w]."""
     values = conv_norm_relu(layer.delta, f)[..., 0]
     return conv_norm_relu(layer.rho, torch.einsum("nkp,ndk->ndp", w, values).unflatten(2, size))
 
 
 def augment(layer: nn.Module, x: Tensor, w: Tensor, f: Tensor) -> Tensor:
-    """Return OCR's augmented representations z [N, O, h, w]."""
+    """Return OCR's augmented representations [N, C', h, w]."""
     y = context(layer, w, f, x.shape[2:])
     return conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
 
@@ -106,7 +102,6 @@ def assert_equal_with_gradients(
     Args:
         layer: module under test.
         reference: function that computes the expected output from ``inputs``.
-        inputs: arguments of the layer and the reference.
         without_gradient: names of the only parameters whose gradients must be 0.
     """
     for slope in (0.0, 0.3):

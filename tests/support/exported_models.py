@@ -68,7 +68,7 @@ def build(config: Path, options: list[str], image: Path) -> nn.Module:
 
 
 def assert_json_close(found: object, expected: object) -> None:
-    """Check that JSON values are equal; floats can differ by 2e-4."""
+    """Check that JSON values are equal; floats may differ by 2e-4."""
     if isinstance(expected, dict):
         assert found.keys() == expected.keys()
         found, expected = list(map(found.get, expected)), list(expected.values())

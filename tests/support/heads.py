@@ -24,7 +24,7 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
 
 
 def make_targets() -> torch.Tensor:
-    """Return random labels [2, 64, 96] of the two images of :func:`make_features`."""
+    """Return random labels [2, 64, 96] for the two images of :func:`make_features`."""
     return torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
 
 

@@ -1,4 +1,4 @@
-"""Read the scenes in ``fixtures`` and the segments that an import writes, and compare them."""
+"""Read the import tests' scenes and the segments that an import writes, and compare them."""
 
 import json
 from pathlib import Path
@@ -69,13 +69,7 @@ def stuff_labels(folder: Path) -> list[str]:
 
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
-    """
-    Return the segments as a set without ids, so that equal panoptic maps give equal sets.
-
-    Args:
-        regions: segments of an image.
-        crowds: whether to tell crowds from other segments, which not every format does.
-    """
+    """Return the segments as a set without ids and, if not ``crowds``, without crowd flags."""
     return {(r.label, r.is_thing, crowds and r.is_crowd, r.pixels.tobytes()) for r in regions}
 
 

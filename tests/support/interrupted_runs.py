@@ -79,16 +79,12 @@ class Interrupted(engine.Trainer):
 
 def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: int = 1) -> int:
     """
-    Train in forks of this process, started as torchrun starts processes.
+    Train in 1 or 2 forks of this process, like torchrun; return the exit status of rank 0.
 
     Args:
         words: command-line arguments of train_net.py.
         folder: OUTPUT_DIR of the run.
         how: kind of interruption, a key of ``INTERRUPTIONS``.
-        processes: number of processes, 1 or 2.
-
-    Returns:
-        exit status of the process with rank 0
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]

@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 @dataclass
 class Sample:
-    """The true and predicted segments of an image; category ids are the data set's."""
+    """The true and predicted segments of an image, with the data set's own category ids."""
 
     image_id: int | str
     ids: np.ndarray
@@ -36,7 +36,7 @@ def overlaps_of(sample: Sample) -> SegmentOverlaps:
 
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:
-    """Return COCO categories with gaps between ids; things and stuff alternate while both last."""
+    """Return COCO categories with gaps between ids; things and stuff alternate if possible."""
     shared = min(num_things, num_stuff)
     kinds = [1, 0] * shared + [1] * (num_things - shared) + [0] * (num_stuff - shared)
     return [
@@ -46,7 +46,7 @@ def make_categories(num_things: int, num_stuff: int) -> list[dict]:
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    """Return samples of random rectangular segments (some are crowds) and faulty predictions."""
+    """Return random samples: rectangular segments (some are crowds) and faulty predictions."""
     samples = []
     for image_id in range(10, 10 + num_images):
         truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
@@ -102,7 +102,7 @@ def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]
 def write_panoptic(
     folder: Path, categories, samples: list[Sample], predicted: bool = False
 ) -> tuple[str, str]:
-    """Write the true or predicted PNGs and a panoptic JSON; return paths of JSON and PNG folder."""
+    """Write the true or predicted PNGs and a panoptic JSON; return the JSON and the PNG folder."""
     annotations = []
     for s in samples:
         ids, segments = (s.ids, s.segments)
@@ -205,7 +205,7 @@ def _instance(id_: int, image_id: int, segment: dict, mask: np.ndarray) -> dict:
 
 
 def eroded(mask: np.ndarray, steps: int) -> np.ndarray:
-    """Erode a mask, bool [H, W], ``steps`` times by a 3x3 square; outside the image is False."""
+    """Erode a mask, bool [H, W], ``steps`` times by a 3x3 square (outside the image: False)."""
     height, width = mask.shape
     for _ in range(steps):
         padded = np.pad(mask, 1)

@@ -1,9 +1,9 @@
 """
-The published OCR networks as functions, each of which creates its state dict as it runs.
+The published OCR networks as functions that create their state dicts as they run.
 
 They follow the published code's layers and key names, without this project's modules. A tensor is
 created when the forward pass first needs it, so the state dict has exactly the needed names and
-shapes. Norms get statistics near their input's, so that activations keep their size through a
+shapes. A norm's statistics are near its input's, so that activations keep their size through a
 hundred layers.
 """
 
@@ -17,12 +17,11 @@ class Weights:
     Random weights of a network; each tensor is created when it is first needed.
 
     Args:
-        inplace_abn: whether norms scale by |w| + 1e-5 and have no ``num_batches_tracked``, and the
-            heads' ReLUs are leaky (as in In-Place ABN).
-        mixed: whether only the backbone has such norms.
+        inplace_abn: whether to follow In-Place ABN: norms scale by |w| + 1e-5 and have no
+            ``num_batches_tracked``, and the heads' ReLUs are leaky.
+        mixed: whether only the backbone's norms are In-Place ABN's.
         nested: whether the norm in a head's conv-norm-ReLU is named ``1.0`` instead of ``1``,
             because it is in a separate Sequential.
-        seed: seed of the random weights.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     """
     Return the maps of a ResNet's stages 3 and 4, both at stride 8.
 
-    The first blocks of the stages have dilation 1 and 2, the other blocks 2 and 4.
+    The stages' first blocks have dilations 1 and 2, the other blocks 2 and 4.
 
     Args:
         depth: 50 or 101.
@@ -132,9 +131,7 @@ def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     Return the maps of the four branches of HRNet-W18 or, if ``small``, of a smaller HRNet.
 
     Args:
-        prefix: prefix of the parameter names.
         enlarge: function (coarse map, ratio of strides, size of the result) that resizes a map.
-        small: whether to use fewer blocks and modules.
     """
     blocks, modules = (2, (1, 3, 2)) if small else (4, (1, 4, 3))
     x = w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)
@@ -229,7 +226,7 @@ def object_context(x, m, phi, psi, delta, rho):
 
 
 def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
-    """Return a conv-norm-ReLU named ``name``.i (conv) and ``name``.i + 1 (norm)."""
+    """Return a function that applies the conv ``name``.i, the norm ``name``.i + 1 and a ReLU."""
     norm = f"{name}.{i + 1}" + ".0" * w.nested
     return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
 

@@ -38,7 +38,7 @@ def write_cityscapes(root: Path) -> None:
 
 
 def city_instances(rng: np.random.Generator) -> np.ndarray:
-    """Return ids, uint16 [H, W]: every label id, and label id * 1000 + number for instances."""
+    """Return ids, uint16 [H, W]: every label id, and 1000 * label id + number at instances."""
     labels = [number for number in sorted(id2label) if number >= 0]
     ids = rng.choice(np.array(labels, np.uint16), (8, 16))
     ids.ravel()[: len(labels)] = rng.permutation(labels)  # also groups of things

@@ -1,4 +1,4 @@
-"""A data set of two small images in COCO panoptic format, which tests can spoil."""
+"""A data set of two small images in COCO panoptic format, for tests to corrupt."""
 
 import json
 from pathlib import Path
@@ -87,7 +87,7 @@ class RawData:
         )
 
     def described(self, name: str = "pets", **others: "RawData") -> Path:
-        """Write a data file with this split, "train", and other splits; return the file's path."""
+        """Write a data file of splits "train" (this folder) and ``others``; return its path."""
         splits = {s: raw.save().split for s, raw in {"train": self, **others}.items()}
         write_data_file(self.folder / f"{name}.yaml", name, splits)
         return self.folder / f"{name}.yaml"

@@ -74,14 +74,14 @@ def make_offsets_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
-    """Move the criterion's arguments out of ``arguments``, and return the criterion."""
+    """Pop the criterion's arguments from ``arguments``, and return the criterion."""
     parameters = inspect.signature(SemSegCriterion.__init__).parameters
     own = {name: arguments.pop(name) for name in parameters if name in arguments}
     return SemSegCriterion(**{"num_classes": num_classes, **own})
 
 
 def trained_like(model: nn.Module) -> nn.Module:
-    """Return the model in evaluation mode, with norms and residual logits as after training."""
+    """Return the model in evaluation mode, with random norms and non-zero residual logits."""
     torch.manual_seed(3)
     for module in model.modules():
         if getattr(module, "running_var", None) is not None:

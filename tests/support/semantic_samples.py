@@ -19,12 +19,7 @@ def register(
     """
     Write true labels as PNGs and register a data set; return an evaluator's inputs.
 
-    Args:
-        name: name of the data set.
-        folder: folder to write the PNGs into.
-        truths: name of each image file -> true labels [H, W], or None for an image without labels.
-        class_names: names of the classes.
-        metadata: further metadata of the data set.
+    ``truths`` maps the name of each image file to its labels [H, W], or to None for no labels.
     """
     records = []
     for image, truth in truths.items():

@@ -1,4 +1,4 @@
-"""Paths and classes of the scenes in ``exports/``, which annotation tools have written."""
+"""Paths and classes of the scenes that annotation tools have exported for the tests."""
 
 from pathlib import Path
 

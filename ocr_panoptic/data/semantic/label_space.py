@@ -29,7 +29,7 @@ class LabelSpace:
         classes: names of the K classes, in the order of training labels.
         label_map: raw label -> training label or 255; any other raw label is a fault.
         flip_pairs: pairs of training labels that a flip must swap, such as left and right arm.
-        default_ignore: whether the file lacks "ignore", so that the default applies.
+        default_ignore: whether the label 255 is ignored only because the data file has no "ignore".
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 

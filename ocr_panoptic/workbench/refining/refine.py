@@ -73,7 +73,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
-    """Return the offsets that a completed config's trained SegFix model predicts, by image name."""
+    """Return the offsets that the config's trained SegFix model predicts, by image name."""
     model = build_trained_model(cfg)
 
     @torch.inference_mode()

@@ -1,15 +1,12 @@
-"""Add Panoptic-FPN and the semantic models to ``TASKS``, the table of architectures."""
+"""Add Panoptic-FPN to ``TASKS``, the table of architectures."""
 
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
-from ocr_panoptic.data.register import class_counts, semantic_class_count
-from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
-from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.data.register import class_counts
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.modeling.context import context_class
 
 from .task import TASKS, Task, complete_count
 
@@ -44,28 +41,4 @@ TASKS["PanopticFPN"] = Task(
     semantic_logits=lambda model, inputs: model.sem_seg_head.layers(
         model.backbone(model.preprocess_image(inputs).tensor)
     ),
-)
-
-
-def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
-    if MetadataCatalog.get(dataset).get("evaluator_type") == "coco_panoptic_seg":
-        raise UserError(
-            f"{dataset} is a panoptic data set, and a semantic model knows no things: take a "
-            'config of Panoptic-FPN, or name label PNGs under "semantic" (datasets/README.md).'
-        )
-    count = semantic_class_count(dataset)
-    complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")
-
-
-TASKS["OCRSemanticSegmentor"] = Task(
-    title="Semantic segmentation",
-    mapper=lambda cfg, is_train: SemanticDatasetMapper(
-        cfg, is_train, keep_labels=context_class(cfg).needs_truth
-    ),
-    complete_classes=_complete_semantic_classes,
-    classes=lambda cfg: f"{cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES} classes",
-    test_augmentation=lambda cfg: T.AugmentationList(
-        build_semantic_augmentation(cfg, is_train=False)
-    ),
-    semantic_logits=lambda model, inputs: model.layers(inputs),
 )
