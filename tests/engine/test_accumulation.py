@@ -114,10 +114,18 @@ def test_precision_on_a_gpu(monkeypatch, precision, bfloat16):
             trainer_of([], amp=True, precision=precision)
 
 
-def test_losses_are_gathered_as_often_as_the_key_says(small_cfg, monkeypatch):
+def test_keys_of_the_trainer(small_cfg, monkeypatch):
     monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
-    trainer = Trainer(small_cfg("ocr", "SOLVER.GATHER_METRIC_PERIOD", "7"))
-    assert trainer._trainer.gather_metric_period == 7
+    keys = ("SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", "True")
+    trainer = Trainer(small_cfg("ocr", *keys))
+    steps = trainer._trainer
+    assert steps.gather_metric_period == 7
+    assert (steps.autocast.args, steps.autocast.keywords) == (
+        ("cpu", torch.bfloat16),
+        {"enabled": True},
+    )
+    weights = [p for p in trainer.model.parameters() if p.dim() == 4 and min(p.shape) > 1]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
 
 
 def test_loss_scale_is_resumed_if_it_was_saved():
