@@ -98,9 +98,9 @@ class RegionQuality:
 
     def results(self) -> dict[str, dict[str, float]]:
         """
-        Return all measures in percent for each class, and their means as class "(mean)".
+        Return a dict of all measures in percent for each class, and for "(mean)" over the classes.
 
-        The result maps class -> measure -> value. Classes without true pixels have NaN.
+        Classes without true pixels have NaN, and do not count in the means.
         """
         columns = {}
         for kind, confusion in self._confusions.items():
