@@ -58,7 +58,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """
-    Return the SHA-256 of a model's tensors, except batch counters, pixel means and deviations.
+    Return the SHA-256 of a model's tensors, without batch counters, pixel mean and pixel std.
 
     An :class:`.InferenceModel` has the hash of the model from which it was made.
     """
@@ -74,7 +74,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return a copy of a config that names ``weights`` and the device "auto", for any machine."""
+    """Return a copy of a config for use on any machine, with ``weights`` and the device "auto"."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"

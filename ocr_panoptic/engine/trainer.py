@@ -84,7 +84,7 @@ class Trainer(ResumableTrainer):
         """
         Evaluate the model on every data set in DATASETS.TEST, and write the result files.
 
-        All processes first take over the batch-norm statistics of the main process.
+        All processes evaluate with the main process's batch-norm statistics.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.
