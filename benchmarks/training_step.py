@@ -215,7 +215,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """Return the counted operations and waits of a training step on a CPU, and its CPU time (ms)."""
+    """Return the operations and waits of a training step on a CPU, and its CPU time (ms)."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod

@@ -72,7 +72,7 @@ class AllocatedBytes(TorchDispatchMode):
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
     """
-    Make tensors fake in this context, and count the bytes that real tensors would take.
+    Make tensors fake in the ``with`` block, and count the bytes that real tensors would take.
 
     Layers that compute in bands of rows use the same band size as on a GPU.
     """

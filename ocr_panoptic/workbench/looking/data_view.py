@@ -64,7 +64,7 @@ def write_data_page(
     dataset: str, output: Path, num_images: int, workers: int | None = None
 ) -> list[str]:
     """
-    Write a self-contained HTML page about a registered data set; return the faults that it lists.
+    Write a self-contained HTML page about a registered data set; return the data set's faults.
 
     Args:
         num_images: maximum number of images to show, evenly spread over the data set; the classes'
