@@ -28,7 +28,7 @@ class PPM(ContextScheme):
     by a 1x1 convolution t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
 
     Args:
-        in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
+        in_channels, out_channels: numbers of channels I and O; 2048 and 512 in the published code.
         sizes: side s of each pooled map.
     """
 
