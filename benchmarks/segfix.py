@@ -63,7 +63,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
-    """Return the offsets of all images from each source: name in the printed table -> offsets."""
+    """Return all images' offsets from each source, by the source's name in the printed table."""
     name = cfg.DATASETS.TEST[0]
     found: dict[str, Offsets] = {"oracle": true_offsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))

@@ -23,7 +23,7 @@ class PlacedSystem(System):
     """
     A model configuration that a study trains with several seeds.
 
-    It combines an entry of ``systems`` in the study file with one of ``at``, if the file has any.
+    If the study file has ``at``, an entry of ``systems`` is combined with an entry of ``at``.
 
     Attributes:
         baseline: name of the system to compare with.
@@ -38,7 +38,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if its file has ``at``."""
+    """A study whose systems are named "SCHEME" or, if the file has ``at``, "SCHEME at PLACE"."""
 
     systems: Mapping[str, PlacedSystem]
 

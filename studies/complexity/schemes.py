@@ -75,7 +75,7 @@ class SchemeOfFeatures(nn.Module):
         Args:
             x: features of the backbone, [N, I, h, w]
             m: coarse logits [N, K, h, w]
-            call: function (scheme, pixel representations, m) that computes the result
+            call: function that computes the result from the scheme, pixel representations and m
 
         Returns:
             z: augmented representations [N, C', h, w]
@@ -116,7 +116,7 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
 
     Returns:
         "scheme" (the name), "parameters" (without the classifier and the coarse prediction),
-        "flops" with the operations of the scheme's paper, and "flops_reduced" with this package's
+        "flops" of the operations in the scheme's paper, and "flops_reduced" of this package's
         equivalent operations
     """
     with FakeTensorMode():

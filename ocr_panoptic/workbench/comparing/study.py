@@ -41,7 +41,7 @@ class System:
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return the settings of the run with this seed, in the form that records use."""
+        """Return the settings of the run with this seed, as the run's record stores them."""
         trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
         return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
 
