@@ -168,7 +168,7 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return the cached result of a function; call the function if the cache is not up to date.
+    Return a function's result from the cache; call the function if the cache is out of date.
 
     Args:
         name: name of the cache file, without suffix.

@@ -66,7 +66,7 @@ def read_described(
 
 
 def label_space(file: DataFile) -> LabelSpace:
-    """Return the label space of a semantic data file, or of the class file that it names."""
+    """Return the classes and label map in a semantic data file, or in the class file it names."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))

@@ -82,8 +82,8 @@ class Model:
 
         Args:
             config: completed config with trained weights.
-            labels: values in the label PNGs of results: "train" for 0..K-1, "dataset" for the
-                labels in the data set's files.
+            labels: values in the label PNGs of results: "train" for class indices from 0,
+                "dataset" for the labels in the data set's files.
         """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)

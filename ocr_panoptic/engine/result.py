@@ -69,7 +69,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     Return the classes of a semantic or panoptic data set.
 
     Args:
-        kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
+        kind: values in label PNGs: "train" for class indices from 0, "dataset" for the labels in
             the data set's files (in a panoptic data set: category ids of stuff, and 0 for things).
     """
     labels: np.ndarray
@@ -296,7 +296,7 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return the paths that :meth:`Result.save` returns for these arguments."""
+    """Return the paths of the files that :meth:`Result.save` writes for an image."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     kinds.append("coco")
     return {kind: folder / kind / f"{name}{SUFFIXES.get(kind, '.png')}" for kind in kinds}

@@ -27,7 +27,7 @@ class Task:
 
     Attributes:
         title: display name.
-        mapper: returns the function that turns a record into the model's input, in training or not.
+        mapper: returns the data set mapper for training or evaluation.
         complete_classes: replaces class counts of 0 in a config with a data set's counts; raises
             UserError if another count differs, or if the data set is unsuitable.
         classes: returns a text that says how many classes a completed config has.
@@ -67,7 +67,7 @@ def training_loader(cfg: CfgNode) -> TrainingStream:
 
 def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     """
-    Set a head's number of classes to ``count`` if it is 0; refuse any other number.
+    Set a head's number of classes to ``count`` if it is 0; refuse a number other than ``count``.
 
     Args:
         head: section of MODEL, such as "ROI_HEADS".

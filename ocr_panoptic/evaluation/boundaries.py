@@ -73,7 +73,7 @@ def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
         distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; a mask's inner boundary region consists of the mask's pixels that are True
+        whether each pixel is in the inner boundary region of its label's mask, bool [H, W]
     """
     inside = near.copy()
     for edge in (inside, inside.T):

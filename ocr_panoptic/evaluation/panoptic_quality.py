@@ -62,7 +62,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Count each category's FP and FN that match a mask of another category, int64 [C, 2]."""
+        """Count each category's FP and FN that match another category's mask, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1
@@ -73,8 +73,8 @@ class PanopticQuality:
         """
         Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
-        If a category occurs neither in the truth nor in the predictions, its values are NaN.
-        panopticapi reports 0 instead. The averages leave such a category out, as in panopticapi.
+        The values are NaN if a category occurs neither in the truth nor in the predictions;
+        panopticapi reports 0 instead.
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn
@@ -87,8 +87,8 @@ class PanopticQuality:
         """
         Return PQ, SQ, RQ in 0..1, averaged over the categories that occur.
 
-        The keys are Detectron2's: "PQ" for all categories, "PQ_th" for things, "PQ_st" for stuff,
-        and so on. A value is NaN if no category of its group occurs.
+        The keys are "PQ" for all categories, "PQ_th" for things and "PQ_st" for stuff; SQ and RQ
+        have the same suffixes. A value is NaN if no such category occurs.
         """
         groups = {"": np.ones_like(self.isthing), "_th": self.isthing, "_st": ~self.isthing}
         occurs = self.counts.any(axis=1)

@@ -48,14 +48,12 @@ class SemSegDump(DatasetEvaluator):
     """
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
-    The PNGs hold the raw labels of the data set's own files: the metadata's ``label_map`` is
-    applied in reverse. For Cityscapes, the PNGs hold label ids and have the names that the
-    benchmark server and cityscapesscripts expect. The ground truth is not read, so test splits
-    work, too.
+    The PNGs hold the raw labels of the data set's own files. For Cityscapes, these are label ids,
+    and the PNGs have the names that the benchmark server expects. The ground truth is not read.
 
     Args:
         dataset_name: a registered data set.
-        folder: parent of ``sem_seg_predictions``.
+        folder: folder in which ``sem_seg_predictions`` is created.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):

@@ -90,7 +90,7 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median grey, float32 [1], of all pixels that ``chosen``, bool [N], selects."""
+        """Return the median, float32 [1], of the pixels whose greys ``chosen``, bool [N], marks."""
         sums = self._counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 

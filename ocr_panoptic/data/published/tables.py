@@ -152,7 +152,7 @@ def lip() -> LabelSpace:
 
 
 def pascal_context(with_background: bool) -> LabelSpace:
-    """Return Pascal Context's 59 classes, with the background either as class 0 or ignored."""
+    """Return Pascal Context's 59 classes; the background is either added as class 0 or ignored."""
     background = 0 if with_background else VOID_LABEL
     first = 1 if with_background else 0
     label_map = dict.fromkeys(PASCAL_CONTEXT_RAW_LABELS, background)

@@ -1,5 +1,5 @@
 """
-Make masks from maps, polygons and other shapes, as COCO's compressed RLE.
+Makes masks from maps, polygons and other shapes, as COCO's compressed RLE.
 
 Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
 (0, 0) to (1, 1). ``height`` and ``width`` are the size of the image and of the mask.
@@ -36,7 +36,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return a mask of the whole image that contains ``part``, bool [h, w], at (left, top)."""
+    """Return a mask of the whole image, with ``part``, bool [h, w], placed at (left, top)."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
