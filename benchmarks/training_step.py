@@ -241,7 +241,7 @@ def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
     Yield each network's title, and the operations, waits and copies of its training step.
 
     They are counted twice: in a training step on a CPU, and in a forward pass on a simulated GPU.
-    The last value is the CPU time of the training step in milliseconds.
+    The last yielded value is the CPU time of the training step in milliseconds.
     """
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)
