@@ -2,9 +2,9 @@
 """
 Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement by SegFix.
 
-Each refined pixel takes the prediction of the pixel at its offset. Offsets come from the ground
-truth ("oracle") and from trained SegFix models, and are multiplied by each scale. The model runs
-once. Each variant of its predictions is evaluated as in ``train_net.py --eval-only``.
+Each refined pixel takes the prediction of the pixel to which its offset points. Offsets come from
+the ground truth ("oracle") and from trained SegFix models, and are multiplied by each scale. The
+model runs once. Its predictions are evaluated as in ``train_net.py --eval-only``.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]

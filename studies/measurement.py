@@ -111,7 +111,7 @@ def count_head_step(
 
     Returns:
         number of bytes kept for the backward pass, except parameters and buffers; peak number of
-        bytes in use, including gradients, but without parameters, buffers, features and labels
+        allocated bytes, including gradients, except parameters, buffers, features and labels
     """
     with counting() as allocated:
         head = build().train()

@@ -26,7 +26,7 @@ class ASPP(ContextScheme):
     features' mean over the image. The defaults match the published code.
 
     Args:
-        in_channels, channels, out_channels: numbers of channels I, C and O.
+        in_channels, channels, out_channels: numbers of input, branch and output channels (I, C, O).
         dilations: dilations of the 3x3 branches; (12, 24, 36) suits features with stride 8.
     """
 

@@ -151,7 +151,7 @@ class ConvNormReLU(Conv2d):
     this with Detectron2's larger initial weights.
 
     Args:
-        in_channels, out_channels: numbers of channels I and O.
+        in_channels, out_channels: numbers of input and output channels (I, O).
         kernel_size: side k of the kernel, an odd number; padding keeps the input's size.
         dilation: dilation of the kernel.
         norm: name of the norm, as for Detectron2's ``get_norm``; "" for no norm.

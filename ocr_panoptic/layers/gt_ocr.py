@@ -25,7 +25,7 @@ class GroundTruthOCR(RegionContext):
 
     See "Ground-truth OCR" in the paper's empirical analysis: the regions m_ki and the relation w_ik
     are 1 if pixel i has label k, else 0. A region's representation is the mean of its pixels, or 0
-    if the region is empty. As in the published code, pixels without a label form another region.
+    if the region is empty. Pixels without a label form an additional region, as published.
 
     Args:
         part: what comes from the ground truth: "gather" (the object regions m), "relation" (w) or

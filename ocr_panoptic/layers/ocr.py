@@ -192,8 +192,8 @@ class OCR(RegionContext):
     The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
-        transform_convs: number of conv-norm-ReLU layers in phi, and also in psi; 1 in the paper's
-            text, 2 in the published code.
+        transform_convs: number of conv-norm-ReLU layers in phi, and the same number in psi: 1 in
+            the paper's text, 2 in the published code.
         scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
             paper's equation.
     """

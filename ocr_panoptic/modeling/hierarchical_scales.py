@@ -77,7 +77,7 @@ class HierarchicalScales:
         """
         Return the criterion's losses for the blended logits, and "loss_sem_seg_scales".
 
-        This last loss is ``scale_loss_weight`` times the sum of the criterion's ``coarse_loss`` for
+        This loss is ``scale_loss_weight`` times the sum of the criterion's ``coarse_loss`` for
         the refined logits of the two training scales. It is left out if the weight is 0.
 
         Args:

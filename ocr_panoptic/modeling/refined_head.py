@@ -26,8 +26,8 @@ class RefinedHead(nn.Module):
     A semantic head that predicts coarse logits, adds context, and predicts refined logits.
 
     The coarse logits serve as soft object regions for a context scheme, whose output is classified
-    again. A subclass defines :meth:`representations`, and registers the coarse classifier as a
-    submodule that ``coarse_predictor`` returns.
+    again. A subclass defines :meth:`representations`, and makes the coarse classifier available as
+    ``coarse_predictor``.
 
     Args:
         coarse_predictor: coarse classifier.
@@ -210,7 +210,7 @@ class RefinedHead(nn.Module):
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """Return the constructor arguments that a config sets for a subclass of this head."""
+    """Return the constructor arguments in a config for any subclass of :class:`RefinedHead`."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

@@ -175,7 +175,7 @@ class TimmBackbone(Backbone):
         Return how timm trains each parameter, by the parameter's name.
 
         A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
-        including the classifier). A layer is mostly a block of the network.
+        including the classifier). Most layers are blocks of the network.
         """
         with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
@@ -246,7 +246,7 @@ def _create_network(name: str, **options: object) -> nn.Module:
 def _network_options(
     name: str, output_stride: int, patch_size: int, in_channels: int
 ) -> dict[str, object]:
-    """Return the options of ``timm.create_model`` for arguments of :class:`TimmBackbone`."""
+    """Translate arguments of :class:`TimmBackbone` into options of ``timm.create_model``."""
     family = _family(name)
     options = {"in_chans": in_channels, **OPTIONS.get(family, {})}
     if output_stride != 32:

@@ -1,4 +1,4 @@
-"""The head of SegFix, which finds pixels near a boundary and the direction into their region."""
+"""The head of SegFix, which finds boundary pixels, and each pixel's direction into its region."""
 
 from typing import Any
 

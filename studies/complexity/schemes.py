@@ -152,8 +152,8 @@ def measure(
         repeats: number of timed forward passes of each scheme.
 
     Returns:
-        a row for each scheme: the counts of :func:`count`, "peak_memory_bytes" of a forward pass
-        without weights and input, and "seconds", the median wall time of a forward pass
+        a row for each scheme: the counts of :func:`count`, "peak_memory_bytes" of a forward pass,
+        not counting weights and input, and "seconds", the median wall time of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)
@@ -202,8 +202,7 @@ def structures_table(size: Sequence[int]) -> str:
     """
     Return a Markdown table of official and compact heads of DANet and criss-cross attention.
 
-    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact ones
-    (:class:`.transcriptions.CompactAttention`).
+    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact heads.
 
     Args:
         size: shape (N, I, h, w) of the features.

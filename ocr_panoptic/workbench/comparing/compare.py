@@ -124,7 +124,7 @@ def _word(interval: Interval) -> str:
 
 def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
     """
-    Return the confidence interval of the mean gain of "ours" over each other head, by head.
+    Return the confidence interval of the mean gain of "ours" over every other head.
 
     Runs with equal seeds are compared; a seed counts if both heads have a value. ``values`` has one
     metric's value for each record; None for a record without the metric.

@@ -49,7 +49,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Run a completed config's trained model on DATASETS.TEST[0]; return its predictions."""
+    """Run the config's trained model on DATASETS.TEST[0]; return the predictions."""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "

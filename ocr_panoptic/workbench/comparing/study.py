@@ -48,7 +48,7 @@ class System:
 
 @dataclass(frozen=True)
 class Study:
-    """The systems that a study compares, by name, and its metrics, the main metric first."""
+    """The systems and the metrics of a study; the main metric comes first."""
 
     systems: Mapping[str, System]
     metrics: tuple[str, ...]  # "task/metric" in metrics.json

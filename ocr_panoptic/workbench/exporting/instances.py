@@ -55,7 +55,7 @@ def find_instances(
     classes [M] are int64, and masks [M, s, s] are probabilities inside the boxes.
 
     Args:
-        features: backbone features [1, C, h, w], by name.
+        features: dict of backbone features, each [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads

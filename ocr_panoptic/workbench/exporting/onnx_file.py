@@ -46,7 +46,7 @@ def export_onnx(
     precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
-    Write a model as an ONNX file, and check that onnxruntime computes the model's results.
+    Write a model as an ONNX file, and check that onnxruntime reproduces the model's results.
 
     If a difference exceeds its limit, UserError is raised and no file is left behind.
 

@@ -45,7 +45,7 @@ class Model:
     A model loaded from an ONNX file.
 
     Args:
-        threads: number of CPU threads; 0 for one per core.
+        threads: number of CPU threads; 0 for one thread per core.
         providers: onnxruntime's execution providers, the preferred first; by default all available.
 
     Attributes:

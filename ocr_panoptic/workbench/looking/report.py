@@ -131,7 +131,7 @@ def render_report(
     Return a run's report as a self-contained HTML document.
 
     Args:
-        results: stored results of an evaluation: for each task, the metrics' values by name.
+        results: stored results of an evaluation: a dict of metric values for each task.
         training_log: losses of each logged iteration; [] leaves out the section on training.
         confusion: data URI of the confusion matrix's picture; "" leaves it out.
     """

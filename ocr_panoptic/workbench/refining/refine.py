@@ -39,7 +39,7 @@ Offsets = Mapping[str, Callable[[], np.ndarray]]
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return the offsets of each image by name, computed from a data set's true labels.
+    Return a mapping from image names to offsets, computed from a data set's true labels.
 
     Refining labels with these offsets shows the best result that SegFix could reach.
 
@@ -64,7 +64,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
 
 def stored_offsets(folder: Path) -> Offsets:
-    """Return the offsets of each image by name, from the .mat files in or below a folder."""
+    """Return a mapping from image names to the offsets in the .mat files in or below a folder."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
         raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
@@ -73,7 +73,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
-    """Return the offsets of each image by name, predicted by the config's SegFix model."""
+    """Return a mapping from image names to the offsets that the SegFix model predicts."""
     model = build_trained_model(cfg)
 
     @torch.inference_mode()
