@@ -76,7 +76,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
-        Load a file into the model and the other objects; return the remaining entries of the file.
+        Load a file into the model and ``checkpointables``; return the file's remaining entries.
 
         Raises:
             OSError: The file cannot be found or downloaded.

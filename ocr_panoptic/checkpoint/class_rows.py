@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights with rearranged classifier rows, and the names of the found and the new classes."""
+    """Weights with rearranged classifier rows, and lists of the classes that they had or lacked."""
 
     weights: Mapping[str, Any]
     kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree

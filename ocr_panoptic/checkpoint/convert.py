@@ -77,7 +77,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Recognise the backbone and norms of published weights, in a Conversion without tensors."""
+    """Return a Conversion with the recognised backbone and norms, but still without tensors."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)

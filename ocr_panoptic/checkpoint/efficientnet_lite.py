@@ -48,8 +48,7 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
         model_names: tensor names of a timm network, which number the blocks within each stage.
 
     Returns:
-        timm's names, keyed by the names in the file; blocks that the timm network lacks are left
-        out
+        timm's names, keyed by name in the file, without blocks that the timm network lacks
     """
     found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
     blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})

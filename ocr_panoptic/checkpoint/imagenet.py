@@ -47,8 +47,7 @@ def adapt_names(
 
     Returns:
         renamed: the renamed weights; ``weights`` itself if its names already fit or are unknown
-        record: the settings that the weights expect, for :func:`.settings.check_settings`; None
-            if unknown
+        record: the expected settings, for :func:`.settings.check_settings`; None if unknown
     """
     names = model.state_dict().keys()
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}

@@ -27,7 +27,7 @@ def bootstrap_interval(
     Draws for which the metric is undefined are left out. Both ends are NaN if no draw remains.
 
     Args:
-        counts: counts of each image, [N, ...].
+        counts: numbers that each image contributes to the metric, [N, ...].
         metric: function that computes the metric of each draw, [B], from the counts summed over
             the images of each draw, [B, ...]; NaN if undefined.
     """

@@ -118,7 +118,7 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Stack the counts of all images, sorted by file name, [image, class, count]."""
+    """Stack the ``counts`` of all images into [image, class, count], sorted by file name."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

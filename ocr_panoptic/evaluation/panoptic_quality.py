@@ -7,9 +7,8 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
 for each category, then averaged over the categories that occur (equations 1 and 2).
 :mod:`.segment_matching` defines which segments match.
 
-The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, because IoUs are added in
-the same order. One difference is deliberate: the area of a true segment is its number of pixels in
-the PNG, not the area in the JSON. So no IoU exceeds 1, and every match is unique.
+The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, with one exception: the
+area of a true segment is its number of pixels in the PNG, not the area in the JSON.
 
 Shape letters: C categories.
 """

@@ -85,8 +85,8 @@ class PanopticDump(DatasetEvaluator):
     An evaluator that writes panoptic predictions in the format of panopticapi.
 
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
-    ``panoptic_predictions.json`` into a folder that all processes must share. The ground truth is
-    not read. ``python -m panopticapi.evaluation`` can evaluate the files.
+    ``panoptic_predictions.json`` into a folder that all processes must share. The files can be
+    evaluated with ``python -m panopticapi.evaluation``.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):

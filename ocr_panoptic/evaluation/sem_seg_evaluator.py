@@ -166,7 +166,7 @@ class SemSegEvaluator(DatasetEvaluator):
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """
-        Compare the predictions of a batch with the ground truth, and add its counts to the totals.
+        Compare the predictions of a batch with the ground truth, and add the counts to the totals.
 
         Args:
             inputs: mappings with "file_name".

@@ -59,7 +59,11 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
-    """Return points (x, y), float64 [N, 2]; raise UserError if any is invalid or far outside."""
+    """
+    Return points (x, y) as float64 [N, 2].
+
+    Raise UserError if a point is invalid or far outside the image.
+    """
     try:
         found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):

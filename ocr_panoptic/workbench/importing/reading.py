@@ -39,9 +39,9 @@ class Annotations:
         entries: pair (place, entry) for each image. ``place`` names the file, or part of a file,
             in error messages; ``entry`` has the image's annotations in the format's own type.
         find: function that returns an entry's image, without segments.
-        read: function of an image and its entry that returns the image with segments; picklable.
-        drafts: function that returns an entry's segments without masks, to check classes early;
-            None if the format has no such function.
+        read: function that takes an image and its entry, and returns the image with segments. It
+            must be picklable.
+        drafts: function that returns an entry's segments without masks; None if not available.
     """
 
     entries: Sequence[tuple[str, Any]]
@@ -112,8 +112,8 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
     Return the image at the first existing path, as an AnnotatedImage without segments.
 
-    If no path exists, search below ``folder`` for a file whose path ends in the same way, ignoring
-    case. Raise MissingImage unless exactly one file matches.
+    If no path exists, search below ``folder`` for a file whose path ends like one of ``names``,
+    ignoring case. Raise MissingImage unless exactly one file matches.
 
     Args:
         names: paths relative to ``folder``; the first is the path in the annotations.
@@ -133,7 +133,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file whose path ends as a name does; else raise MissingImage."""
+    """Return the only file whose path ends like one of ``names``, or raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
