@@ -42,7 +42,6 @@ def timm_model(name: str, *opts: object) -> Model:
 
 
 def classifier(name: str) -> nn.Module:
-    """Return timm's network with random weights."""
     torch.manual_seed(0)
     network = timm.create_model(name)
     for parameter in network.parameters():
@@ -62,7 +61,6 @@ def load(model: nn.Module, weights: object, path: Path | None = None) -> SafeChe
 @pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
 @torch.no_grad()
 def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets):
-    """Both networks compute equal features before the pooling."""
     source = with_random_norms(getattr(torchvision.models, f"resnet{depth}")(weights=None))
     model = detectron2_resnet(**resnets)
     load(model, source.state_dict(), tmp_path / "resnet.pth")
@@ -123,7 +121,6 @@ def test_another_network_is_refused(tmp_path, model, source, change, fault):
 
 
 def caffe2_name(name: str) -> str:
-    """Return Caffe2's name of a tensor in Detectron2's ResNet."""
     for ours, theirs in (
         *(("stem.conv1.norm", "res_conv1_bn"), ("stem.conv1", "conv1"), (".shortcut", ".branch1")),
         *((".conv1", ".branch2a"), (".conv2", ".branch2b"), (".conv3", ".branch2c")),
@@ -208,7 +205,6 @@ LITE = "efficientnet-lite0"
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    """Return a file of random Lite0 weights in the packages' layout."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     torch.save(package.EfficientNet.from_name(LITE).state_dict(), tmp_path / "lite0.pth")
     return tmp_path / "lite0.pth"
@@ -219,7 +215,6 @@ def file(tmp_path) -> Path:
 )
 @torch.no_grad()
 def test_the_package_computes_the_same(tmp_path, kind, number):
-    """The package's own network gives equal features, with random and with published weights."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
     if kind == "random":
@@ -386,7 +381,6 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_weights_by_timms_name(hub):
-    """Weights are found in the layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"
     revision = "0123456789abcdef0123456789abcdef01234567"
     (folder / "refs").mkdir(parents=True)

@@ -24,8 +24,6 @@ from support.segmentors import make_batch, make_cfg, trained_like
 
 @dataclass
 class Network:
-    """The expected facts about a network."""
-
     features: dict[str, tuple[int, int]]  # name -> (channels, stride)
     read: tuple[str, ...]  # features that a head reads; parts after the last are left out
     multiple: int = 0  # sides of images must be multiples of it; 0 for any size

@@ -80,7 +80,6 @@ class Browser:
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
     def click(self, element: str) -> None:
-        """Click on the element that a JavaScript expression selects."""
         self.evaluate(f"{element}.click()")
 
     def _call(self, method: str, **params: Any) -> dict:

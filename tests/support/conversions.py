@@ -25,8 +25,6 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
-    """A small version of a published network."""
-
     config: str  # name in published_files.py
     opts: tuple[str, ...]  # KEY VALUE ... for this size
     network: Callable[..., tuple[Tensor, Tensor]]  # in published_networks.py

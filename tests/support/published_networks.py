@@ -339,7 +339,6 @@ def nvidia_hmsa(w: Weights, x, classes=19):
 
 
 def nvidia_scales(w: Weights, x, scales):
-    """Return NVIDIA's logits [N, K, H, W], blended over the scales from largest to smallest."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]
