@@ -162,11 +162,7 @@ def test_preprocessing(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_needed_settings_are_demanded(name):
-    """
-    The tool derives the network and its channels from shapes.
-
-    Only the file's names show InPlaceABN, so it is left out here.
-    """
+    """The tool finds channels and kernels by shapes, and InPlaceABN by names."""
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
     expected = Conversion(source, backbone, inplace_abn=source == "openseg").expected_settings()

@@ -321,11 +321,7 @@ def test_every_tensor_equals_timms(name, suffix, channels, opts, tmp_path):
 
 @torch.no_grad()
 def test_other_patches_and_channels_equal_timms(tmp_path):
-    """
-    A ViT for colours with patches of 16 becomes a ViT for four channels with patches of 8.
-
-    The first three channels keep the normalisation of the weights.
-    """
+    """Patches of 16 become patches of 8; a fourth channel follows the colours."""
     path = tmp_path / "vit.safetensors"
     opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
     cfg = timm_cfg("test_vit3", *PLAIN, "MODEL.PIXEL_MEAN", [127.5] * 4, *opts)

@@ -23,14 +23,7 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """
-    A browser window that shows a page.
-
-    Args:
-        page: HTML file to open.
-        profile: empty folder for Chromium's profile and for files that the page saves.
-        before: JavaScript to run before the page's scripts.
-    """
+    """A window that shows a page, after the JavaScript ``before``; files are saved in ``profile``."""
 
     def __init__(self, page: Path, profile: Path, before: str = ""):
         # Chromium reads from file 3 and writes to file 4.
