@@ -250,19 +250,6 @@ def test_a_vit_equals_timms_at_any_size():
     assert resized.body.model.pos_embed.shape == source.pos_embed.shape
 
 
-@torch.no_grad()
-def test_every_stage_of_an_efficientnet_is_a_feature():
-    torch.manual_seed(0)
-    network = trained_like(timm.create_model(LITE0, output_stride=8))
-    backbone = backbone_of(f"{LITE0} at stride 8").eval()
-    assert not backbone.body.load_state_dict(network.state_dict(), strict=False).missing_keys
-    image = torch.randn(2, 3, 48, 80)
-    y = network.bn1(network.conv_stem(image))
-    for found, stage in zip(backbone(image).values(), network.blocks, strict=True):
-        y = stage(y)
-        assert torch.equal(found, y)
-
-
 @pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
 def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, size, half):

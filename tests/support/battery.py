@@ -13,7 +13,7 @@ GPU = pytest.mark.gpu
 
 
 class SchemeBattery:
-    """Tests that all context schemes share; a derived class defines the scheme and its equations."""
+    """Tests that all context schemes share; a derived class defines a scheme and its equations."""
 
     scheme: type[ContextScheme]
     arguments: dict[str, Any]  # of a small scheme with 8 channels and 5 regions or classes

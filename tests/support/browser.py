@@ -23,7 +23,7 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """A window that shows a page, after the JavaScript ``before``; files are saved in ``profile``."""
+    """A window that shows a page after the script ``before``; ``profile`` gets saved files."""
 
     def __init__(self, page: Path, profile: Path, before: str = ""):
         # Chromium reads from file 3 and writes to file 4.
