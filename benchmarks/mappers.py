@@ -48,7 +48,7 @@ CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"
 
 
 def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
-    """Yield three records for each image: as a user's own data, as COCO, and for Detectron2."""
+    """Yield each image's record in three forms: a user's own data, COCO, and Detectron2's."""
     content = json.loads((sample / "panoptic_examples.json").read_text())
     kinds = {c["id"]: c["isthing"] for c in content["categories"]}
     label_of = {c: i for k in (0, 1) for i, c in enumerate(c for c in kinds if kinds[c] == k)}

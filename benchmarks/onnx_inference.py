@@ -48,7 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return functions that run the model on a sample image: "PyTorch" and "onnxruntime"."""
+    """Return the functions "PyTorch" and "onnxruntime", which run a model on a sample image."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
@@ -68,7 +68,7 @@ def predict(model: InferenceModel, inputs: list[dict]) -> None:
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
-    """Return the rise of memory during a run, in MiB; ``way`` is "PyTorch" or "onnxruntime"."""
+    """Return the peak memory that a run adds, in MiB; ``way`` is "PyTorch" or "onnxruntime"."""
     run = runs(name, path, size, threads)[way]
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory

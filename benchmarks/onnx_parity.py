@@ -152,7 +152,7 @@ def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = 
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Compare a model with its export; return rows of ``check_parity`` with ``name`` as "model"."""
+    """Return rows of ``check_parity`` for a model's ONNX file, with ``name`` as entry "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)

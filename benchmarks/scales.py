@@ -79,7 +79,7 @@ def measure(cfg: CfgNode) -> dict[str, float]:
 
 
 def row(name: str, scales: Sequence[float], runs: dict[str, dict], base: dict[str, dict]) -> list:
-    """Return a table row: means of the runs, and gains over ``base`` runs with the same seeds."""
+    """Return a table row: the runs' means, and gains over the ``base`` runs with equal seeds."""
     cells: list = [name, ", ".join(f"{scale:g}" for scale in scales), len(runs)]
     for metric in METRICS:
         cells.append(f"{statistics.mean(run[metric] for run in runs.values()):.2f}")

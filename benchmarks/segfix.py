@@ -2,9 +2,9 @@
 """
 Evaluate a model's predictions on DATASETS.TEST[0] before and after refinement by SegFix.
 
-Each refined pixel takes the prediction of the pixel at its offset. Offsets come from the ground
-truth ("oracle") and from trained SegFix models, and are multiplied by each scale. The model runs
-once. Each variant of its predictions is evaluated as in ``train_net.py --eval-only``.
+Each refined pixel takes the prediction of the pixel to which its offset points. Offsets come from
+the ground truth ("oracle") and from trained SegFix models, and are multiplied by each scale. The
+model runs once. Its predictions are evaluated as in ``train_net.py --eval-only``.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
         [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
@@ -63,7 +63,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
-    """Return the offsets of all images from each source: name in the printed table -> offsets."""
+    """Return all images' offsets from each source, by the source's name in the printed table."""
     name = cfg.DATASETS.TEST[0]
     found: dict[str, Offsets] = {"oracle": true_offsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))

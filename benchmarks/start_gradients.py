@@ -6,10 +6,10 @@ Measure the gradients that the losses cause in the backbone before the first ite
 The first row is for the config with the KEY VALUE pairs at the end of the command. Each --also adds
 a row for this config with further pairs.
 
-"detection" is the gradient norm of all losses of the RPN and the ROI heads, "semantic" the gradient
-norm of all other losses, each over all parameters of the backbone and its FPN. "above" counts the
-tensors of the whole model whose gradient norm exceeds SOLVER.CLIP_GRADIENTS.CLIP_VALUE. All values
-are means over three seeds, each with its own batch.
+"detection" is the gradient norm of all losses of the RPN and the ROI heads; "semantic" is the
+gradient norm of all other losses. Both norms cover the parameters of the backbone and its FPN.
+"above" is the number of parameter tensors (of the whole model) whose gradient norm exceeds
+SOLVER.CLIP_GRADIENTS.CLIP_VALUE. All values are means over three seeds, each with its own batch.
 """
 
 import argparse

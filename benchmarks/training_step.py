@@ -154,9 +154,9 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
 
 def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContextManager:
     """
-    Return a context that replaces the GPU-only kernels of synchronised batch norm with stand-ins.
+    Return a context manager that replaces the GPU kernels of synchronised batch norm.
 
-    Each call of a stand-in counts as one operation.
+    Each call of a replaced kernel counts as one operation.
     """
 
     def statistics_of(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
@@ -215,7 +215,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """Train on a CPU; return one step's counts, and the median CPU time of later steps in ms."""
+    """Return the operations and waits of a training step on a CPU, and its CPU time (ms)."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod
@@ -238,10 +238,10 @@ def step_of_training(
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
     """
-    Yield the title of each network, and the work of its training step.
+    Yield each network's title, and the operations, waits and copies of its training step.
 
-    The work consists of the counts of a training step on a CPU, the counts of a forward pass on a
-    simulated GPU, and the CPU time of the training step in milliseconds.
+    They are counted twice: in a training step on a CPU, and in a forward pass on a simulated GPU.
+    The last yielded value is the CPU time of the training step in milliseconds.
     """
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)

@@ -54,7 +54,7 @@ Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
 
 
 class Clock:
-    """A clock for the wall and CPU seconds of each part of a run, and of the remaining time."""
+    """A clock that measures the wall and CPU seconds of each part of a run, and of the rest."""
 
     REST = "labels and the rest"
 
@@ -288,11 +288,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _compare(outputs: dict[str, dict]) -> None:
-    """
-    Print the share of pixels in which the last two outputs agree, and how far instances differ.
-
-    The labels of the last output are also compared with the labels of the first.
-    """
+    """Print how the last output differs from the previous one and, for labels, from the first."""
     key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
     *_, reference, last = outputs
     a, b = (outputs[name][key] for name in (reference, last))

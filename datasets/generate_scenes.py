@@ -140,7 +140,7 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
 def write_scene(
     index: int, root: Path, size: int, seed: tuple[int, int], categories: Sequence[dict]
 ) -> tuple[dict, dict]:
-    """Write a scene's files; return its "images" and "annotations" entries of panoptic.json."""
+    """Write a scene's files; return the scene's "images" and "annotations" for panoptic.json."""
     names = [category["name"] for category in categories]
     pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size, names)
     stem, number = f"{root.name}_{index:05d}", index + 1

@@ -77,7 +77,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
-    """Return the image and label folders of each split, in either layout of CamVid."""
+    """Return the image and label folder of each split; both layouts of CamVid are accepted."""
     splits = {}
     for name in ("train", "val", "test"):
         layouts = (

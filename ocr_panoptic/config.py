@@ -2,8 +2,8 @@
 The config keys that this project adds to Detectron2, and rules for some of Detectron2's own keys.
 
 :data:`SECTIONS` is the only table of keys. Each row defines a key's default
-(:func:`add_ocr_config`), the checks of its value (:mod:`ocr_panoptic.engine.config_files`), its
-entry in docs/keys.md (``tools/keys_page.py``), and the test that the key has an effect.
+(:func:`add_ocr_config`), the values that are allowed (:func:`check_values`), the models that read
+the key (:mod:`ocr_panoptic.engine.config_files`), and the text about the key in docs/keys.md.
 """
 
 from copy import copy

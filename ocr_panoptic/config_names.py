@@ -9,7 +9,7 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """Return all configs' names, sorted, except ``Base-...`` files, which other configs include."""
+    """Return the sorted names of all configs except the ``Base-...`` files that others include."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 

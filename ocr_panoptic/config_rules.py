@@ -100,7 +100,7 @@ def some_of(*names: str) -> Allowed:
 
 def share(ends: str) -> Allowed:
     """
-    Return a rule that allows the numbers of an interval from 0 to 1.
+    Return a rule that allows the numbers in an interval from 0 to 1.
 
     ``ends`` says which ends belong to the interval: "[0, 1]", "(0, 1]", "[0, 1)" or "(0, 1)".
     """

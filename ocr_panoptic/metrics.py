@@ -86,7 +86,7 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return the metrics in ``results``, keyed by group; metrics without a group are left out."""
+    """Return the metrics in ``results`` that have a ``group``, as a list for each group."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):
@@ -103,8 +103,8 @@ def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """
     Return a row for each class name; classes with panoptic metrics come first.
 
-    A row maps "class" to the name, "isthing" to 1, 0 or None (if unknown), and each metric's
-    column heading to the value for this class, or to None if the value is missing or undefined.
+    A row has "class" (the name), "isthing" (1, 0, or None if unknown) and a value for each metric's
+    column; a missing or undefined value is None.
     """
     columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
     is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")

@@ -23,7 +23,7 @@ MEMORY = (
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)`` as the program of this process, and log to stderr.
+    Run ``main(*args)``, and log to stderr.
 
     If ``main`` raises an error that is not a bug, the error's message is printed without a
     traceback, and the exit status is 1. After Ctrl-C, the exit status is 130.

@@ -47,7 +47,7 @@ def imap_with_progress(
     workers: int | None = None,
 ) -> Iterator[_Result]:
     """
-    Yield ``function(item)`` for each item, in order, computed by several processes.
+    Compute ``function(item)`` in several processes, and yield the results in order.
 
     Args:
         function: function that can be pickled.

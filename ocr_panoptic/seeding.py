@@ -22,7 +22,7 @@ def seed_generators(*numbers: int) -> None:
 
 @contextmanager
 def seeded_generators(*numbers: int) -> Iterator[None]:
-    """Seed the CPU's random generators with numbers >= 0; restore their states after the block."""
+    """Seed the CPU's random generators with numbers >= 0; restore them after the ``with`` block."""
     with _kept_cpu():
         torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield
@@ -30,7 +30,7 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Restore the states of all devices' random generators after the block."""
+    """Restore the states of all devices' random generators after the ``with`` block."""
     seed = torch.initial_seed()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     with _kept_cpu():

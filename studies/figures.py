@@ -71,9 +71,8 @@ def gain_figure(
     because it sees the ground truth), its panel comes last and has a separate scale.
 
     Args:
-        fields: for each place (entry of ``at`` in the study file), a mapping with
-            "effective_share": the share of the image, 0..1, that the effective receptive field of
-            this place's features covers.
+        fields: dict for each entry of ``at`` in the study file; its "effective_share" is the share
+            of the image, 0..1, that the effective receptive field covers.
     """
     metric = study.metrics[0]
     shares = {place: 100 * field["effective_share"] for place, field in fields.items()}

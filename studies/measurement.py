@@ -66,8 +66,7 @@ def medians(
     """
     Measure each step several times, and return each step's median.
 
-    In each of the ``repeats`` rounds all steps run once, so that other programs on the machine
-    affect all steps equally.
+    In each of ``repeats`` rounds all steps run once, so that other programs affect all equally.
     """
     rounds = [[measure(step) for step in steps] for _ in range(repeats)]
     return [statistics.median(values) for values in zip(*rounds, strict=True)]
@@ -112,7 +111,7 @@ def count_head_step(
 
     Returns:
         number of bytes kept for the backward pass, except parameters and buffers; peak number of
-        bytes in use, including gradients, but without parameters, buffers, features and labels
+        allocated bytes, including gradients, except parameters, buffers, features and labels
     """
     with counting() as allocated:
         head = build().train()
@@ -130,7 +129,7 @@ def count_head_step(
 
 
 def sizes(*names: str) -> Callable[[str], tuple[int, ...]]:
-    """Return a parser, for argparse, of an integer for each name, such as "192,256"."""
+    """Return an argparse type that parses an integer for each name, such as "192,256"."""
 
     def size(text: str) -> tuple[int, ...]:
         numbers = tuple(map(int, text.split(",")))

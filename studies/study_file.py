@@ -23,7 +23,7 @@ class PlacedSystem(System):
     """
     A model configuration that a study trains with several seeds.
 
-    It combines an entry of ``systems`` in the study file with one of ``at``, if the file has any.
+    If the study file has ``at``, an entry of ``systems`` is combined with an entry of ``at``.
 
     Attributes:
         baseline: name of the system to compare with.
@@ -38,7 +38,7 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME", or "SCHEME at PLACE" if its file has ``at``."""
+    """A study whose systems are named "SCHEME" or, if the file has ``at``, "SCHEME at PLACE"."""
 
     systems: Mapping[str, PlacedSystem]
 
@@ -60,7 +60,7 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
           none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
           tried: {trial: [script.py, argument]}  # script that replaces the training program
-        at:                              # optional: each system at each of these places
+        at:                              # optional: all systems are trained at each place
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
 
@@ -111,7 +111,7 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each entry below ``key``, by name; only ``known`` keys are allowed."""
+    """Return the settings in each entry below ``key``; only ``known`` settings are allowed."""
     entries = {name: entry or {} for name, entry in content[key].items()}
     for name, entry in entries.items():
         if unknown := set(entry) - known:

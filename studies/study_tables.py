@@ -21,9 +21,9 @@ class SystemSummary:
     Attributes:
         system, baseline: names of the system and of its baseline.
         runs: number of finished runs.
-        means: metric -> mean and sample standard deviation over the seeds.
-        gains: metric -> gain over the baseline in runs with equal seeds.
-        class_gains: class -> gain over the baseline in the class's IoU, PQ or AP.
+        means: mean and sample standard deviation over the seeds, by metric.
+        gains: gain over the baseline in runs with equal seeds, by metric.
+        class_gains: gain over the baseline in the class's IoU, PQ or AP, by class.
         costs: number of parameters, median seconds per iteration, mean CPU seconds of a run, and
             largest peak memory of a run in bytes.
     """

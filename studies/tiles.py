@@ -4,10 +4,10 @@ Generate images of tiles under unknown light, where a pixel's colour does not sh
 Tiles cover the image. Each tile has one of K materials, which differ only in hue; the hues are
 evenly spaced on the colour circle. Each tile bears a bright stamp, whose hue is the same on all
 materials. The light turns all hues of an image by one random angle, uniform in +-180 degrees times
-the difficulty d. The colour of a pixel outside the stamps then fits d K materials (at least one),
-so a classifier that sees single pixels is right on 1 / max(1, d K) of these pixels: on all at
-d = 0, and on 1 / K (chance) at d = 1. The angle between the hues of a tile and its stamp always
-shows the material, but few pixels of a tile are near the stamp.
+the difficulty d. A classifier that sees single pixels is then right on a share of 1 / max(1, d K)
+of the pixels outside the stamps: on all pixels if d = 0, and on 1 / K (chance) if d = 1. The angle
+between the hues of a tile and its stamp always shows the material, but few pixels of a tile are
+near the stamp.
 
     python -m studies.tiles --materials 8 [--difficulty 0.5] [--output FOLDER] [--train 400]
 

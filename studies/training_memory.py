@@ -72,7 +72,7 @@ class AllocatedBytes(TorchDispatchMode):
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
     """
-    Make tensors fake in this context, and count the bytes that real tensors would take.
+    Make tensors fake in the ``with`` block, and count the bytes that real tensors would take.
 
     Layers that compute in bands of rows use the same band size as on a GPU.
     """
@@ -117,8 +117,8 @@ def count_training_memory(
         cfg: config, which must set the numbers of classes and must not use SyncBN.
         images: number of images per process.
         height, width: padded size of the images.
-        amp: whether to use mixed precision with bfloat16, by PyTorch's rules for CPUs; on a GPU,
-            unlike here, group norms run in float32.
+        amp: whether to use mixed precision with bfloat16, as PyTorch does on a CPU (on a GPU, group
+            norms run in float32).
     """
     # Built outside the mode, because timm's ConvNeXt reads values of its own tensors.
     with torch.device("meta"):
@@ -151,7 +151,7 @@ def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) 
 def _detection_terms(
     model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
 ) -> list[Tensor]:
-    """Return a stand-in for each loss of the RPN and the ROI heads: the sum of an output."""
+    """Return sums of outputs of the RPN and the ROI heads, in place of their losses."""
     proposals, heads = model.proposal_generator, model.roi_heads
     logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
     sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE

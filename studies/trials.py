@@ -33,7 +33,7 @@ prepare, refine, losses = RefinedHead.prepare, RefinedHead._refine, SemSegCriter
 
 
 def small_start_of_the_plain_head() -> None:
-    """Initialise Detectron2's semantic classifier with PyTorch's default, smaller weights."""
+    """Make Detectron2's semantic head start with smaller classifier weights, PyTorch's default."""
     init = SemSegFPNHead.__init__
 
     def smaller(self: SemSegFPNHead, *args, **kwargs) -> None:
@@ -44,7 +44,7 @@ def small_start_of_the_plain_head() -> None:
 
 
 def large_start_of_the_refined_classifier() -> None:
-    """Initialise the classifier of OCR's refined logits with large weights (MSRA)."""
+    """Make OCR's refined classifier start with large weights (MSRA initialisation)."""
     add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
@@ -55,11 +55,7 @@ def large_start_of_the_refined_classifier() -> None:
 
 
 def correction_left_out() -> None:
-    """
-    Make a residual head predict only its coarse logits, to evaluate a trained model (--eval-only).
-
-    A residual head adds the refined logits to the coarse logits, as a correction.
-    """
+    """Make a residual head predict only its coarse logits, to evaluate a trained model."""
     RefinedHead.with_coarse = lambda self, refined, coarse: resize(
         coarse, refined.shape[2:], self.align_corners
     )
@@ -67,7 +63,7 @@ def correction_left_out() -> None:
 
 def correction_times_4(factor: float = 4.0) -> None:
     """
-    Multiply a residual head's refined logits by ``factor``, so that their classifier learns faster.
+    Make a residual head multiply its refined logits by ``factor``.
 
     A residual head adds the refined logits to the coarse logits, as a correction.
     """
@@ -79,7 +75,7 @@ def correction_times_4(factor: float = 4.0) -> None:
 
 
 def correction_times_10() -> None:
-    """Multiply a residual head's refined logits, which correct the coarse logits, by 10."""
+    """Make a residual head multiply its refined logits, which correct the coarse ones, by 10."""
     correction_times_4(10.0)
 
 
@@ -101,7 +97,7 @@ def trunk_detached() -> None:
 
 
 def refined_loss_warmed_up(iterations: int = 150) -> None:
-    """Raise the loss weight of the refined logits linearly from 0 during the first iterations."""
+    """Make the refined logits' loss weight grow linearly from 0 during the first iterations."""
 
     def warmed_up(self: SemSegCriterion, *args) -> dict[str, Tensor]:
         found = losses(self, *args)
@@ -117,12 +113,12 @@ def posterior_in_relation() -> None:
 
 
 def presence_mean() -> None:
-    """Add the log of each class's mean probability in the image to the class's relation logits."""
+    """Make OCR add each class's log mean probability in the image to its relation logits."""
     _biased_relation(lambda m: m.softmax(dim=1).flatten(2).mean(dim=2, keepdim=True).log())
 
 
 def presence_max() -> None:
-    """Add the log of each class's top probability in the image to the class's relation logits."""
+    """Make OCR add each class's largest log probability in the image to its relation logits."""
     _biased_relation(lambda m: m.log_softmax(dim=1).flatten(2).amax(dim=2, keepdim=True))
 
 
@@ -161,7 +157,7 @@ def skip() -> None:
 
 
 def two_rounds() -> None:
-    """Run the OCR layer twice; the first run's refined logits define the second run's regions."""
+    """Make OCR run twice; the first run's refined logits define the second run's regions."""
 
     def twice(self: RefinedHead, x: Tensor, regions: Tensor) -> Tensor:
         first = refine(self, x, regions)
@@ -171,7 +167,7 @@ def two_rounds() -> None:
 
 
 def presence_classifier() -> None:
-    """Train OCR to predict which classes are in an image; weaken relations to absent classes."""
+    """Make OCR predict which classes an image has, and weaken relations to absent classes."""
     add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
@@ -199,7 +195,7 @@ def presence_classifier() -> None:
 
 def adapted(teacher: bool = False) -> None:
     """
-    Classify pixels by their cosine similarity to class weights that are adapted to each image.
+    Make OCR classify pixels by cosine similarity to class weights that are adapted to each image.
 
     Args:
         teacher: whether to distil from a second classifier, trained at the same time, whose
@@ -274,7 +270,7 @@ def adapted(teacher: bool = False) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Apply :func:`adapted` with a teacher: a second classifier that sees the ground truth."""
+    """Make the change of :func:`adapted` with a teacher, which sees the ground truth."""
     adapted(teacher=True)
 
 

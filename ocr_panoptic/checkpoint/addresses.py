@@ -17,7 +17,7 @@ HUB_FILE = "model.safetensors"
 
 
 class PackageHandler(PathHandler):
-    """A ``package://`` handler that finds the weights file in a package without an import."""
+    """A ``package://`` handler that finds weights in a package without importing the package."""
 
     def _get_supported_prefixes(self) -> list[str]:
         return [PACKAGE]

@@ -39,15 +39,14 @@ class SafeCheckpointer(DetectionCheckpointer):
         model: module whose weights are loaded and saved.
         save_dir: folder for the checkpoints; "" saves nothing.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
-        strict: whether to raise an error if a file lacks any tensor of the model, or has a tensor
-            in the wrong shape. For evaluation: a partly random model has no meaningful result.
-        min_share: share of the backbone's tensors, 0 to 1, that a file has to fill. With a share
-            above 0, an ImageNet file has to fill the whole backbone.
+        strict: whether to raise an error if a file does not fill every tensor of the model.
+        min_share: smallest share of the backbone's tensors, 0 to 1, that a file must fill. If it
+            is above 0, an ImageNet file must fill the whole backbone.
         identity: facts about the training, such as class names, to save in each file.
         by_class: whether to match the rows of classifiers by class name, if both the file and
             ``identity`` have class names.
-        average: module whose weights are saved instead of the model's; None saves the model.
-        checkpointables: name -> further object to load and save, such as the optimizer.
+        average: module to save in place of ``model``; None saves ``model``.
+        checkpointables: further objects to load and save, such as the optimizer.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
-        Load a file into the model and the checkpointables; return the file's other entries.
+        Load a file into the model and ``checkpointables``; return the file's remaining entries.
 
         Raises:
             OSError: The file cannot be found or downloaded.
-            UserError: The file is unreadable, does not fit the model, or has NaN or infinity.
+            UserError: The file is unreadable, does not fit the model, or contains NaN or infinity.
         """
         fetch_weights(path)
         self._path = path
@@ -189,7 +188,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             logger.debug("Not filled, not used:%s", self.fit.listing(lines=10**6) or " none")
 
     def summary(self) -> str:
-        """Describe how the last file fits the model, with a table if some tensors are unfilled."""
+        """Describe how the loaded file fits the model, with a table if the file lacks tensors."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -206,7 +205,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Describe which tensors of a model have NaN or infinite values; "" if all are finite."""
+    """Return a text about NaN and infinite values in a model; "" if all values are finite."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:
@@ -221,8 +220,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     Return the path of the checkpoint named by the file ``last_checkpoint`` in a folder.
 
     If the file does not name a complete checkpoint, log a warning and return the newest complete
-    checkpoint. Return "" if the folder has no complete checkpoint, or if a new run has begun there
-    but has not saved a checkpoint.
+    checkpoint. Return "" if the folder has none, or if its newest run has not saved a checkpoint.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"

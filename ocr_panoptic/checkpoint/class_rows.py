@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights with classifier rows for the model's classes, and which classes were loaded."""
+    """Weights with rearranged classifier rows, and lists of the classes that they had or lacked."""
 
     weights: Mapping[str, Any]
     kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree
@@ -34,14 +34,13 @@ def rows_by_name(
     weights: Mapping[str, Any], own: Mapping[str, Tensor], theirs: ClassNames, ours: ClassNames
 ) -> Rows:
     """
-    Return the weights with classifier rows rearranged for the model's classes, matched by name.
+    Rearrange the classifier rows of weights for the model's classes, matched by class name.
 
-    A class that the weights lack keeps the model's classifier rows. Matching ignores upper and
-    lower case.
+    A class that the weights lack keeps the model's rows. Matching ignores upper and lower case.
 
     Args:
-        weights: name -> tensor or array in the file.
-        own: name -> tensor of the model before loading.
+        weights: tensors or arrays of the file, keyed by tensor name.
+        own: tensors of the model before loading, keyed by tensor name.
         theirs, ours: class names of the weights and of the model.
     """
     places: dict[str, list[int | None]] = {}
@@ -90,9 +89,9 @@ ZOO_WEIGHTS = {
 
 def zoo_classes(weights: str) -> Mapping[str, list[str]] | None:
     """
-    Return the class names if the file is a Panoptic-FPN of Detectron2's model zoo, else None.
+    Return the class names of a Panoptic-FPN of Detectron2's model zoo; None for other weights.
 
-    Only the file name in ``weights``, a path or address, is compared.
+    The weights are recognised by the file name at the end of ``weights``, a path or address.
     """
     if Path(weights).name not in {Path(address).name for address in ZOO_WEIGHTS.values()}:
         return None

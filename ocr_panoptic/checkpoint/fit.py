@@ -23,7 +23,7 @@ class Fit:
 
     Attributes:
         names: names of the model's tensors, without pixel mean, pixel std and batch counters.
-        faults: name of each tensor that the file does not fill -> reason.
+        faults: reasons why the file does not fill tensors of the model, keyed by tensor name.
         unused: names of the file's tensors that the model lacks.
     """
 
@@ -37,10 +37,10 @@ class Fit:
 
     def backbone_share(self) -> float:
         """
-        Return the share of the backbone's tensors that the file fills; 1 without a backbone.
+        Return the share of the backbone's tensors that the file fills; 1 if there is no backbone.
 
-        The layers of an FPN, the norms that MODEL.TIMM.OUTPUT_NORM adds, and the running statistics
-        of norms do not count, because ImageNet files can lack them.
+        Tensors that ImageNet files can lack do not count: the layers of an FPN, the norms that
+        MODEL.TIMM.OUTPUT_NORM adds, and the running statistics of norms.
         """
         found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
         prefix = next(found, "backbone.")

@@ -36,19 +36,18 @@ def adapt_names(
     weights: Mapping[str, Any], model: nn.Module, file: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
     """
-    Rename ImageNet weights to the tensor names of a model's backbone, and drop other weights.
+    Rename ImageNet weights to the tensor names of a model's backbone, and drop unknown tensors.
 
     docs/checkpoints.md lists the supported files. Only names are compared, not shapes.
 
     Args:
-        weights: name in the file -> tensor.
+        weights: tensors of the file, keyed by name.
         model: model that has the backbone.
         file: path or address of the weights.
 
     Returns:
-        renamed: the renamed weights; ``weights`` itself if its names fit already or are unknown
-        record: the settings that the weights expect, for :func:`.settings.check_settings`; None
-            if these settings are unknown
+        renamed: the renamed weights; ``weights`` itself if its names already fit or are unknown
+        record: the expected settings, for :func:`.settings.check_settings`; None if unknown
     """
     names = model.state_dict().keys()
     tensors: Mapping[str, Any] = {k.removeprefix("module."): v for k, v in weights.items()}
@@ -91,11 +90,10 @@ def detectron2_resnet_name(name: str) -> str:
 
 def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mapping[str, Any]:
     """
-    Adapt the first convolution's weights to the model's number of image channels, as timm does.
+    Adapt the first convolution's weights to the model's number of image channels.
 
-    For one image channel, the weights are summed over the colours. For several channels, the
-    weights are repeated and scaled by 3 / channels. If nothing has to be adapted, ``weights``
-    itself is returned.
+    For one channel, the weights are summed over the colours. For several channels, the weights are
+    repeated and scaled by 3 / channels. If nothing has to be adapted, return ``weights`` itself.
     """
     # The convolution is found by its numbers of channels, since names differ among files. Kernel
     # sizes are not compared, since a ViT's patch embedding is resampled later.
@@ -123,13 +121,13 @@ def adapt_input_channels(weights: Mapping[str, Any], model: nn.Module) -> Mappin
 
 def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    Return a record of the settings that timm's weights expect: RGB images, pixel mean and std.
+    Return the settings that timm's weights expect: RGB images, pixel mean and std.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
-        file: path or address of the weights. If ``file`` contains the name of timm weights, such as
-            convnext_tiny.fb_in1k, the record has the mean and std of these weights. Otherwise, the
-            record allows the mean and std of each of timm's weights for the network.
+        file: path or address of the weights. If it contains the name of timm weights, such as
+            convnext_tiny.fb_in1k, only their mean and std are allowed. Otherwise, the mean and std
+            of any of timm's weights for the network are allowed.
 
     Returns:
         record for :func:`.settings.check_settings`; None if timm has no weights for the network

@@ -71,7 +71,7 @@ def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
 
 
 def _in_sequence(name: str, target: str, place: int = 0) -> dict[str, str]:
-    """Return rules that rename a conv at ``place`` in Sequential ``name`` and the norm after it."""
+    """Return rules that rename a Sequential's conv at index ``place`` and the norm after it."""
     return _conv_norm(rf"{name}\.{place}", rf"{name}\.{place + 1}", target)
 
 

@@ -1,4 +1,4 @@
-"""Settings that weights need but their shapes do not imply, as recorded in converted files."""
+"""Compares a config with settings that weights expect but that tensor shapes do not imply."""
 
 import logging
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ UNKNOWN = "unknown"  # value of a key that this version lacks
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """
-    Return the allowed values, sorted, of each config key that has an unexpected value.
+    Find the config keys with an unexpected value; return the sorted allowed values of each key.
 
-    If a value in ``expected`` is a frozenset, each of its elements is allowed.
+    A frozenset in ``expected`` allows each of its elements.
     """
     values, differing = values_by_key(cfg), {}
     for key, value in expected.items():
@@ -35,7 +35,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Describe each config key that has an unexpected value, in one line of text per key."""
+    """Return a line of text for each config key that has an unexpected value."""
     values = values_by_key(cfg)
     return [
         f"{key} is {values.get(key, UNKNOWN)}, expected {' or '.join(map(str, allowed))}"
@@ -45,11 +45,11 @@ def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
     """
-    Warn or raise an error if the config differs from the settings that the weights expect.
+    Warn, or raise UserError, if the config differs from the settings that the weights expect.
 
     Args:
-        record: origin of the weights and the settings that they expect; None if unknown.
-        strict: whether to raise an error instead of a warning, for evaluations.
+        record: origin of the weights, and the expected settings; None if unknown.
+        strict: whether to raise an error instead of logging a warning.
     """
     if not record or not (faults := differing_settings(cfg, record["settings"])):
         return

@@ -63,12 +63,12 @@ def run_command(
     name: str, argv: Sequence[str] | None = None, program: str | None = None
 ) -> NoReturn:
     """
-    Run a command as the program of this process, and exit with the command's status.
+    Run a command, and exit with the command's status.
 
     Args:
         name: name of the command, such as "train".
         argv: arguments of the command; by default the arguments of this process.
-        program: program name for ``--help`` and error messages; by default the file name.
+        program: program name for ``--help`` and error messages; by default the script's file name.
     """
     module = _module(name)
     parser = module.argument_parser()

@@ -127,8 +127,6 @@ def check_arguments(args: argparse.Namespace) -> "CfgNode":
     """
     Refuse unusable configs, data files, weights, keys and values before PyTorch is imported.
 
-    The command checks again later, because some faults can be found only with PyTorch.
-
     Returns:
         the config, still without the values that depend on the data and the machine
     """

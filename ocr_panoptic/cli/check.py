@@ -83,8 +83,8 @@ def check(
         **keys: overrides of config keys, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        a summary that ``print`` shows as tables. For a run, the summary has the attributes
-        ``tables`` and ``faults``, a list of sentences about everything that would stop the run.
+        a summary that ``print`` shows as tables. A run's summary has the attribute ``faults``, a
+        list of sentences about everything that would stop the run.
 
     Raises:
         FileNotFoundError, ValueError: the data have faults, which the message lists, or an

@@ -50,14 +50,14 @@ def evaluate(
     Args:
         config: a run's folder, a config, or the file of trained weights.
         weights: file of trained weights; by default the last checkpoint in the run's folder.
-        data: data files whose validation splits are predicted; by default DATASETS.TEST.
+        data: data files, whose validation splits replace DATASETS.TEST.
         output: folder for the results; by default the run's folder, or the config's OUTPUT_DIR.
         num_gpus: number of processes on this machine.
         **keys: overrides of config keys, such as ``**{"TEST.FLIP": True}``.
 
     Returns:
-        metrics as nested dicts: task -> metric -> value; for several data sets,
-        data set -> task -> metric -> value
+        metrics of each task, such as {"sem_seg": {"mIoU": 78.2}}; for several data sets, a dict
+        with such metrics for each data set; {} if ``num_gpus`` is above 1
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.

@@ -86,9 +86,9 @@ def train(
         **keys: overrides of config keys, such as ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
-        metrics of the last evaluation as nested dicts, task -> metric -> value
-        ({"panoptic_seg": {"PQ": ...}}); for several data sets, data set -> task -> metric -> value;
-        {} if there was no evaluation, or if ``num_gpus`` is above 1
+        metrics of the last evaluation, such as {"panoptic_seg": {"PQ": 41.5}}; for several data
+        sets, a dict with such metrics for each data set; {} if there was no evaluation, or if
+        ``num_gpus`` is above 1
 
     Raises:
         FileNotFoundError, ValueError: an argument is wrong. The command prints the same message.

@@ -42,7 +42,7 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
 
 
 def derived_color(place: int) -> Color:
-    """Return the default colour of class number ``place``; consecutive classes differ clearly."""
+    """Return the default colour of class number ``place``."""
     hue = place * 0.618033988749895 % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 0.95 - 0.3 * (place % 3) / 2)
     return round(255 * red), round(255 * green), round(255 * blue)

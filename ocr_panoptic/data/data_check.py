@@ -107,8 +107,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     """
     Check the data sets that data files describe, and return their summaries.
 
-    Splits whose files have not changed since an earlier check are not checked again. DataFaults is
-    raised if any split has faults.
+    DataFaults is raised if any split has faults.
     """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
@@ -118,7 +117,7 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
 
 def check_data_sets(names: Iterable[str], workers: int | None = None) -> DataSummary:
     """
-    Check the registered data sets that are a PanopticSource or a SemanticSource.
+    Check the data sets that are registered with a PanopticSource or a SemanticSource.
 
     Data sets with more than 20,000 images are skipped.
     """
@@ -169,7 +168,7 @@ def remembered(
     name: str, recipe: list, files: Iterable[str | Path], compute: Callable[[], dict]
 ) -> dict:
     """
-    Return the cached result of a function; call the function if the cache is not up to date.
+    Return a function's result from the cache; call the function if the cache is out of date.
 
     Args:
         name: name of the cache file, without suffix.

@@ -75,10 +75,10 @@ class DataFile:
 
     Attributes:
         kind: "panoptic" or "semantic".
-        splits: name of each split -> absolute paths of its files and folders.
+        splits: dict from the name of each split to the absolute paths of its files and folders.
         channels: number of channels of the images.
-        classes: semantic data only: values of the keys "classes" (a list, or the absolute path of a
-            class file), "ignore" and "flip_pairs".
+        classes: for semantic data, the values of the keys "classes" (a list, or the absolute path
+            of a class file), "ignore" and "flip_pairs".
     """
 
     path: Path
@@ -164,7 +164,7 @@ def _check_is_no_annotation(path: Path, content: object) -> None:
 
 
 def _keys_of_first(entries: object) -> set:
-    """Return the keys of the first element of a list or dict if that element is a dict."""
+    """Return the keys of a list's or dict's first element; an empty set if it is not a dict."""
     values = [*entries.values()] if isinstance(entries, dict) else entries
     first = values[0] if isinstance(values, list) and values else None
     return {*first} if isinstance(first, dict) else set()
@@ -192,7 +192,7 @@ def write_data_file(
     Write a data file; paths inside its folder become relative, so that the folder can be moved.
 
     Args:
-        classes: semantic data only: values of the keys "classes", "ignore" and "flip_pairs".
+        classes: for semantic data, values of the keys "classes", "ignore" and "flip_pairs".
     """
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     root = os.path.abspath(path.parent)
@@ -209,7 +209,7 @@ def write_data_file(
 
 
 def data_options(files: DataFiles) -> list:
-    """Return config overrides [KEY, VALUE, ...] to train and test on the splits of data files."""
+    """Return the config overrides [KEY, VALUE, ...] for training and testing on data files."""
     described = read_data_files(files)
     if not described:
         return []
@@ -261,7 +261,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Raise UserError if a name is invalid or used by a data file outside the folder ``output``."""
+    """Raise UserError if a data set name is invalid, or used by a data file outside ``output``."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():

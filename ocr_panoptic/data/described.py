@@ -32,8 +32,8 @@ def read_described(
 
     Args:
         wanted: names ``<name>_<split>`` of the splits to read; None reads all splits.
-        classes: metadata of a trained model, whose class order is used if all class names match.
-        same_classes: whether splits of different files must have the same classes, too.
+        classes: metadata of a trained model; data with the same class names get its class order.
+        same_classes: whether all splits of all files must have the same classes.
 
     Returns:
         dict from the name of each split to its data file, source and metadata.
@@ -66,7 +66,7 @@ def read_described(
 
 
 def label_space(file: DataFile) -> LabelSpace:
-    """Return the classes and label map of a semantic data file, or of its class file."""
+    """Return the classes and label map in a semantic data file, or in the class file it names."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))

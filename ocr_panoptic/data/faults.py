@@ -38,7 +38,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Write a file with all faults that the ``with`` block raises, if there are more than 20."""
+    """If the ``with`` block raises more than 20 faults, write all of them to a file."""
     try:
         yield
     except DataFaults as error:

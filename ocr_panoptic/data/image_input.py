@@ -40,7 +40,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
     """
-    Raise UserError if the size (H, W) of labels differs from the image size in their record.
+    Raise UserError if ``size`` (H, W), the size of labels, is not the image size in ``record``.
 
     Args:
         path: label file that the message names; by default, the label file in the record.
@@ -110,8 +110,7 @@ class ResizedCrop(T.Augmentation):
     """
     Resize and crop in one step, which computes only the pixels of the crop.
 
-    Crop positions and labels are the same as for a resize followed by a crop. Due to rounding,
-    uint8 values differ by up to 2.
+    The result is the same as resizing and then cropping, except that uint8 values can differ by 2.
     """
 
     def __init__(
@@ -162,10 +161,9 @@ class ResizedCropTransform(Transform):
 
 def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
     """
-    Return the range of source pixels, along an axis, that a crop of the resized image needs.
+    Return the slice of source pixels that a crop needs, on an axis resized from ``old`` to ``new``.
 
-    The axis is resized from ``old`` to ``new`` pixels. The start and end of the crop are returned,
-    too, in fractional source pixels from the start of the range.
+    The crop's start and end, in fractional pixels from the start of the slice, are returned, too.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)
@@ -181,7 +179,7 @@ def _nearest(old: int, new: int) -> np.ndarray:
 
 
 def turns(inputs: CfgNode) -> list[T.Augmentation]:
-    """Return a list with the random rotation, or [] if INPUT.RANDOM_ROTATE_90 is False."""
+    """Return [RandomTurn()] if INPUT.RANDOM_ROTATE_90 is True, else []."""
     return [RandomTurn()] if inputs.RANDOM_ROTATE_90 else []
 
 

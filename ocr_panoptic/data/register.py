@@ -81,8 +81,8 @@ def register_data_sets(
 
     Args:
         wanted: names of the data sets; None stands for all splits of the data files.
-        classes: metadata of a trained model, whose class order is used if all class names match.
-        same_classes: whether splits of different data files must have the same classes.
+        classes: metadata of a trained model; data with the same class names get its class order.
+        same_classes: whether all splits of all data files must have the same classes.
     """
     described = {file.path: file for file in read_data_files(files)}
     known = {name for file in described.values() for name in file.data_sets()}

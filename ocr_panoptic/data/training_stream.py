@@ -50,16 +50,14 @@ class TrainingStream:
     An endless sequence of batches that can be resumed at any batch.
 
     The images and augmentations of each step depend only on the data, the seed, the batch size and,
-    if images are grouped by aspect ratio, the number of processes. Unlike in Detectron2's loader,
-    the number of workers has no effect, because random generators are seeded for each image by its
-    position in the sequence. A resumed stream can therefore skip images without loading them.
+    if images are grouped by aspect ratio, the number of processes. The number of workers has no
+    effect. A resumed stream skips images without loading them.
 
     Args:
         sampler: endless record indices for this process; ``iter()`` must restart the sequence.
         batch_size: number of images per step, in all processes together.
-        group: whether a batch has either only wide images, or only square and tall images.
-        device: device of the examples' tensors; ``Instances`` stay on the CPU, because Detectron2's
-            models move them.
+        group: whether to group images, so that a batch has only wide or only other images.
+        device: device of the examples' tensors; ``Instances`` stay on the CPU.
 
     Attributes:
         seen: number of images, in all processes together, to skip at the start of the sequence;
@@ -196,7 +194,7 @@ def _is_wide(record: dict, channels: int) -> bool:
 
 @contextmanager
 def explained_workers() -> Iterator[None]:
-    """Shorten error messages of image-loading processes, and explain why such a process ended."""
+    """In a ``with`` block, shorten and explain errors that come from image-loading processes."""
     try:
         yield  # any line can fail: PyTorch raises the error in a signal handler
     except (RuntimeError, ValueError, OSError) as error:
@@ -222,7 +220,7 @@ def _own_words(error: Exception) -> str:
 
 def begin_worker(worker: int) -> None:
     """
-    Make an image-loading process ignore Ctrl-C, SIGHUP, and SIGTERM unless the trainer sends it.
+    Make an image-loading process ignore Ctrl-C and SIGHUP, and obey SIGTERM only from the trainer.
 
     If a signal reaches all processes, the trainer still needs images to finish its iteration.
     """

@@ -18,13 +18,12 @@ class AccumulatingTrainer(SimpleTrainer):
     """
     A Detectron2 trainer that splits each batch into parts and then takes one optimizer step.
 
-    The step uses the mean of the parts' gradients. If all losses are means over images, it equals
-    a step on the whole batch. Batch norms, and losses that are means over pixels or boxes, are
-    computed for each part separately.
+    The step uses the mean of the parts' gradients. If all losses are means over images, the step
+    equals a step on the whole batch, except for batch norms, which see one part at a time.
 
     Args:
         steps: number of parts, which must divide the number of images per step and process.
-        amp: whether to use mixed precision, as Detectron2's ``AMPTrainer`` does.
+        amp: whether to use mixed precision.
         precision: dtype of mixed precision: "float16" (the loss is then scaled), "bfloat16", or
             "auto" for float16 on a GPU and bfloat16 on a CPU.
         gather_period: number of iterations between two exchanges of losses among the processes. The
@@ -96,7 +95,7 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     """
     Return a function that clips each parameter's gradient; None if clipping is disabled.
 
-    If mixed precision has scaled the loss, unscale the gradients before the call.
+    The function expects gradients without the loss scale of mixed precision.
     """
     # Detectron2 clips in the optimizer's step, when a fused optimizer's gradients are still scaled
     # by the loss scale.
@@ -118,12 +117,7 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
-    """
-    Prepare the momenta of a new or loaded optimizer for fused steps.
-
-    - Missing momenta of a fused SGD are set to zeros.
-    - Each momentum gets the memory layout of its parameter.
-    """
+    """Set missing momenta of fused SGD to 0; give each momentum its parameter's memory layout."""
     # If a float16 gradient is infinite, the first step is skipped. SGD would then leave its momenta
     # uninitialised, and the second step would read them.
     for group in optimizer.param_groups:

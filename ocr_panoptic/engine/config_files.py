@@ -36,7 +36,7 @@ def load_config(
         settings: config values from a checkpoint, by key; they replace the defaults.
 
     Returns:
-        the config, not frozen, and still without the values that depend on the data and the
+        the config, which is not yet frozen and lacks the values that depend on the data and the
         machine. If the overrides set SOLVER.EPOCHS but not SOLVER.MAX_ITER, MAX_ITER is 0, so that
         it is later computed from EPOCHS.
     """
@@ -53,18 +53,14 @@ def load_config(
 
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:
-    """Load the config that a command's arguments name."""
+    """Load the config that a command's arguments specify."""
     data, settings = getattr(args, "data", None) or [], getattr(args, "settings", None)
     return load_config(args.config_file, args.opts or [], data, settings)
 
 
 def conditions(key: Key) -> list[Condition]:
-    """
-    Return the conditions under which a model reads a key.
-
-    SCHEME in the key's row becomes the condition that MODEL.CONTEXT.NAME is a context scheme
-    that reads the key.
-    """
+    """Return the conditions that must all hold for a model to read a key."""
+    # SCHEME stands for the context schemes that read the key.
     return [
         when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
         for condition in key.read_by
@@ -77,11 +73,7 @@ def unread_keys(cfg: CfgNode) -> set[str]:
 
 
 def defaults_of_unread(cfg: CfgNode) -> list[str]:
-    """
-    Return overrides, [KEY, VALUE, ...], that reset the keys that the chosen model does not read.
-
-    With these overrides, :func:`check_unread_keys` accepts the config.
-    """
+    """Return overrides, [KEY, VALUE, ...], that reset the keys that the model does not read."""
     default = _defaults()
     names = sorted(unread_keys(cfg))
     names = [name for name in names if value_of(cfg, name) != value_of(default, name)]

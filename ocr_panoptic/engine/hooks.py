@@ -103,7 +103,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Record a SIGTERM or SIGINT that arrives in the block, instead of ending the process."""
+        """Record a SIGTERM or SIGINT in the ``with`` block, instead of ending the process."""
         former = {n: signal.signal(n, self._store) for n in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -113,7 +113,7 @@ class StopOnSignal(HookBase):
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """End the process at once if a signal arrives in the block, which has nothing to save."""
+        """End the process without saving if a signal arrives in the ``with`` block."""
         self._at_once = True
         try:
             yield
@@ -164,14 +164,14 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value so far from ``model_best.pth``, if it was saved for this metric."""
+        """Read the best value from ``model_best.pth``, if the file stores ``self.metric``."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
-        """Save the model if ``results`` has the metric's best value so far (main process only)."""
+        """Save the model if ``results`` has a new best value of the metric (main process only)."""
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
@@ -230,7 +230,7 @@ class Evaluation(hooks.EvalHook):
 
 
 class PreciseBN(hooks.PreciseBN):
-    """Detectron2's PreciseBN hook, but all updates use the same images, even in a resumed run."""
+    """Detectron2's PreciseBN hook, with the same images in every update, even in a resumed run."""
 
     def update_stats(self) -> None:
         self._data_iter = None

@@ -80,7 +80,7 @@ def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool =
     """
     Refuse a completed config whose settings would change the output of the trained weights.
 
-    Without ``strict``, only warn, because training can start from weights with other settings.
+    Without ``strict``, only warn.
     """
     if identity is None:
         return

@@ -61,11 +61,7 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
 
 
 def leave_process_group() -> None:
-    """
-    Destroy the process groups of ``torch.distributed``; every process must call this.
-
-    Without this call, a process can abort while Python shuts down.
-    """
+    """Destroy the process groups of ``torch.distributed``; every process must call this."""
     # Detectron2's comm holds process groups, which keep Gloo's threads alive. If such a thread
     # releases a tensor during the shutdown, the process aborts ("terminate called without ...").
     comm.synchronize()

@@ -55,7 +55,7 @@ SERVICES = {"wandb": begin_wandb, "mlflow": begin_mlflow}
 
 class RunLogger(EventWriter):
     """
-    An event writer that sends the training's scalars, as in metrics.json, to a service.
+    An event writer that sends the scalars of metrics.json to a service such as MLflow.
 
     If the service fails during training, only a warning is logged.
     """

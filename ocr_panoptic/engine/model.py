@@ -54,10 +54,10 @@ def load(
         **keys: overrides of config keys, such as ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
-        FileNotFoundError: config or weights are missing, or weights from an earlier version of this
-            package need the class names of a data set that is missing.
-        ValueError: config or data contradict the training, the weights do not fit the model, or a
-            key or value is wrong.
+        FileNotFoundError: the config or the weights are missing, or weights from an earlier version
+            of this package need the class names of a data set that is missing.
+        ValueError: the config or the data contradict the training, the weights do not fit the
+            model, or a key or value is wrong.
     """
     cfg = predicting_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():
@@ -82,8 +82,8 @@ class Model:
 
         Args:
             config: completed config with trained weights.
-            labels: values in the label PNGs of results: "train" for 0..K-1, "dataset" for the
-                labels in the data set's files.
+            labels: values in the label PNGs of results: "train" for class indices from 0,
+                "dataset" for the labels in the data set's files.
         """
         self.config = config
         self._known = classes_of(class_metadata(config), labels)
@@ -122,7 +122,7 @@ class Model:
 
         Args:
             source: image file; uint8 array [H,W,C] in RGB order, or [H,W] (grey); uint8 tensor
-                [C,H,W] in RGB order; Pillow image, which is rotated as its EXIF data say; or
+                [C,H,W] in RGB order; Pillow image (its EXIF orientation is applied); or
                 several images: a folder with its subfolders, a list of files (``.txt``), a video,
                 or an iterable of images.
 
@@ -203,7 +203,7 @@ class Model:
         return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
 
     def _predictions(self, item: Item, image: np.ndarray) -> tuple:
-        """Return an image's labels, confidence and, if panoptic, ids, segments and instances."""
+        """Return labels and confidence and, from a panoptic model, ids, segments and instances."""
         window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
         if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
             areas = rules_of_config(self.config).stuff_areas

@@ -69,7 +69,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     Return the classes of a semantic or panoptic data set.
 
     Args:
-        kind: labels to write into result files: "train" for 0..K-1, "dataset" for the labels in
+        kind: values in label PNGs: "train" for class indices from 0, "dataset" for the labels in
             the data set's files (in a panoptic data set: category ids of stuff, and 0 for things).
     """
     labels: np.ndarray
@@ -102,7 +102,7 @@ class Result:
         image: input image, RGB uint8 [H,W,3], or [H,W,C] if the data have other channels.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
         confidence: probability of each pixel's label, or score of its instance, float32 [H,W] in
-            0..1; 0 where a panoptic map is void.
+            0..1; 0 for the void pixels of a panoptic model.
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
         instances: all detections as Detectron2's Instances on the CPU: ``pred_boxes`` float32 [M,4]
             as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and ``pred_masks``
@@ -275,8 +275,8 @@ class Result:
             overlays: whether to also draw the segments over the image.
 
         Returns:
-            paths of the written files by kind ("labels", "confidence", "panoptic", "overlays",
-            "coco"); the file "coco" has the result of :meth:`to_coco`.
+            paths of the written files, with the keys "labels", "confidence", "coco" (the result of
+            :meth:`to_coco`) and, if written, "panoptic" and "overlays"
 
         Raises:
             OSError: a file cannot be written.
@@ -296,7 +296,7 @@ class Result:
 
 
 def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
-    """Return the paths of the files that :meth:`Result.save` writes, keyed by kind."""
+    """Return the paths of the files that :meth:`Result.save` writes for an image."""
     kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
     kinds.append("coco")
     return {kind: folder / kind / f"{name}{SUFFIXES.get(kind, '.png')}" for kind in kinds}

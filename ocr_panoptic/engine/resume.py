@@ -39,8 +39,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
     """
     Return a checkpoint's training state, the saved result of :meth:`.Trainer.state_dict`.
 
-    The entry "config" is parsed into nested mappings. Tensors are read from the file when they are
-    used.
+    The entry "config" is parsed into nested mappings.
     """
     state = read_checkpoint(file, trust_pickle=trust_pickle, mmap=True).get("trainer")
     if not isinstance(state, dict) or "_trainer" not in state:
@@ -52,7 +51,7 @@ def saved_state(file: str, *, trust_pickle: bool = False) -> dict[str, Any]:
 
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
-    """Return a run's next iteration, and the number of images that it has trained on so far."""
+    """Return a run's next iteration, and the number of images trained on so far."""
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
     saved, images = state["config"]["SOLVER"], state["images"]
     if saved.get("OPTIMIZER", cfg.SOLVER.OPTIMIZER) != cfg.SOLVER.OPTIMIZER:
@@ -79,7 +78,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return the settings that differ from the saved run, on one line; "" if all are equal."""
+    """Return the settings that differ from the saved run, as one line; "" if all are equal."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(

@@ -37,7 +37,7 @@ class RunCheck:
     The findings of a check of a training run.
 
     Attributes:
-        tables: title of each table -> rows of cells; the first row has the headers.
+        tables: rows of each table, by table title; the first row has the column headings.
         faults: sentences about everything that would stop the run.
         warnings: sentences about data that are allowed but seldom intended.
     """
@@ -102,7 +102,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
-    """Check the batch size and evaluation keys; return the config scaled to the process count."""
+    """Check the batch size and evaluation keys; return the config scaled for ``processes``."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

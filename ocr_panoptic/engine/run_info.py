@@ -1,10 +1,10 @@
-"""Facts about a run for its result files and the first lines of its log."""
+"""Facts about a run, such as its hardware and versions, for its result files."""
 
 import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import detectron2
 import numpy as np
@@ -16,11 +16,6 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.checkpoint.fit import OPTIONAL
-
-from .task import task_of
-
-if TYPE_CHECKING:
-    from .trainer import Trainer
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
@@ -58,7 +53,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """
-    Return the SHA-256 of a model's tensors, except batch counters, pixel means and deviations.
+    Return the SHA-256 of a model's tensors, without batch counters, pixel mean and pixel std.
 
     An :class:`.InferenceModel` has the hash of the model from which it was made.
     """
@@ -74,7 +69,7 @@ def weights_sha256(model: nn.Module) -> str:
 
 
 def portable(cfg: CfgNode, weights: str) -> CfgNode:
-    """Return a copy of a config that names ``weights`` and the device "auto", for any machine."""
+    """Return a copy of a config for use on any machine, with ``weights`` and the device "auto"."""
     cfg = cfg.clone()
     cfg.defrost()
     cfg.MODEL.DEVICE = "auto"
@@ -114,24 +109,3 @@ def cpu_computes_bfloat16() -> bool:
     cpuinfo = Path("/proc/cpuinfo")
     words = set(cpuinfo.read_text().split()) if cpuinfo.exists() else set()
     return not words.isdisjoint({"avx512_bf16", "amx_bf16"})
-
-
-def start_summary(trainer: "Trainer") -> str:
-    """Return the first lines of a training log: data, model, weights, schedule and device."""
-    cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
-    solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
-    examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
-    images = len(examples.records) if examples else 0
-    epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
-    context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return f"""Training starts at iteration {start} of {solver.MAX_ITER}
-data      {", ".join(cfg.DATASETS.TRAIN)} ({images} images), evaluated on \
-{", ".join(cfg.DATASETS.TEST) or "nothing"}; {task_of(cfg).classes(cfg)}
-model     {cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; \
-{trained / 1e6:.1f} M trained parameters
-weights   {checkpointer.summary()}
-schedule  {solver.MAX_ITER - start} iterations of {solver.IMS_PER_BATCH} images, {epochs:.1f} \
-epochs; {solver.OPTIMIZER}, learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}
-device    {cfg.MODEL.DEVICE} ({machine_name(cfg.MODEL.DEVICE)}), {comm.get_world_size()} process(es)
-output    {cfg.OUTPUT_DIR}"""

@@ -27,7 +27,7 @@ from .trained_model import build_trained_model, check_trained_weights
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """Return the completed config of the SegFix model in TEST.SEGFIX; None if no model is named."""
+    """Return the completed config of the SegFix model that TEST.SEGFIX names, or None."""
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
@@ -70,13 +70,13 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
 
 
 def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """Refuse a data set without semantic or panoptic labels; any classes are accepted."""
+    """Refuse a data set that has neither semantic nor panoptic labels."""
     if MetadataCatalog.get(dataset).get("evaluator_type") not in ("sem_seg", "coco_panoptic_seg"):
         raise UserError(f"{dataset} has neither semantic nor panoptic labels, which SegFix needs.")
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return SegFix's data set mapper, which computes offset labels from labels of any classes."""
+    """Return a data set mapper that computes SegFix's offset labels from labels of any classes."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}

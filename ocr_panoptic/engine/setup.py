@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     """
-    Prepare the config, log and seed of a run, as Detectron2's ``default_setup`` does.
+    Prepare the config, log and seed of a run.
 
     Only the log is written to OUTPUT_DIR. In an evaluation with ``--resume``, MODEL.WEIGHTS
     becomes the last checkpoint.
@@ -73,7 +73,7 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
 
 @contextmanager
 def locked_folder(folder: str) -> Iterator[None]:
-    """Lock a run's folder against other training runs until the end of the block."""
+    """Lock a run's folder against other training runs until the ``with`` block ends."""
     with ExitStack() as stack:
         if comm.is_main_process():
             lock = FileLock(Path(folder) / "training.lock")
@@ -92,7 +92,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
 
     Args:
         training: whether DATASETS.TRAIN is used; otherwise it is not checked.
-        needs_data: whether the config must name data sets, whose files must exist.
+        needs_data: whether the config must name data sets whose files exist.
 
     Returns:
         YAML of the completed config before its device and norms are adapted to this machine
@@ -139,9 +139,7 @@ def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     """
     Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here.
 
-    Args:
-        unread: keys that the model does not read. They keep their values, so that
-            :func:`check_unread_keys` accepts the copy of the config in the results.
+    The keys in ``unread`` keep their values.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
@@ -153,7 +151,8 @@ def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
             "Set it to auto to use what is there, or to cpu."
         )
     # With one process, SyncBN equals BN. On CPUs, PyTorch's SyncBN cannot train; Detectron2's
-    # naiveSyncBN can. Parameters have the same names in all three.
+    # naiveSyncBN can. Parameters have the same names in all three. If unread keys changed,
+    # check_unread_keys would refuse the config that is saved with the results.
     if processes == 1 or device.type == "cpu":
         for key in (key.name for key in KEYS if key.name.endswith(".NORM")):
             if key not in unread and value_of(cfg, key) == "SyncBN":

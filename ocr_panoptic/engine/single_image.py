@@ -1,4 +1,4 @@
-"""Prepare single images for a trained model, and find the names of its classes."""
+"""Prepare single images for a trained model, and find the names of the model's classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
-    Return the model's input for an image, which is resized as at test time.
+    Resize an image as at test time, and return the model's input.
 
     If TEST.SEGFIX.WEIGHTS names a SegFix model, the entry "segfix" is the SegFix model's input.
 
@@ -56,7 +56,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def with_segfix_input(mapper: Callable[[dict], dict], segfix_cfg: CfgNode, record: dict) -> dict:
-    """Return the mapper's output for a record, with the SegFix model's input as "segfix"."""
+    """Return the mapper's output for a record, with the SegFix model's input as entry "segfix"."""
     inputs = segfix_cfg.INPUT
     image = read_picture(record["file_name"], inputs.FORMAT, inputs.CHANNELS)
     return {**mapper(record), "segfix": model_input(segfix_cfg, image)}

@@ -1,7 +1,7 @@
 """
 What each architecture needs besides its model, such as a mapper and an evaluator.
 
-:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` add each :class:`Task` to ``TASKS``.
+:mod:`.panoptic`, :mod:`.semantic` and :mod:`.segfix` each add a :class:`Task` to ``TASKS``.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,15 @@ class Task:
 
     Attributes:
         title: display name.
-        mapper: (config, is_train) -> function that maps a record to the model's input.
-        complete_classes: (config, data set) -> None. The function replaces class counts of 0 in the
-            config with the data set's counts. It raises UserError if another count differs, or if
-            the data set is unsuitable.
-        classes: completed config -> text that says how many classes there are.
-        test_augmentation: config -> transform that resizes test images.
-        semantic_logits: (model, inputs) -> logits of the semantic head for a batch; only the
-            semantic network runs, once for each image.
-        evaluator: (config, data set, output folder) -> evaluator of the predictions; None for the
-            usual evaluators for this kind of data set.
+        mapper: returns the data set mapper for training or evaluation.
+        complete_classes: replaces class counts of 0 in a config with a data set's counts; raises
+            UserError if another count differs, or if the data set is unsuitable.
+        classes: returns a text that says how many classes a completed config has.
+        test_augmentation: returns the transform that resizes test images.
+        semantic_logits: returns the semantic head's logits for a batch; only the semantic network
+            runs, once for each image.
+        evaluator: returns the evaluator for a config, data set and output folder; None for the
+            usual evaluators of the data set's type.
         has_classes: whether the model predicts classes; its data sets must then have equal classes.
     """
 
@@ -68,12 +67,12 @@ def training_loader(cfg: CfgNode) -> TrainingStream:
 
 def complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     """
-    Set a head's number of classes from the data if it is 0; refuse a different number.
+    Set a head's number of classes to ``count`` if it is 0; refuse a number other than ``count``.
 
     Args:
         head: section of MODEL, such as "ROI_HEADS".
         count: number of the data set's classes.
-        found: text that names the data set and its number of classes, for the message.
+        found: text that names the data set and its number of classes, for the error message.
     """
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:

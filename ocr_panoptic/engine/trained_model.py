@@ -142,8 +142,8 @@ def trained_config(
         weights: file of trained weights; None for the last checkpoint in the run's folder, or the
             config's weights.
         opts: overrides KEY VALUE ... for the config.
-        needs_data: whether DATASETS.TEST must be read. Otherwise, if ``opts`` name no data, the
-            classes come from the weights, and no data need exist.
+        needs_data: whether to keep the config's data sets. Otherwise, unless ``opts`` name data
+            sets, the classes come from the weights, and no data sets are needed.
     """
     config, names, settings = resolve_model(run, weights, opts)
     cfg = load_config(config, [*names, *opts], settings=settings)

@@ -23,7 +23,7 @@ from ocr_panoptic.formats.run_folder import CONFIG
 
 from .loggers import RunLogger
 from .resume import Resume
-from .run_info import portable, run_info, start_summary
+from .run_info import machine_name, portable, run_info
 from .segfix import refined_by_segfix, segfix_config
 from .single_image import with_segfix_input
 from .task import task_of
@@ -84,7 +84,7 @@ class Trainer(ResumableTrainer):
         """
         Evaluate the model on every data set in DATASETS.TEST, and write the result files.
 
-        All processes first take over the batch-norm statistics of the main process.
+        All processes evaluate with the main process's batch-norm statistics.
 
         Args:
             weights: file of the model's weights; None for MODEL.WEIGHTS.
@@ -112,3 +112,24 @@ class Trainer(ResumableTrainer):
                 write_evaluation(results if len(names) == 1 else results[name], folder, run)
                 write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
+
+
+def start_summary(trainer: Trainer) -> str:
+    """Return the first lines of a training log: data, model, weights, schedule and device."""
+    cfg, checkpointer, start = trainer.cfg, trainer.checkpointer, trainer.start_iter
+    solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
+    examples = getattr(trainer.data_loader, "examples", None)  # only a TrainingStream has them
+    images = len(examples.records) if examples else 0
+    epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
+    context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return f"""Training starts at iteration {start} of {solver.MAX_ITER}
+data      {", ".join(cfg.DATASETS.TRAIN)} ({images} images), evaluated on \
+{", ".join(cfg.DATASETS.TEST) or "nothing"}; {task_of(cfg).classes(cfg)}
+model     {cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; \
+{trained / 1e6:.1f} M trained parameters
+weights   {checkpointer.summary()}
+schedule  {solver.MAX_ITER - start} iterations of {solver.IMS_PER_BATCH} images, {epochs:.1f} \
+epochs; {solver.OPTIMIZER}, learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}
+device    {cfg.MODEL.DEVICE} ({machine_name(cfg.MODEL.DEVICE)}), {comm.get_world_size()} process(es)
+output    {cfg.OUTPUT_DIR}"""

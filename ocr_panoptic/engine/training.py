@@ -49,8 +49,8 @@ class ResumableTrainer(DefaultTrainer):
     """
     A ``DefaultTrainer`` that saves its state when a signal ends the run, and resumes exactly.
 
-    The trainer can also train in several CPU processes, accumulate gradients, use learning rates
-    for each layer, and average weights. Subclasses add evaluation.
+    The trainer can also train in several CPU processes, accumulate gradients, use layer-wise
+    learning rates, and average weights. Subclasses add evaluation.
 
     Attributes:
         seed: seed of the random numbers and the image order; after a resume, the saved run's seed.
@@ -174,7 +174,7 @@ class ResumableTrainer(DefaultTrainer):
             self.data_loader.seen = self._start_images
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run needs besides the weights."""
+        """Return the state that a resumed run needs besides the weights."""
         iteration = self._trainer.iter  # the last iteration; self.iter is 1 more after the training
         done = iteration + 1 - self.start_iter
         state = {
@@ -194,8 +194,8 @@ class ResumableTrainer(DefaultTrainer):
         """
         Load the training state of a checkpoint whose weights are already loaded.
 
-        Only the momenta, loss scale, seed and, with weight averaging, the weights before averaging
-        come from ``state_dict``; everything else follows the current config.
+        Only the momenta, loss scale, seed and, if weights are averaged, the unaveraged weights come
+        from ``state_dict``; everything else follows the current config.
         """
         fit, model = self.checkpointer.fit, self.checkpointer.model
         if fit and (fit.faults or fit.unused):
@@ -224,13 +224,14 @@ class ResumableTrainer(DefaultTrainer):
 
     def train(self) -> dict | None:
         """
-        Run the training; signal n ends it with status 128 + n, after a checkpoint is saved.
+        Run the training; if a signal arrives, save a checkpoint and exit.
 
         Returns:
             last results of :meth:`test`, or None if nothing was evaluated
 
         Raises:
             FloatingPointError: a loss or a weight is infinite or NaN. Such weights are not saved.
+            SystemExit: a signal ended the run; the status is 128 + the signal's number.
         """
         try:
             with self.stopping.listening(), explained_workers(), suppress(EndedEarly):

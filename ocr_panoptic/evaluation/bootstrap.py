@@ -2,8 +2,8 @@
 Bootstrap confidence intervals: how much a metric varies with the choice of images.
 
 Each of 1000 draws takes N images at random from the N evaluated images, with replacement. The
-metric is computed for each draw, and the interval holds the middle 95% of these values (the
-percentile interval of Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
+interval holds the middle 95% of the draws' values (the percentile interval of Efron and
+Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
 Shape letters: N images; B draws; K classes or categories.
 """
@@ -24,10 +24,10 @@ def bootstrap_interval(
     """
     Return the lower and upper ends of a metric's 95% interval.
 
-    Draws without a defined metric are left out. Both ends are NaN if no draw remains.
+    Draws for which the metric is undefined are left out. Both ends are NaN if no draw remains.
 
     Args:
-        counts: counts of each image, [N, ...].
+        counts: numbers that each image contributes to the metric, [N, ...].
         metric: function that computes the metric of each draw, [B], from the counts summed over
             the images of each draw, [B, ...]; NaN if undefined.
     """
@@ -51,7 +51,7 @@ def bootstrap_interval(
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
     """
-    Return mIoU in 0..1 over the ground truth's classes; NaN if there are fewer than two.
+    Return mIoU in 0..1 over the classes that occur in the truth; NaN for fewer than two classes.
 
     Args:
         counts: numbers of correct, true and predicted pixels of each class, [..., K, 3].

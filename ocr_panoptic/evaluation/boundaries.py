@@ -9,8 +9,7 @@ that are at most d pixels from a pixel outside the mask. d is 2% of the image's 
 and at least 1. The area beyond the image's border counts as outside. Pixels without a true class
 belong to no true mask, and the predicted regions exclude them.
 
-Distances are Chebyshev distances: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart. The
-published code finds the same regions by repeated erosion with a 3 x 3 square.
+Distances are Chebyshev distances: pixels (y, x) and (v, u) are max(|y - v|, |x - u|) apart.
 
 Shape letters: H, W size of the image.
 """
@@ -73,7 +72,7 @@ def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
         distance: distance d in pixels, at least 1.
 
     Returns:
-        bool [H, W]; a mask's inner boundary region consists of the mask's pixels that are True
+        whether each pixel is in the inner boundary region of its label's mask, bool [H, W]
     """
     inside = near.copy()
     for edge in (inside, inside.T):

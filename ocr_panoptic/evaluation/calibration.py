@@ -21,7 +21,7 @@ def count_calibration(
     truth: np.ndarray, prediction: np.ndarray, confidence: np.ndarray, ignore_label: int
 ) -> np.ndarray:
     """
-    Count the pixels and the correct pixels of each confidence bin, and sum all confidences.
+    Count the pixels and correct pixels in each confidence bin, and sum the bin's confidences.
 
     Args:
         truth, prediction: labels, integers [H, W].
@@ -29,7 +29,7 @@ def count_calibration(
         ignore_label: true label of the pixels to leave out.
 
     Returns:
-        for each bin, the number of pixels, the sum of all confidences, and the number of correct
+        for each bin, the number of pixels, the sum of their confidences, and the number of correct
         pixels, float64 [15, 3]
     """
     bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; bin 0 is for ignored pixels

@@ -24,7 +24,7 @@ predicted pixels,
                + pixels of other classes predicted as the class) / U.
 
 So a pixel of class a that is predicted as b costs 1 / U_a, and also 1 / U_b if b occurs in the
-truth of the image. The error is of the first kind that applies:
+truth of the image. The kind of the error is the first that applies:
 
 - "boundaries": the pixel is at most 5 pixels from both a true and a predicted boundary;
 - "false positives": b does not occur in the truth, and some pixel of a is correct;
@@ -53,7 +53,7 @@ SEMANTIC_KINDS = ("boundaries", "confusions", "false positives", "misses")
 
 def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float]:
     """
-    Return the percentage points of PQ lost to each kind of error; NaN without segments.
+    Return the percentage points of PQ lost to each kind of error; NaN if there are no segments.
 
     Args:
         counts: for each category, the sum of the IoUs of its matched segments, and its numbers of
@@ -71,7 +71,7 @@ def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float
 
 def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[str, float]:
     """
-    Return the percentage points of mIoU lost to each kind of error; NaN without true classes.
+    Return the percentage points of mIoU lost to each kind of error; NaN if the truth is empty.
 
     Args:
         confusion: confusion matrix of the image, int64 [K, K], rows = truth.
@@ -118,7 +118,7 @@ class ImageScore(NamedTuple):
 
 
 def all_counts(scores: Iterable[ImageScore]) -> np.ndarray:
-    """Stack the counts of all images, sorted by file name, [image, class, count]."""
+    """Stack the ``counts`` of all images into [image, class, count], sorted by file name."""
     return np.array([s.counts for s in sorted(scores, key=lambda score: score.file_name)])
 
 

@@ -65,7 +65,7 @@ class PanopticInstanceEvaluator(COCOEvaluator):
         return super().evaluate(img_ids)
 
     def gather_truth(self) -> dict:
-        """Return the ground truth of all processes in COCO instance format (main process only)."""
+        """Gather the ground truth of all processes in the main process, in COCO instance format."""
         gathered = comm.gather((self._images, self._annotations))
         annotations = [annotation for _, own in gathered for annotation in own]
         return {

@@ -29,9 +29,8 @@ class PanopticEvaluator(DatasetEvaluator):
     An evaluator of PQ, SQ, RQ and Boundary PQ, in percent, with a confidence interval of PQ.
 
     Each metric is computed for each class, and averaged over all categories, over things and over
-    stuff. :mod:`.bootstrap` defines the interval. PQ, SQ and RQ equal the results of Detectron2's
-    COCOPanopticEvaluator with one exception: the area of a true segment is its number of pixels in
-    the PNG, not the area in the JSON.
+    stuff. :mod:`.bootstrap` defines the interval. PQ, SQ and RQ equal Detectron2's, except that the
+    area of a true segment is its number of pixels in the PNG, not the area in the JSON.
 
     Args:
         dataset_name: a registered panoptic data set.

@@ -7,9 +7,8 @@ Panoptic quality of Kirillov et al., "Panoptic Segmentation", CVPR 2019 (arXiv:1
 for each category, then averaged over the categories that occur (equations 1 and 2).
 :mod:`.segment_matching` defines which segments match.
 
-The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, because IoUs are added in
-the same order. One difference is deliberate: the area of a true segment is its number of pixels in
-the PNG, not the area in the JSON. So no IoU exceeds 1, and every match is unique.
+The results equal ``panopticapi.evaluation.pq_compute`` to the last digit, with one exception: the
+area of a true segment is its number of pixels in the PNG, not the area in the JSON.
 
 Shape letters: C categories.
 """
@@ -62,7 +61,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """Count each category's FP and FN that match a mask of another category, int64 [C, 2]."""
+        """Count each category's FP and FN that match another category's mask, int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1
@@ -73,8 +72,8 @@ class PanopticQuality:
         """
         Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
-        If a category occurs neither in the truth nor in the predictions, its values are NaN.
-        panopticapi reports 0 instead. The averages leave such a category out, as in panopticapi.
+        The values are NaN if a category occurs neither in the truth nor in the predictions;
+        panopticapi reports 0 instead.
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn
@@ -87,8 +86,8 @@ class PanopticQuality:
         """
         Return PQ, SQ, RQ in 0..1, averaged over the categories that occur.
 
-        The keys are Detectron2's: "PQ" for all categories, "PQ_th" for things, "PQ_st" for stuff,
-        and so on. A value is NaN if no category of its group occurs.
+        The keys are "PQ" for all categories, "PQ_th" for things and "PQ_st" for stuff; SQ and RQ
+        have the same suffixes. A value is NaN if no such category occurs.
         """
         groups = {"": np.ones_like(self.isthing), "_th": self.isthing, "_st": ~self.isthing}
         occurs = self.counts.any(axis=1)

@@ -27,8 +27,7 @@ class PanopticTruth:
 
     Args:
         metadata: metadata of the data set, with panoptic_root. It must also have panoptic_json if
-            the records do not name panoptic PNGs (in Detectron2's
-            ``coco_2017_val_panoptic_separated``, for example).
+            the data set's records do not name panoptic PNGs.
 
     Attributes:
         categories: categories of the data set, in the format of a panoptic JSON.

@@ -48,14 +48,12 @@ class SemSegDump(DatasetEvaluator):
     """
     An evaluator that writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
-    The PNGs hold the raw labels of the data set's own files: the metadata's ``label_map`` is
-    applied in reverse. For Cityscapes, the PNGs hold label ids and have the names that the
-    benchmark server and cityscapesscripts expect. The ground truth is not read, so test splits
-    work, too.
+    The PNGs hold the raw labels of the data set's own files. For Cityscapes, these are label ids,
+    and the PNGs have the names that the benchmark server expects. The ground truth is not read.
 
     Args:
         dataset_name: a registered data set.
-        folder: parent of ``sem_seg_predictions``.
+        folder: folder in which ``sem_seg_predictions`` is created.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
@@ -87,8 +85,8 @@ class PanopticDump(DatasetEvaluator):
     An evaluator that writes panoptic predictions in the format of panopticapi.
 
     It writes ``panoptic_predictions/<stem of the image's file>.png`` and
-    ``panoptic_predictions.json`` into a folder that all processes must share. The ground truth is
-    not read. ``python -m panopticapi.evaluation`` can evaluate the files.
+    ``panoptic_predictions.json`` into a folder that all processes must share. The files can be
+    evaluated with ``python -m panopticapi.evaluation``.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):

@@ -139,9 +139,10 @@ def match(
         categories: category of each predicted segment, [P].
 
     Returns:
-        whether the masks of each pair match, bool [..., G, P]; whether the categories of each pair
-        are equal, bool [G, P]; whether each predicted segment is a false positive, bool [..., P];
-        whether each true segment is missed, bool [..., G]
+        alike: whether the masks of each pair match, bool [..., G, P]
+        same: whether the categories of each pair are equal, bool [G, P]
+        wrong: whether each predicted segment is a false positive, bool [..., P]
+        missed: whether each true segment is missed, bool [..., G]
     """
     alike = (iou > 0.5) & ~is_crowd[:, None]
     same = true_categories[:, None] == categories
@@ -217,7 +218,7 @@ def _joint_histogram(
 
 
 def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Return 2 + each id's index in ``segment_ids`` (sorted), 1 for void, 0 for an unknown id."""
+    """Map each id to 2 + its index in the sorted ``segment_ids``, void to 1, unknown ids to 0."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)

@@ -135,13 +135,11 @@ def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
 
 class SemSegEvaluator(DatasetEvaluator):
     """
-    An evaluator of semantic segmentation, with a confidence interval of mIoU.
+    An evaluator of IoU, mIoU with a bootstrap interval, accuracy, Boundary IoU and calibration.
 
-    It computes IoU, accuracy, Boundary IoU, calibration error and the bootstrap interval of mIoU.
-    Each record of the data set must name a label PNG or a panoptic PNG. As in Detectron2, the
-    metadata must have ``stuff_classes`` and ``ignore_label``. The metadata's optional
-    ``label_map`` maps the raw labels of the PNGs to classes. If the metadata has
-    ``class_categories`` (the category of each class), the IoU of each category is added.
+    Each record of the data set must name a label PNG or a panoptic PNG. The metadata must have
+    ``stuff_classes`` and ``ignore_label``. Its optional ``label_map`` maps raw labels to classes;
+    its optional ``class_categories``, the category of each class, adds the IoU of each category.
 
     Args:
         dataset_name: a registered data set.
@@ -168,7 +166,7 @@ class SemSegEvaluator(DatasetEvaluator):
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """
-        Compare the predictions of a batch with the ground truth, and add up the counts.
+        Compare the predictions of a batch with the ground truth, and add the counts to the totals.
 
         Args:
             inputs: mappings with "file_name".

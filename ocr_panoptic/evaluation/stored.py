@@ -1,7 +1,7 @@
 """
 The files of an evaluation, in ``inference/<data set>`` of the run's ``OUTPUT_DIR``.
 
-metrics.json              task -> metric -> value, and "run" (facts about the run)
+metrics.json              values of the metrics, grouped by task, and facts about the run
 config.yaml               config of the evaluation, including MODEL.WEIGHTS
 per_class.csv             metrics of each class
 <task>_per_image.csv      score of each image, and the points lost to each kind of error
@@ -48,7 +48,7 @@ def write_evaluation(
     Write ``metrics.json`` and ``per_class.csv``, and log the metrics of each class as a table.
 
     Args:
-        results: task -> metric -> value under Detectron2's names, as the evaluators return them.
+        results: for each task, the metrics' values, keyed by Detectron2's metric names.
         folder: folder of the evaluation, created if it does not exist.
         run_info: facts about the run (weights, seed, versions ...), JSON-serialisable.
     """

@@ -56,7 +56,7 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
 
     Args:
         config_file: path or name of a config, or the folder of a run; "" merges no file.
-        settings: config key -> value, from a checkpoint; unknown keys are skipped with a warning.
+        settings: values of config keys in a checkpoint; unknown keys are skipped with a warning.
     """
     if settings:
         known = values_by_key(cfg)
@@ -76,7 +76,7 @@ def merge_file(cfg: CfgNode, config_file: str, settings: Mapping[str, Any] | Non
 
 
 def merge_options(cfg: CfgNode, opts: Sequence[Any]) -> None:
-    """Merge a list of overrides, KEY, VALUE, KEY, VALUE, ..., into a config."""
+    """Merge overrides [KEY, VALUE, KEY, VALUE, ...] into a config."""
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if joined := [opt for opt in map(str, opts[::2]) if re.match(r"[A-Z][\w.]*=", opt)]:
@@ -156,7 +156,7 @@ def find_config(config: str) -> str:
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
-    """Return config values as a list KEY, VALUE, ...; strings are quoted, so "1" stays a string."""
+    """Return config overrides [KEY, VALUE, ...]; strings are quoted, so that "1" stays a string."""
     options = []
     for key, value in keys.items():
         if isinstance(value, Path):
@@ -168,7 +168,7 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a config's values by full key, such as "SOLVER.STEPS"; tuples become lists."""
+    """Return a dict from full keys, such as "SOLVER.STEPS", to values; tuples become lists."""
     values: dict[str, Any] = {}
     for key, value in cfg.items():
         if isinstance(value, dict) and value:

@@ -134,7 +134,7 @@ def read_items(
 def ahead(
     function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
 ) -> Iterator[_Result]:
-    """Yield ``function(item)`` for each item, in order, computed in advance by threads."""
+    """Yield ``function(item)`` for each item, in order; threads compute the results in advance."""
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
@@ -152,7 +152,7 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Return the sorted images below a folder, and a dict: other file -> why it is not an image.
+    Return the sorted images below a folder, and a dict with the reason to skip each other file.
 
     Links to folders are followed. Hidden files, hidden folders and the output folder are skipped.
     """

@@ -45,12 +45,10 @@ def read_label_image(
     Read the raw labels of an image file: unsigned integers [H, W], uint32 for colours.
 
     An image with one channel is read as numbers, and an image with a palette as palette indices. An
-    image with several channels is read as colours, or as numbers if all channels are equal. A GIF
-    is read like an image with several channels, because its palette may have been reordered.
-
-    If ``known`` lacks one of the labels, numbers are read as colours instead, or colours as
-    numbers. In a JPEG file, and in a mask of 0 and 255 with smoothed borders, each pixel gets the
-    nearer of the data set's two labels.
+    image with several channels, or a GIF, is read as colours, or as numbers if its channels are
+    equal. If ``known`` lacks a label that is read in this way, the other reading (colours or
+    numbers) is tried. In a two-class JPEG file, and in a mask of 0 and 255 with smoothed borders,
+    each pixel gets the nearer label.
 
     Args:
         known: mapping whose keys are the data set's raw labels; by default, all numbers are known.
@@ -99,7 +97,7 @@ def decoded_labels(
 
 
 def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield lists of raw labels: two that inexact pixels can stand for, then ignored labels."""
+    """Yield candidates for a two-class mask: lists of its two raw labels and the ignored labels."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]
@@ -138,7 +136,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (pixel numbers, ""), or (None, "") for colours, or (None, fault) if invalid."""
+    """Return (numbers, ""), or (None, reason); the reason is "" if the image has colours."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
@@ -185,10 +183,10 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
 
     Args:
         raw: unsigned integers [H, W].
-        label_map: raw label -> training label or ignored label, not negative; None keeps ``raw``.
+        label_map: dict from raw labels to training labels, all >= 0; if None, return ``raw``.
 
     Returns:
-        unsigned integers [H, W], of the smallest type that holds every label of the map.
+        unsigned integers [H, W], of the smallest dtype that holds every training label.
     """
     if label_map is None:
         return raw
@@ -208,7 +206,7 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
 
 
 def check_known(areas: Mapping[int, int], label_map: Mapping[int, int]) -> None:
-    """Raise UserError if ``label_map`` lacks a label of ``areas`` (label -> number of pixels)."""
+    """Raise UserError if ``label_map`` lacks a label in ``areas`` (pixel count of each label)."""
     foreign = [label for label in areas if label not in label_map]
     if foreign:
         found = ", ".join(f"{label_text(n)} ({areas[n]} pixels)" for n in foreign[:10])
@@ -269,9 +267,8 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
     Read the ground truth of a record as training labels, uint8 or uint16 [H, W].
 
     Args:
-        record: Detectron2 record that names a label image or, for Panoptic-FPN's labels, a panoptic
-            PNG.
-        label_map: raw label in the label image -> training label; None keeps raw labels.
+        record: Detectron2 record that names a label image or, for Panoptic-FPN, a panoptic PNG.
+        label_map: label map of the label image; if None, its raw labels are returned.
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)

@@ -1,8 +1,8 @@
 """
 Recover the labels of two-class masks with inexact pixels, as in JPEG files and smoothed borders.
 
-Shape letters: H, W size of the image, C channels, N different colours of the image, K expected
-values: the two classes' and the ignored values.
+Shape letters: H, W size of the image; C channels; N different colours of the image; K values that
+are expected in the file: first the values of the two classes, then ignored values.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ def nearest_of_two(
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: a JPEG file without larger pixel values can store class numbers 0, 1, 2, ...
+        numbers: largest pixel value of a JPEG file that can store class numbers 0, 1, 2, ...
             instead of the two values.
 
     Returns:
@@ -90,10 +90,10 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median grey, float32 [1], of all pixels with ``chosen`` greys, bool [N]."""
+        """Return the median, float32 [1], of the pixels whose greys ``chosen``, bool [N], marks."""
         sums = self._counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 
     def spread(self, table: np.ndarray) -> np.ndarray:
-        """Return an array [H, W]: for each pixel, the entry of its colour in ``table`` [N]."""
+        """Return an array [H, W] with the value of each pixel's colour in ``table`` [N]."""
         return np.repeat(table[self._places], self._lengths).reshape(self._codes.shape)

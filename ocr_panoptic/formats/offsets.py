@@ -4,7 +4,7 @@ SegFix offsets [1]: steps from pixels near a boundary towards the inside of thei
 A *direction* is one of eight, 45 degrees apart. An *offset label*, the network's target, says
 whether a pixel is near a boundary, and in which direction the inside of its region lies. An
 *offset* is a step in that direction, or (0, 0) away from boundaries. Refinement replaces a pixel's
-prediction by the prediction at the end of the step.
+prediction with the prediction at the end of the step.
 
 [1] Yuan, Xie, Chen, Wang: SegFix: Model-Agnostic Boundary Refinement for Segmentation, ECCV 2020,
 https://arxiv.org/abs/2007.04269; directions are numbered as in openseg.pytorch.
@@ -76,8 +76,8 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
     Return the index of each pixel's source in the flattened image, int64 [H, W].
 
-    The source is ``scale`` offsets away from the pixel; a row or column outside the image is
-    clipped. ``offsets`` is [H, W, 2], (down, right).
+    The source is the pixel's position plus ``scale`` times its offset (down, right) in ``offsets``
+    [H, W, 2], clipped to the image.
     """
     height, width = offsets.shape[:2]
     steps = scale * offsets.astype(np.int64)
@@ -87,7 +87,7 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    Return refined values [..., H, W]: each pixel takes the value of its source pixel.
+    Return values [..., H, W] in which each pixel has the value of its source pixel.
 
     ``sources`` are indices [H, W] from :func:`source_pixels`. Both arguments must be NumPy arrays,
     or both tensors.

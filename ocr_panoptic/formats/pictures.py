@@ -186,9 +186,10 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = True) -> PictureSize:
     """
-    Return the size of an image after its EXIF rotation; errors do not name the file.
+    Check an image, and return its size after its EXIF rotation; errors do not name the file.
 
     Args:
+        channels: required number of channels; 3 accepts every number.
         decode: whether to decode all pixels, which takes time but finds damage.
     """
     image = _open(path, decode)
@@ -207,7 +208,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
 
 
 def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
-    """Return the size of an image after its EXIF rotation, without decoding its pixels."""
+    """Check an image, and return its size after its EXIF rotation, without decoding its pixels."""
     return read_size(path, channels, decode=False)
 
 

@@ -50,7 +50,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
 
     All runs in the folder append to one log. If a later run starts at an iteration that the log
     already has, the later rows replace the earlier rows from this iteration on. The result is
-    sorted by iteration. Damaged lines, such as a killed process leaves, are skipped.
+    sorted by iteration. Damaged lines, for example from a killed process, are skipped.
     """
     path = Path(output_dir) / "metrics.json"
     rows: dict[int, dict[str, float]] = {}

@@ -1,9 +1,8 @@
 """
 Compute the areas, boxes, masks and labels of segments from the runs of a panoptic map.
 
-A run is a stretch of equal ids in column order, as in COCO's RLE. The map of a photograph has
-hundreds of thousands of pixels, but only a few thousand runs, so sorting or counting runs takes
-little time compared with decoding the PNG.
+A run is a stretch of equal ids in column order, as in COCO's RLE. A map has far fewer runs than
+pixels, so runs are faster to sort and count.
 
 Shape letters: H, W size of the image; R runs; S different ids.
 """
@@ -27,7 +26,7 @@ class SegmentRuns:
     """
     The runs of a panoptic map, non-negative integers [H, W], and properties of its segments.
 
-    ``ids`` are the different ids in the map, with void (0), in ascending order, [S].
+    ``ids`` are the different ids in the map, including void (0), in ascending order, [S].
     """
 
     def __init__(self, ids: np.ndarray):
@@ -62,7 +61,7 @@ class SegmentRuns:
         return {number: SegmentStatistics(area, box) for number, area, box in found if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
-        """Return each pixel's label, uint8 [H, W]; ``other`` for ids that ``label_of`` lacks."""
+        """Return each pixel's label, uint8 [H, W]; ids that ``label_of`` lacks get ``other``."""
         table = np.array([label_of.get(number, other) for number in self.ids.tolist()], np.uint8)
         columns = np.repeat(table[self._place], self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
@@ -74,7 +73,7 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """Return the mask of segment id ``number`` as COCO's compressed RLE, ready for JSON."""
+        """Return COCO's compressed RLE of the segment with id ``number``, ready for JSON."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         return _run_lengths(self._starts[mine], self._ends[mine], self.size)
@@ -109,5 +108,5 @@ def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) ->
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """Return the area and box of each segment id, except void, in a map, integers [H, W]."""
+    """Return the area and box of each segment, except void, in a map of ids, integers [H, W]."""
     return SegmentRuns(ids).statistics

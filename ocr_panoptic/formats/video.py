@@ -17,7 +17,7 @@ FALLBACK_FPS = 25.0  # for streams without a frame rate
 
 class VideoReader:
     """
-    An iterable of a video's frames, uint8 [H, W, 3] BGR, which can be used only once.
+    The frames of a video, uint8 [H, W, 3] BGR; a reader can be iterated only once.
 
     The iteration ends with UserError if more than 1% of the video's frames are missing.
     """

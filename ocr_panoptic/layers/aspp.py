@@ -20,13 +20,13 @@ from .ocr import OCR, gather_regions
 
 class ASPP(ContextScheme):
     """
-    Atrous spatial pyramid pooling: parallel branches, fused by a 1x1 convolution g.
+    Atrous spatial pyramid pooling: parallel branches, fused by a 1x1 convolution.
 
     The branches are a 1x1 convolution, dilated 3x3 convolutions, and a 1x1 convolution of the
     features' mean over the image. The defaults match the published code.
 
     Args:
-        in_channels, channels, out_channels: numbers I, C and O of channels.
+        in_channels, channels, out_channels: numbers of input, branch and output channels (I, C, O).
         dilations: dilations of the 3x3 branches; (12, 24, 36) suits features with stride 8.
     """
 

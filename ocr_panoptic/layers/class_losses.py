@@ -3,9 +3,9 @@ Losses computed for each class separately, and a cross-entropy that gives rare c
 
 All losses except this cross-entropy resize the logits to the size of the labels.
 
-Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits``
-are [N, K, h, w]; :func:`.resize` explains ``align_corners``. ``targets`` are int64 [N, H, W] in
-0..K - 1, or ``ignore_value`` at ignored pixels; a loss is 0 if all pixels are ignored.
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. ``logits`` is
+a tensor [N, K, h, w]. ``targets`` holds labels, int64 [N, H, W], in 0..K - 1, or ``ignore_value``
+at ignored pixels; a loss is 0 if all pixels are ignored. See :func:`.resize` for ``align_corners``.
 ``class_weights`` [K] weight the classes in a sum or average; None means equal weights. The losses
 are computed in float32 or better, under autocast too, and without GPU synchronisation.
 """
@@ -96,8 +96,9 @@ def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
     """
     Return the gradient of one class's Lovász extension, in the shape and dtype of ``errors``.
 
-    Let the pixels become wrong one after another, the largest error first. A pixel's gradient is
-    the increase of 1 - IoU at its turn. ``errors`` and one-hot labels ``truth`` are [N, H, W].
+    Suppose that the pixels become wrong one after another, the largest error first. A pixel's
+    gradient is the increase of 1 - IoU when the pixel becomes wrong. ``errors`` and the one-hot
+    labels ``truth`` are [N, H, W].
     """
     order = errors.flatten().argsort(descending=True)
     # Use float64: the steps are differences between nearly equal numbers.

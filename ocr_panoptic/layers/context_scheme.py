@@ -24,7 +24,7 @@ class ContextScheme(nn.Module):
 
     Args:
         out_channels: number O of output channels.
-        norm: name of every norm layer, as for Detectron2's ``get_norm``; "" for no norm.
+        norm: name of the norm layers, as for Detectron2's ``get_norm``; "" for no norm.
         dropout: probability of dropping an output channel in training; subclasses apply
             ``self.dropout`` to their output.
         negative_slope: slope of every ReLU for negative values.
@@ -32,8 +32,8 @@ class ContextScheme(nn.Module):
     Attributes:
         out_channels: number O of output channels.
         conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
-        takes_features: True if the input x is the backbone's features (PPM, ASPP, DANet, ...),
-            False if x is pixel representations from the head (OCR).
+        takes_features: True if the input x holds the backbone's features (PPM, ASPP, DANet, ...),
+            False if x holds pixel representations from the head (OCR).
         uses_regions: whether the scheme uses the input m, soft object regions (OCR and variants).
         needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
             (GT-OCR).
@@ -77,8 +77,8 @@ class ContextScheme(nn.Module):
         """
         Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
-        If the next layers work on single pixels, bands save memory, because the whole map is never
-        in memory. By default, the whole map is one band.
+        This saves memory if the next layers work on single pixels. By default, the whole map is one
+        band.
         """
         yield self(x, m)
 

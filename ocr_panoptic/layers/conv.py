@@ -47,9 +47,8 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
     Return x [N, O, h, w] normalised; without a norm, return x.
 
-    If a batch norm in training mode gets a single value per channel, it uses its running statistics
-    and leaves them unchanged. With one image, this happens to globally pooled features, and to
-    OCR's keys if there is one class.
+    If a batch norm in training mode gets a single value per channel, such as the globally pooled
+    features of one image, it uses its running statistics and leaves them unchanged.
     """
     if norm is None:
         return x
@@ -71,10 +70,10 @@ def pixelwise(
     Return the 1x1 convolution [N, O, P] of x, added in place to ``add_to`` if given.
 
     Args:
-        weight: weights [O, I], or [N, O, I] if each image has its own.
+        weight: weights [O, I], or [N, O, I] if each image has its own weights.
         x: pixels [N, I, P]; the result has the same memory order.
         bias: bias [O], or None.
-        add_to: tensor [N, O, P] to change in place; None returns a new tensor.
+        add_to: tensor [N, O, P] to change in place; None for a new tensor.
     """
     # On a CPU, channels-first products take two thirds of the time of conv2d. On a GPU, weights
     # shared by all images are applied by a convolution: by default, cuDNN's convolutions use TF32
@@ -117,8 +116,7 @@ class CPUSyncBatchNorm(NaiveSyncBatchNorm):
     Batch norm synchronised over processes on CPUs, which PyTorch's SyncBatchNorm does not support.
 
     Unlike Detectron2's ``naiveSyncBN``, this norm does not return NaN for nearly equal values, such
-    as region representations at the start of training. The processes are allowed to have batches
-    of different sizes.
+    as region representations at the start of training. Batch sizes can differ between processes.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -149,11 +147,11 @@ class ConvNormReLU(Conv2d):
 
     The parameters are named as in Detectron2's ``Conv2d``: ``weight``, ``bias`` (only without a
     norm) and ``norm.*``. As in openseg.pytorch and HRNet-OCR, the initialisation is PyTorch's
-    default: U(-b, b) with b = 1 / sqrt(I k k), for a k x k kernel. Detectron2's heads start with
-    larger weights (``c2_msra_fill``); docs/architecture.md compares the two initialisations.
+    default: U(-b, b) with b = 1 / sqrt(I k k), for a k x k kernel. docs/architecture.md compares
+    this with Detectron2's larger initial weights.
 
     Args:
-        in_channels, out_channels: numbers I and O of channels.
+        in_channels, out_channels: numbers of input and output channels (I, O).
         kernel_size: side k of the kernel, an odd number; padding keeps the input's size.
         dilation: dilation of the kernel.
         norm: name of the norm, as for Detectron2's ``get_norm``; "" for no norm.

@@ -63,7 +63,7 @@ class CrissCross(ContextScheme):
     convolution fuses the result with the features. The defaults match the official head.
 
     Args:
-        in_channels, channels: numbers I and C of channels; C is I / 4 in the official head.
+        in_channels, channels: numbers of input and attention channels (I, C); official: C = I / 4.
         recurrences: number of passes of the attention.
     """
 

@@ -32,8 +32,8 @@ def fold_norms(module: nn.Module) -> None:
     """
     Fold the norm of every Detectron2 ``Conv2d`` in the module into its convolution, in place.
 
-    GN, LN and batch norms in training mode are left as they are. The ReLUs of all these
-    convolutions become in-place operations.
+    GN, LN and batch norms in training mode are left as they are. The ReLU of every Detectron2
+    ``Conv2d`` becomes an in-place operation.
     """
     for conv in module.modules():
         if isinstance(conv, Conv2d):
@@ -47,8 +47,7 @@ def to_channels_last(module: nn.Module) -> None:
     """
     Replace the weights of every convolution in the module with channels-last copies.
 
-    Convolutions with such weights return channels-last maps for any input, and the layers between
-    them keep this memory order, so that oneDNN and tensor cores need no copies.
+    Convolutions with channels-last weights return channels-last maps for any input.
     """
     for conv in module.modules():
         if isinstance(conv, nn.Conv2d | nn.ConvTranspose2d):

@@ -23,15 +23,14 @@ class GroundTruthOCR(RegionContext):
     """
     OCR with object regions and the pixel-region relation taken from the ground truth.
 
-    See "Ground-truth OCR" in the paper's empirical analysis: m_ki and w_ik are 1 if pixel i has
-    label k, else 0. The representation of a region is the mean of its pixels; 0 for an empty
-    region. Pixels without a label form an additional region, as in the published code, so that
-    every pixel belongs to a region.
+    See "Ground-truth OCR" in the paper's empirical analysis: the regions m_ki and the relation w_ik
+    are 1 if pixel i has label k, else 0. A region's representation is the mean of its pixels, or 0
+    if the region is empty. Pixels without a label form an additional region, as published.
 
     Args:
         part: what comes from the ground truth: "gather" (the object regions m), "relation" (w) or
-            "both". OCR computes the rest. "gather" and "relation" are ``ideal_gather_ocrnet`` and
-            ``ideal_distribute_ocrnet`` of openseg.pytorch; they show which step limits OCR.
+            "both". OCR computes the rest. openseg.pytorch calls the first two
+            ``ideal_gather_ocrnet`` and ``ideal_distribute_ocrnet``.
     """
 
     needs_truth = True

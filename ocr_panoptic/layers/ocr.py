@@ -119,7 +119,8 @@ class RegionContext(ContextScheme):
         """
         Return the pixel-region relation w [N, K, P], which sums to 1 over K.
 
-        x is [N, C, h, w], m [N, K, h, w] and f [N, C, K, 1].
+        The arguments are pixel representations x [N, C, h, w], soft object regions m [N, K, h, w]
+        and region representations f [N, C, K, 1].
         """
         raise NotImplementedError
 
@@ -178,7 +179,7 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, extra)
 
     def _by_bands(self) -> bool:
-        """Return whether to compute in bands of rows: in inference, but not in an export."""
+        """Return whether to compute in bands of rows: at inference, except in exports."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         norms = [m.norm for m in self.modules() if isinstance(m, ConvNormReLU)]
         return not (self.training or torch.is_grad_enabled() or exported) and all(
@@ -191,8 +192,8 @@ class OCR(RegionContext):
     The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
-        transform_convs: number of conv-norm-ReLU layers in each of phi and psi. The paper's text
-            says 1, the published code has 2.
+        transform_convs: number of conv-norm-ReLU layers in phi, and the same number in psi: 1 in
+            the paper's text, 2 in the published code.
         scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
             paper's equation.
     """
@@ -214,7 +215,7 @@ class OCR(RegionContext):
         )
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """Return the relation w [N, K, P] of x [N, C, h, w] to f [N, C, K, 1]; m is ignored."""
+        """Return the relation w [N, K, P] of pixels x [N, C, h, w] to regions f [N, C, K, 1]."""
         return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
 
 
@@ -224,7 +225,7 @@ def relation_transforms(
     key_channels: int,
     transform_convs: int = 2,
 ) -> tuple[nn.Sequential, nn.Sequential]:
-    """Return phi and psi, each with ``transform_convs`` layers made by ``conv_norm_relu``."""
+    """Return the transforms phi (pixels) and psi (regions), of ``transform_convs`` layers each."""
     channels = [in_channels] + [key_channels] * transform_convs
     phi, psi = (
         nn.Sequential(*(conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))

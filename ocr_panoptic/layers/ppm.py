@@ -28,7 +28,7 @@ class PPM(ContextScheme):
     by a 1x1 convolution t_j and upsampled. A 3x3 convolution g fuses the upsampled maps with x.
 
     Args:
-        in_channels, out_channels: numbers I and O of channels; 2048 and 512 in the published code.
+        in_channels, out_channels: numbers of input and output channels (published: 2048 and 512).
         sizes: side s of each pooled map.
     """
 

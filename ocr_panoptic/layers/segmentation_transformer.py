@@ -33,8 +33,7 @@ class SegmentationTransformer(ContextScheme):
     category queries are sqrt(C) A. ``query``, ``key``, ``value``, ``ffn`` and ``fuse`` are OCR's
     phi, psi, delta, rho and g.
 
-    The coarse logits are not used, so the loss on them is only an auxiliary loss. The category
-    queries learn from the final loss.
+    The coarse logits are not used, so the coarse loss is only an auxiliary loss.
 
     Args:
         key_channels: number D of channels of queries, keys and values, except in the decoder

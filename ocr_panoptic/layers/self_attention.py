@@ -22,7 +22,7 @@ class SelfAttention(ContextScheme):
     Self-attention among pixels, with a single convolution in each transform.
 
     y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), as in the
-    paper's complexity table. phi, psi and g are conv -> norm -> ReLU; v and W are linear, without
+    paper's complexity table. phi, psi and g are conv-norm-ReLU layers; v and W are linear, without
     bias; W starts at zero. The defaults match the paper.
     """
 

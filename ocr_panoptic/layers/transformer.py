@@ -29,7 +29,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 class SelfAttentionUnit(nn.Module):
     """
-    Residual self-attention of tokens t: t + W_o attend(W_q n, W_k n, W_v n), n = LayerNorm(t).
+    Residual self-attention of tokens t: t + W_o attend(W_q n, W_k n, W_v n) with n = LayerNorm(t).
 
     Queries, keys and values have D channels.
     """
@@ -43,7 +43,7 @@ class SelfAttentionUnit(nn.Module):
         self.output = nn.Linear(key_channels, channels, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the updated tokens: [N, L, C] -> [N, L, C]."""
+        """Return the updated tokens, [N, L, C]."""
         n = self.norm(tokens)
         return tokens + self.output(attend(self.query(n), self.key(n), self.value(n)))
 
@@ -66,6 +66,6 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the updated tokens: [N, L, C] -> [N, L, C]."""
+        """Return the updated tokens, [N, L, C]."""
         tokens = self.attention(tokens)
         return tokens + self.ffn(tokens)

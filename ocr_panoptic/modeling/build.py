@@ -1,8 +1,4 @@
-"""
-Build the network of a config.
-
-In a ``PanopticFPN``, box and mask coordinates are float32, and each class has a merge threshold.
-"""
+"""Builds the network of a config."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -103,11 +99,10 @@ class ExactROIHeads(StandardROIHeads):
 
 class ExactROIPooler(ROIPooler):
     """
-    Detectron2's ROI pooler with float32 boxes, and with several threads at inference on a CPU.
+    Detectron2's ROI pooler with float32 boxes; on a CPU, inference on one image uses all threads.
 
-    Detectron2 rounds the boxes to the dtype of the features. In bfloat16, this moves the boxes by
-    up to 4 pixels in an image 1333 pixels wide. On a CPU, Detectron2 pools with one thread; this
-    class divides the boxes of a single image among PyTorch's threads.
+    Detectron2 itself uses one thread on a CPU, and rounds boxes to the dtype of the features: in
+    bfloat16, by up to 4 pixels in an image 1333 pixels wide.
     """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
@@ -127,8 +122,7 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
     Detectron2's mask head, which predicts float32 masks even in mixed precision.
 
-    Detectron2 pastes each mask at coordinates in the mask's dtype. Coordinates in bfloat16 are off
-    by up to 1/1024 of the box's side.
+    In bfloat16, a mask would be pasted up to 1/1024 of the box's side away from its place.
     """
 
     def layers(self, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ class ContextSemSegHead(RefinedHead):
     """
     The head of :paper:`OCR`: a coarse prediction, a context scheme and a refined prediction.
 
-    The features named in each list are resized to the size of the finest feature and concatenated,
+    The features of each list are resized to the size of the list's finest feature and concatenated,
     the finest first.
 
     Args:
@@ -36,8 +36,8 @@ class ContextSemSegHead(RefinedHead):
         coarse_kernel: kernel size of the convolution before the coarse classifier; 0 for no
             convolution, as in the paper. Published code has 3 for ResNet, and 3 (openseg.pytorch)
             or 1 (HRNet-OCR, mmsegmentation) for HRNet.
-        coarse_dropout: probability of channel dropout after this convolution; published code has
-            0.05 for ResNet and 0 for HRNet.
+        coarse_dropout: probability of channel dropout before the coarse classifier; published code
+            has 0.05 for ResNet and 0 for HRNet.
         region_supervision: whether the coarse prediction, which has a loss, serves as soft object
             regions. If False (the paper's ablation), a second branch predicts the regions without
             a loss, and the coarse loss is only an auxiliary loss.

@@ -75,10 +75,10 @@ class HierarchicalScales:
         divisor: int = 1,
     ) -> dict[str, Tensor]:
         """
-        Return the criterion's losses of the blended logits, and a loss of each scale's own logits.
+        Return the criterion's losses for the blended logits, and "loss_sem_seg_scales".
 
-        The latter, "loss_sem_seg_scales", sums the criterion's ``coarse_loss`` over the refined
-        logits of both training scales. It is left out if ``scale_loss_weight`` is 0.
+        This loss is ``scale_loss_weight`` times the sum of the criterion's ``coarse_loss`` for
+        the refined logits of the two training scales. It is left out if the weight is 0.
 
         Args:
             images: normalised and padded images, [N, 3, H, W].
@@ -118,7 +118,7 @@ class HierarchicalScales:
         """
         Yield a list of the network's maps for each scale, resized to the size of the scaled image.
 
-        The maps are float32 or better. The first ``first`` maps of the network are left out.
+        The maps are float32 or better. ``first`` is the number of maps to skip at each scale.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -363,7 +363,7 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def check_decided(confidence: Tensor) -> None:
-    """Raise FloatingPointError if any confidence is NaN, because scores are not finite."""
+    """Raise FloatingPointError if any confidence is NaN, which means that scores are not finite."""
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(
             f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "

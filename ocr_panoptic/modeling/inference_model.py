@@ -61,7 +61,7 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Return one output for each input: a dict from ``SegFix``, else an :class:`.InferenceOutput`.
+        Return an :class:`.InferenceOutput` for each input, or a dict if the network is ``SegFix``.
 
         Raises:
             FloatingPointError: scores of an image are not finite; the message lists the file names

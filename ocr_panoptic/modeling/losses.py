@@ -2,8 +2,8 @@
 Losses for semantic segmentation.
 
 Shape shorthand: N images; K classes; h, w size of the logits; H, W size of the labels. ``logits``
-[N, K, h, w] are resized to the labels by the convention ``align_corners`` (see :func:`.resize`).
-``targets`` are labels, int64 [N, H, W], in 0..K - 1, or ``ignore_value`` at ignored pixels.
+[N, K, h, w] are resized to the size of the labels; :func:`.resize` explains ``align_corners``.
+``targets`` holds labels, int64 [N, H, W], in 0..K - 1, or ``ignore_value`` at ignored pixels.
 ``class_weights`` [K] weigh the classes; None stands for equal weights.
 """
 

@@ -98,9 +98,5 @@ class OCRSemSegFPNHead(RefinedHead):
         return x, F.avg_pool2d(x, self.downsample) if self.downsample > 1 else x
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
-        """
-        Return the final logits for ``refined``, resized to the size of the coarse logits.
-
-        A residual head adds the coarse logits.
-        """
+        """Return ``refined`` resized to the size of ``coarse``; a residual head adds ``coarse``."""
         return super().with_coarse(resize(refined, coarse.shape[2:], self.align_corners), coarse)

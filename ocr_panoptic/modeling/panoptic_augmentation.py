@@ -16,7 +16,7 @@ from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """The network's results for one view: a resized and possibly mirrored copy of an image."""
+    """The network's results for a view of an image: a resized and possibly mirrored copy."""
 
     logits: Tensor  # semantic logits, float32 [1, K, h, w]
     image_size: Size  # size of the view without padding
@@ -35,10 +35,9 @@ def see_augmented(
     """
     Return the semantic logits and the instances of an image, merged over its augmented views.
 
-    The logits, float32 [1, K, height, width], are averaged at the size of the result, which is
-    also the size of the masks. Detectron2's ``GeneralizedRCNNWithTTA`` merges the instances:
-    non-maximum suppression selects boxes from all views, and the mask of each box is averaged over
-    all views. The features of all views stay in memory: 80 MiB for a view of 800 x 1216 pixels.
+    The logits, float32 [1, K, height, width], are averaged over the views. Detectron2's
+    ``GeneralizedRCNNWithTTA`` merges the instances: non-maximum suppression selects boxes from all
+    views, and the mask of each box is averaged over all views. Masks are bool [height, width].
 
     Args:
         cfg: config, in which TEST.AUG sets the sizes of the views and whether each view is also

@@ -4,8 +4,8 @@ Panoptic segmentation of a large image in overlapping tiles, whose segments are 
 The middle of an overlap is a seam: each of the two tiles contributes the pixels on its own side.
 An object can appear in several tiles; each appearance is called a sighting. Two sightings are
 joined into one thing if they have the same class and their masks in the overlap have an IoU above
-:data:`SAME`. A thing becomes void if most of its pixels lie beyond seams, in tiles that do not
-show the thing. All stuff pixels of a class form one segment.
+:data:`SAME`. A thing becomes void if its area in the result is less than half the area of its
+largest sighting. All stuff pixels of a class form one segment.
 
 Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P
 sightings in all tiles.
@@ -200,7 +200,7 @@ class _Joiner:
                 two.group = firsts[0]
 
     def _first(self, number: int) -> int:
-        """Return the lowest index in the group of joined things that contains thing ``number``."""
+        """Return the lowest number in the group of joined things that contains thing ``number``."""
         while (group := self._sightings[number].group) != number:
             number = group
         return number
@@ -209,15 +209,15 @@ class _Joiner:
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
         """
-        Return the segment id for each id that :meth:`add` returned, and the joined segments.
+        Return the segments of the whole image, after all tiles have been added and joined.
 
         Args:
             areas: number of pixels in the whole image for each id that :meth:`add` returned.
             stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
 
         Returns:
-            (segment ids, int32 [number of ids], 0 for void; dicts of the segments; number of things
-            that no tile shows as a whole)
+            (segment id for each id that :meth:`add` returned, int32 [number of ids], 0 for void;
+            dicts of the segments; number of things that no tile shows as a whole)
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -249,7 +249,7 @@ def _placed(
     instances: Instances, row: Span, column: Span, size: tuple[int, int]
 ) -> list[dict[str, Any]]:
     """
-    Return the instances that a tile contributes, as COCO results for the whole image.
+    Return the instances that a tile contributes, as COCO results in the image's coordinates.
 
     The tile contributes an instance if it contributes the pixel at the centre of the instance's
     box.

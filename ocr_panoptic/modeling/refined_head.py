@@ -26,9 +26,8 @@ class RefinedHead(nn.Module):
     A semantic head that predicts coarse logits, adds context, and predicts refined logits.
 
     The coarse logits serve as soft object regions for a context scheme, whose output is classified
-    again. A subclass builds the coarse classifier, passes it to this constructor, and then
-    registers it under the name that the subclass's checkpoints use. A subclass also defines
-    ``coarse_predictor``, which returns this classifier, and :meth:`representations`.
+    again. A subclass defines :meth:`representations`, and makes the coarse classifier available as
+    ``coarse_predictor``.
 
     Args:
         coarse_predictor: coarse classifier.
@@ -42,8 +41,7 @@ class RefinedHead(nn.Module):
         coarse_start: initial weights of the coarse classifier, for C input channels. "pytorch":
             U(-b, b) with b = 1 / sqrt(C), as in the published code. "he": N(0, 2 / C), whose
             standard deviation is sqrt(6) times as large. "detectron2": N(0, 2 / K) for K
-            classes, as in ``SemSegFPNHead``; the logits are then so large that each region's
-            spatial softmax selects a few random pixels before training.
+            classes, as in ``SemSegFPNHead``.
         recompute: whether to save memory in training by computing the head again in the backward
             pass, see :func:`.run_part`.
 
@@ -112,7 +110,7 @@ class RefinedHead(nn.Module):
         Return features for coarse prediction [N, C, h', w'] and pixel representations [N, C, h, w].
 
         If the coarse prediction is made from the pixel representations, the first item is None.
-        ``features`` are the backbone's features by name.
+        ``features`` holds the backbone's features by name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not select its features")
 
@@ -148,8 +146,8 @@ class RefinedHead(nn.Module):
         """
         Return coarse logits [N, K, h', w'], final logits [N, K, h, w], and the scale attention.
 
-        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. ``features`` are
-        the backbone's features by name; ``targets`` are int64 labels [N, H, W].
+        The attention is [N, 1, h, w] in (0, 1), or None in a head for one scale. ``features`` holds
+        the backbone's features by name, ``targets`` the labels, int64 [N, H, W].
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
@@ -172,7 +170,7 @@ class RefinedHead(nn.Module):
         """
         Return the coarse logits, and the inputs of the context scheme.
 
-        ``truth`` are int64 labels [N, H, W], for a context scheme that uses the ground truth.
+        ``truth`` holds int64 labels [N, H, W], for a context scheme that uses the ground truth.
 
         Returns:
             (coarse logits [N, K, h', w'], pixel representations [N, C, h, w], soft object regions
@@ -212,7 +210,7 @@ class RefinedHead(nn.Module):
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """Return the constructor arguments that both semantic heads take from a config."""
+    """Return the constructor arguments in a config for any subclass of :class:`RefinedHead`."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

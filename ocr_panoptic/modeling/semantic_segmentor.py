@@ -24,8 +24,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     of all classes at full resolution. The class also supports hierarchical multi-scale attention,
     and context schemes that need the ground truth.
 
-    Images are padded to multiples of ``pad_to_multiple``. 0 stands for the head's stride, so that
-    each logit covers a full square of pixels.
+    Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
     """
 
     @configurable
@@ -77,7 +76,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
-        Return a dict of losses in training, else one output per image.
+        Return a dict of losses in training, else one :class:`.InferenceOutput` per image.
 
         Args:
             batched_inputs: mappings with "image" [3, H, W]. Training, and context schemes that use
@@ -107,7 +106,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the coarse logits, refined logits and scale attention for resized images."""
+        """Return coarse logits, refined logits and scale attention for images at a single scale."""
         return self.sem_seg_head.maps(self.backbone(image))
 
     def _output(self, inputs: dict) -> InferenceOutput:

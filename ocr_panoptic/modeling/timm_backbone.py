@@ -60,11 +60,11 @@ class TimmBackbone(Backbone):
         name: name of a timm model from one of the families :data:`PADDED` and :data:`PATCHED`.
         features: names of the features to compute. Parts of the network after the last of these
             features are removed. If the list is empty or has an unknown name, all features are
-            computed, so that the caller can list their names in an error message.
+            computed.
         output_stride: stride of the last feature: 32, or for a ResNet or EfficientNet also 16 or 8.
         norm: kind of batch norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" (SyncBN on CPUs).
         output_norm: "LN" for a layer norm over the channels of each feature, "" for no norm. A
-            plain ViT uses its own last norm, other networks get new norms.
+            plain ViT uses its own last norm; other networks get new norms.
         patch_size: patch size of a plain ViT in pixels; 0 for the patch size of timm's model. The
             number of position embeddings stays the same.
         align_corners, enlarge_twice: how HRNet enlarges coarse maps, see
@@ -144,10 +144,10 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Return feature maps by name, [N, C, H / stride, W / stride] with sides rounded up.
+        Return the feature maps by name, each [N, C, ceil(H / stride), ceil(W / stride)].
 
-        Image sides have to be multiples of :attr:`size_divisibility`. In training, a frozen network
-        ignores SOLVER.AMP and computes in the precision of its weights.
+        H and W have to be multiples of :attr:`size_divisibility`, unless this is 0. In training, a
+        frozen network ignores SOLVER.AMP and computes in the precision of its weights.
         """
         if not (self.frozen and self.training):
             return self._maps(x)
@@ -175,8 +175,7 @@ class TimmBackbone(Backbone):
         Return how timm trains each parameter, by the parameter's name.
 
         A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
-        including the classifier). timm defines the layers, which are mostly blocks, and the
-        parameters without weight decay.
+        including the classifier). Most layers are blocks of the network.
         """
         with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
@@ -247,7 +246,7 @@ def _create_network(name: str, **options: object) -> nn.Module:
 def _network_options(
     name: str, output_stride: int, patch_size: int, in_channels: int
 ) -> dict[str, object]:
-    """Return the options of ``timm.create_model`` for arguments of :class:`TimmBackbone`."""
+    """Translate arguments of :class:`TimmBackbone` into options of ``timm.create_model``."""
     family = _family(name)
     options = {"in_chans": in_channels, **OPTIONS.get(family, {})}
     if output_stride != 32:
@@ -295,7 +294,7 @@ def _create_features(
 
 
 def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
-    """Return a network that computes the first ``count`` features as a list, and nothing else."""
+    """Return a network that computes only the first ``count`` features, as a list."""
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
     if isinstance(network, FeatureListNet):

@@ -74,12 +74,7 @@ SCALES = (4.0, 2.0, 1.0, 0.5)  # from stride 16 to strides 4, 8, 16 and 32
 
 
 class TimmSimplePyramid(SimpleFeaturePyramid):
-    """
-    Detectron2's ViTDet pyramid, with images padded to multiples of 32.
-
-    Detectron2 misspells the key "size_divisibility" of ``padding_constraints``, so its own class
-    does not pad images.
-    """
+    """Detectron2's ViTDet pyramid, with images padded to multiples of 32."""
 
     @property
     def size_divisibility(self) -> int:
@@ -87,6 +82,7 @@ class TimmSimplePyramid(SimpleFeaturePyramid):
 
     @property
     def padding_constraints(self) -> dict[str, int]:
+        # Detectron2 misspells the key "size_divisibility", so its own class does not pad images.
         return {"size_divisibility": self._size_divisibility, "square_size": self._square_pad}
 
 

@@ -52,7 +52,7 @@ class OffsetEvaluator(DatasetEvaluator):
             self.counts += [np.count_nonzero(mask) for mask in masks]
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"offsets": metrics in percent, or NaN} in the main process, else None."""
+        """Return {"offsets": metrics in percent (NaN for 0 / 0)} in the main process, else None."""
         gathered = comm.gather(self.counts)
         if not comm.is_main_process():
             return None

@@ -1,4 +1,4 @@
-"""The head of SegFix, which finds pixels near a boundary and the direction into their region."""
+"""The head of SegFix, which finds boundary pixels, and each pixel's direction into its region."""
 
 from typing import Any
 
@@ -81,7 +81,7 @@ class SegFixHead(nn.Module):
         """
         Return (None, losses) in training, else ((boundary logits, direction logits), {}).
 
-        ``targets`` are offset labels, int64 [N, H, W].
+        ``targets`` holds offset labels, int64 [N, H, W].
         """
         logits = self.layers(features)
         if not self.training:
@@ -103,10 +103,9 @@ class SegFixHead(nn.Module):
         """
         Return ``loss_boundary`` and ``loss_direction``, multiplied by ``loss_weight``.
 
-        Both are a :func:`.rarity_weighted_cross_entropy`, which weighs classes by their rarity.
-        ``boundary`` and ``direction`` are the logits of :meth:`layers`; ``targets`` are offset
-        labels, int64 [N, H, W]. The direction loss counts only pixels that are near a boundary
-        according to the boundary logits.
+        Both use :func:`.rarity_weighted_cross_entropy`. The direction loss counts only pixels that
+        are near a boundary according to the boundary logits. ``boundary`` and ``direction`` are the
+        logits of :meth:`layers`; ``targets`` holds offset labels, int64 [N, H, W].
         """
         size = targets.shape[1:]
         boundary = resize(boundary, size, self.align_corners)

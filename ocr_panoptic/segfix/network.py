@@ -21,10 +21,10 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    A network that predicts which pixels lie near a boundary, and the direction into their region.
+    A network that predicts the pixels near a boundary, and each pixel's direction into its region.
 
     See https://arxiv.org/abs/2007.04269. Boundary probabilities and direction logits are averaged
-    over scales, flips and windows; the published code averages windows in the same way.
+    over scales, flips and windows.
 
     Images are padded to multiples of ``pad_to_multiple``; 0 stands for the head's stride.
     """
@@ -57,9 +57,9 @@ class SegFix(SemanticSegmentor):
         Return a dict of losses in training, else the predictions for each image.
 
         Args:
-            batched_inputs: mappings with "image" [3, H, W]. Training also needs "sem_seg", offset
-                labels, int64 [H, W]. At inference, "height" and "width" can set the size of the
-                result, by default the size of the image.
+            batched_inputs: mappings with "image" [3, H, W]. Training also needs the offset
+                labels "sem_seg", int64 [H, W]. At inference, "height" and "width" can set the size
+                of the result, by default the size of the image.
 
         Returns:
             the losses; or a list with a dict for each image: "near_boundary", bool [height, width],

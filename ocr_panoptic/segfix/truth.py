@@ -6,9 +6,8 @@ are the classes of a semantic data set, or the things and stuff of a panoptic da
 are outside every segment. The image's border is not a boundary.
 
 The labels equal openseg.pytorch's offline labels (``dt_offset_generator.py``) with three
-exceptions. A class with very few pixels is void; openseg.pytorch makes it a boundary with random
-directions. The direction in the middle of a region is undefined. Directions do not turn away from
-the image's border. Shape letters: H, W size of the image.
+exceptions: a class with fewer than MIN_PIXELS pixels is void; the direction in the middle of a
+segment is undefined; near the image's border, directions do not turn away from this border.
 """
 
 from collections.abc import Mapping
@@ -55,9 +54,9 @@ def read_segment_map(
 
 def class_segments(labels: np.ndarray) -> np.ndarray:
     """
-    Return the segment map of semantic labels; classes with few pixels become void.
+    Return the segment map of semantic labels, unsigned integers [H, W] up to VOID_LABEL.
 
-    ``labels`` are unsigned integers [H, W] up to VOID_LABEL.
+    Classes with fewer than MIN_PIXELS pixels become void.
     """
     pixels = np.bincount(labels.reshape(-1), minlength=VOID_LABEL + 1)
     numbers = np.where(pixels < MIN_PIXELS, VOID_LABEL, np.arange(len(pixels)))
@@ -82,7 +81,7 @@ def panoptic_segments(ids: np.ndarray, crowds: list[int]) -> np.ndarray:
 
 def true_offset_labels(segments: np.ndarray, boundary_distance: int) -> np.ndarray:
     """
-    Return offset labels, uint8 [H, W], for a segment map; void pixels are IGNORED.
+    Return offset labels, uint8 [H, W], for a segment map; void pixels get the label IGNORED.
 
     An offset label encodes whether a pixel is near a boundary, and the direction into its segment.
     A pixel is near a boundary if its distance to the nearest pixel outside its segment, rounded

@@ -31,8 +31,8 @@ def measure_backbones(
         backbone with its FPN, "head_parameters" and "head_flops" of the semantic head,
         "instance_parameters" of the RPN and the ROI heads, "strides" of the features, and
         "multiple": images are padded to multiples of this number of pixels. If ``repeats`` is
-        above 0, the row also has "cpu_seconds", the median CPU time (all threads) of a pass, and
-        "peak_memory_bytes", without weights and image; a pass leaves out RPN and ROI heads
+        above 0, the row also has "cpu_seconds", the median CPU time (all threads) of a pass through
+        backbone and semantic head, and "peak_memory_bytes", not counting weights and image
     """
     rows, steps = [], []
     for name, cfg in configs:

@@ -75,7 +75,7 @@ class SchemeOfFeatures(nn.Module):
         Args:
             x: features of the backbone, [N, I, h, w]
             m: coarse logits [N, K, h, w]
-            call: function (scheme, pixel representations, m) that computes the result
+            call: function that computes the result from the scheme, pixel representations and m
 
         Returns:
             z: augmented representations [N, C', h, w]
@@ -116,7 +116,7 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
 
     Returns:
         "scheme" (the name), "parameters" (without the classifier and the coarse prediction),
-        "flops" with the operations of the scheme's paper, and "flops_reduced" with this package's
+        "flops" of the operations in the scheme's paper, and "flops_reduced" of this package's
         equivalent operations
     """
     with FakeTensorMode():
@@ -152,8 +152,8 @@ def measure(
         repeats: number of timed forward passes of each scheme.
 
     Returns:
-        a row for each scheme: the counts of :func:`count`, "peak_memory_bytes" of a forward pass
-        without weights and input, and "seconds", the median wall time of a forward pass
+        a row for each scheme: the counts of :func:`count`, "peak_memory_bytes" of a forward pass,
+        not counting weights and input, and "seconds", the median wall time of a forward pass
     """
     torch.manual_seed(0)
     x = torch.randn(*size, device=device, dtype=dtype)
@@ -202,8 +202,7 @@ def structures_table(size: Sequence[int]) -> str:
     """
     Return a Markdown table of official and compact heads of DANet and criss-cross attention.
 
-    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact ones
-    (:class:`.transcriptions.CompactAttention`).
+    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact heads.
 
     Args:
         size: shape (N, I, h, w) of the features.

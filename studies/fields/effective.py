@@ -29,8 +29,7 @@ def effective_fields(
     Return the gradient of each feature's middle cell at every pixel of the image.
 
     The gradient is the root mean square over the images and their channels. The cell's channels are
-    summed with standard normal weights, drawn anew for each image. The expected squared gradient is
-    therefore the sum of the channels' squared gradients.
+    summed with standard normal weights, drawn anew for each image.
 
     Args:
         backbone: backbone in evaluation mode.
@@ -38,7 +37,7 @@ def effective_fields(
         seed: seed of the weights.
 
     Returns:
-        name of each feature -> gradients, float64 [H, W]
+        gradients of each feature, float64 [H, W], by feature name
     """
     generator = torch.Generator().manual_seed(seed)
     sums: dict[str, Tensor] = {}

@@ -95,7 +95,7 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
-    Return the receptive fields in a file: feature name -> row of :func:`measure_fields`.
+    Return the rows of :func:`measure_fields` from a file, by feature name.
 
     UserError is raised if a feature is absent.
 

@@ -71,8 +71,8 @@ def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[fl
         channels: number of channels of the images.
 
     Returns:
-        name of each feature -> height and width in pixels of a cell's field in an unbounded image,
-        including the holes of dilated convolutions; infinite after a pooling of the whole image
+        height and width in pixels of a cell's field in an unbounded image, by feature name; they
+        include the holes of dilated convolutions, and are infinite after a global pooling
     """
     side = 512
     boxes = receptive_boxes(network, side, side, channels)
@@ -100,7 +100,7 @@ def receptive_boxes(
         channels: number of channels of the image.
 
     Returns:
-        name of each feature -> box that contains the field of the cell (h // 2, w // 2)
+        box that contains the field of the cell (h // 2, w // 2), by feature name
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
@@ -130,8 +130,8 @@ class _Propagation(TorchDispatchMode):
     A dispatch mode that records which image pixels can change each tensor.
 
     Attributes:
-        spans: each tensor [N, C, h, w] that depends on the image -> first and last image row that
-            can change each of the tensor's rows, [2, h], and likewise for columns, [2, w].
+        spans: for each tensor [N, C, h, w] that depends on the image, the first and last image row
+            that can change each of the tensor's rows, [2, h], and likewise for columns, [2, w].
     """
 
     def __init__(self, image: Tensor):
@@ -163,7 +163,7 @@ def _span(
     shapes: Sequence[torch.Size],
     shape: torch.Size,
 ) -> AxisSpan:
-    """Return the first and last pixel, [2, n], that each output row (axis 0) or column (1) sees."""
+    """Return the first and last image pixel, [2, n], on which each output row or column depends."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
         operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
@@ -183,7 +183,7 @@ def _span(
 def _window(
     source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> AxisSpan:
-    """Return the first and last pixel, [2, n], that each of n sliding windows sees."""
+    """Return the first and last image pixel, [2, n], on which each of n windows depends."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
     seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])

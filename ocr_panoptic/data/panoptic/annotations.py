@@ -44,7 +44,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
     A category without "color" gets a colour that depends only on its position in this order.
-    DataFaults is raised with all faults; its messages begin with ``source``.
+    All faults are raised together as DataFaults; each message begins with ``source``.
     """
     if not isinstance(entries, list) or not entries:
         raise DataFaults([f'{source}: "categories" holds no category.'])

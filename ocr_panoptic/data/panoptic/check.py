@@ -18,7 +18,7 @@ from .source import PanopticSource
 
 
 def general_faults(source: PanopticSource, images: list[PanopticImage]) -> Iterator[str]:
-    """Yield one fault, instead of a fault per image, for a folder that lacks all expected files."""
+    """Yield one fault, instead of a fault per image, if all images or all PNGs are missing."""
     for k, key in enumerate(("images", "segments")):
         files = [source.files(image)[k] for image in images]
         if len(files) > 1 and not any(map(os.path.exists, files)):

@@ -200,8 +200,7 @@ class SegmentMasks(BitMasks):
     """
     A faster replacement for Detectron2's ``BitMasks`` if no two segments share a pixel.
 
-    One map of segment indices is sent between processes and to the GPU, instead of a mask for each
-    object. The mask loss computes an object's mask once, instead of once for each sampled box.
+    One map of segment indices, not a mask per object, is sent between processes and to the GPU.
 
     Attributes:
         places: uint8 or int32 [H, W], index of each pixel's segment.

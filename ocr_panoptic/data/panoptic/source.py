@@ -41,7 +41,7 @@ class PanopticSource:
     The mapper derives labels, masks and boxes from the PNG. Images without segments are left out.
 
     Attributes:
-        hides: whether other segments are allowed to hide a segment completely in the PNG.
+        hides: whether a listed segment can be absent from the PNG, hidden by other segments.
         read_segments: function that reads the segment ids of a file in ``split.segments``.
         order: names of the thing classes and names of the stuff classes, both in a trained model's
             order; if None, classes are ordered by category id.
@@ -77,7 +77,7 @@ class PanopticSource:
         return sorted(found, key=lambda c: (things if c.isthing else stuff).index(c.name))
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "PanopticSource":
-        """Return a copy in a model's order of classes, or self if the class names differ."""
+        """Return a copy with a model's class order, or self if the class names differ."""
         order = classes.get("thing_classes", []), classes["stuff_classes"][THINGS_LABEL + 1 :]
         own = [
             [c.name for c in self.categories() if c.isthing == isthing] for isthing in (True, False)

@@ -88,7 +88,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Remove areas and boxes from the JSON; raise DataFaults for categories that COCO lacks."""
+    """Remove the areas and boxes of all segments; raise DataFaults if COCO lacks a category."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [

@@ -256,7 +256,7 @@ class ServerSplit(NamedTuple):
 
     classes: dict  # metadata of the classes
     files: tuple[Path, ...]  # image folder first; relative to ``$DETECTRON2_DATASETS``
-    load: Callable[..., list[dict]]  # absolute paths of the files -> records
+    load: Callable[..., list[dict]]  # returns records, given the absolute paths of the files
 
     def metadata(self, images: Path) -> dict:
         return {

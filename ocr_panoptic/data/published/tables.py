@@ -132,7 +132,7 @@ def ade20k_classes() -> tuple[str, ...]:
 
 
 def ade20k() -> LabelSpace:
-    """Return ADE20K's 150 classes, raw labels 1..150; raw label 0 ("other objects") is ignored."""
+    """Return ADE20K's 150 classes, with raw labels 1..150; label 0 ("other objects") is ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
     return LabelSpace(ade20k_classes(), label_map, derived_colors(150))
 
@@ -152,7 +152,7 @@ def lip() -> LabelSpace:
 
 
 def pascal_context(with_background: bool) -> LabelSpace:
-    """Return Pascal Context's 59 classes, with the background either as class 0 or ignored."""
+    """Return Pascal Context's 59 classes; the background is either added as class 0 or ignored."""
     background = 0 if with_background else VOID_LABEL
     first = 1 if with_background else 0
     label_map = dict.fromkeys(PASCAL_CONTEXT_RAW_LABELS, background)
@@ -176,7 +176,7 @@ def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
     Return the 171 classes of COCO-Stuff.
 
     Args:
-        offset: raw label minus class id: 0 in the 10k release, -1 in the PNGs of the 164k release.
+        offset: raw label minus class id, 0 in the 10k release and -1 in the 164k release's PNGs.
         unlabelled: raw label of unlabelled pixels.
     """
     ids = coco_stuff_ids()

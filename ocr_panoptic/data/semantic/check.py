@@ -1,4 +1,4 @@
-"""Check a semantic data set: images and label images must have equal sizes and known labels."""
+"""Check a semantic data set: a label image must fit its image and have only known labels."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -26,12 +26,12 @@ class SemanticDatasetMapper:
     0..num_classes-1 or 255.
 
     Args:
-        label_maps: name of a data set -> its label map (raw label -> training label or 255).
-        keep_labels: whether to return labels at test time, too, for models whose context scheme
-            takes the true labels as input.
-        read_labels: function (record, label map) -> labels, uint8 [H, W].
-        truth_of_file: function that computes "sem_seg" at test time from the labels in their
-            original size, if the record has labels.
+        label_maps: dict from the name of a data set to its label map, which gives the training
+            label (or 255) of each raw label.
+        keep_labels: whether to return labels at test time, too, because the model needs them.
+        read_labels: function that gets a record and a label map, and returns uint8 labels [H, W].
+        truth_of_file: function that computes "sem_seg" at test time from a record's labels in
+            their original size.
     """
 
     @configurable
@@ -84,7 +84,7 @@ class SemanticDatasetMapper:
 
             - "image": uint8 [C, H, W]; float32 if it is padded or was read as float32.
             - "height" and "width": size of the image before augmentation.
-            - "sem_seg": int64 [H, W], only if labels are needed.
+            - "sem_seg": int64 [H, W]; at test time, only if ``keep_labels`` or ``truth_of_file``.
         """
         record = {**dataset_dict}
         image = read_picture(record["file_name"], self.image_format, self.channels)

@@ -37,7 +37,7 @@ class LabelledFolder:
 
     Attributes:
         images: folder, or pattern such as ``photos/{stem}.jpg``.
-        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if not published.
+        labels: folder, or pattern such as ``masks/{stem}_mask.png``; None if there are no labels.
         image_suffixes, label_suffixes: file name suffixes to accept; other files are ignored.
         listed_by_labels: whether images without labels are left out; otherwise they are faults.
         hint: advice for messages about missing files.
@@ -140,16 +140,15 @@ def _files(
     taken: Iterable[Path] = (),
 ) -> dict[str, Path]:
     """
-    Return the images, or the label images, of a folder by a key that matching files share.
+    Find images or label images, and return a dict of their paths.
 
-    The key of the file "a/b.png" below the folder is "a/b". With the pattern ``{stem}_mask.png``,
-    the key of "a/b_mask.png" is "a/b", too.
+    An image and its labels have the same key, such as "a/b" for the image "a/b.jpg" and for the
+    label image "a/b_mask.png" with the pattern ``{stem}_mask.png``.
 
     Args:
         place: folder or pattern of the files to find.
         faults: list to which faults of file names are appended.
-        other_place: folder or pattern of the labels if images are searched, and vice versa; its
-            folder is not searched.
+        other_place: folder or pattern of the other kind of files; its folder is skipped.
         taken: files to skip.
     """
     found: dict[str, Path] = {}
@@ -182,11 +181,7 @@ def _files(
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
-    """
-    Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name.
-
-    The mapper needs dataset_name to find the label map.
-    """
+    """Return records with file_name, dataset_name and, if there are labels, sem_seg_file_name."""
     records: list[dict] = []
     for folder in folders:
         if folder.labels is None:
@@ -215,7 +210,7 @@ class SemanticSource:
         return {**self.space.metadata(), "channels": self.channels}
 
     def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
-        """Return a copy in a model's order of classes; keep the order if the class names differ."""
+        """Return a copy with a model's class order; keep the order if the class names differ."""
         return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     # The data check calls the following methods; every class of sources has them. The recipe holds

@@ -28,9 +28,9 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     Return a study that compares a config's head, "ours", with three standard heads.
 
     The standard heads are "plain" (no context), "PPM", and "OCR" as published (without
-    MODEL.OCR.RESIDUAL). All heads have the same losses, schedule and features. If "ours" is
-    a residual OCR head, the standard heads read the features in IN_FEATURES and COARSE_IN_FEATURES,
-    concatenated. A standard head that equals "ours" is left out.
+    MODEL.OCR.RESIDUAL). All heads have the same losses, schedule and features: if "ours" is
+    a residual OCR head, the standard heads read all features that its coarse and refined branches
+    read. A standard head that equals "ours" is left out.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -124,10 +124,10 @@ def _word(interval: Interval) -> str:
 
 def gains_of_ours(records: Records, values: Sequence[float | None]) -> dict[str, Interval]:
     """
-    Return the mean gain of "ours" over each other head, head -> confidence interval.
+    Return the confidence interval of the mean gain of "ours" over every other head.
 
-    Gains are paired by seed; a seed counts if both heads have a value. ``values`` has one metric's
-    value for each record; None for a record without the metric.
+    Runs with equal seeds are compared; a seed counts if both heads have a value. ``values`` has one
+    metric's value for each record; None for a record without the metric.
     """
     by_run = {(r["system"], r["seed"]): value for r, value in zip(records, values, strict=True)}
     differences: dict[str, list[float]] = {}

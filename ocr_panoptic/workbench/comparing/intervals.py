@@ -37,7 +37,7 @@ class Interval:
 
 def student_quantile(freedom: int) -> float:
     """
-    Return the t for which a Student's t variable is in -t..t with probability CONFIDENCE.
+    Return the t such that a Student's t variable lies in -t..t with probability CONFIDENCE.
 
     ``freedom`` is the number of degrees of freedom.
     """

@@ -49,7 +49,7 @@ class KeptPredictions(NamedTuple):
 
 
 def kept_predictions(cfg: CfgNode) -> KeptPredictions:
-    """Run a completed config's trained model on DATASETS.TEST[0]; return its predictions."""
+    """Run the config's trained model on DATASETS.TEST[0]; return the predictions."""
     if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
         raise UserError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; only a PanopticFPN has a "
@@ -102,7 +102,7 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Fit merge rules with equal constants for all classes, and with constants for each class.
+    Fit merge rules with equal constants for all classes, and with each class's own constants.
 
     Args:
         present: current rules.
@@ -189,10 +189,10 @@ class _Search:
 
     def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
         """
-        Return rules with constants for each class, and at least the PQ of ``start`` on the images.
+        Return rules with constants for each class, improved from ``start`` on the given images.
 
-        Each sweep tries every value of each constant separately, and adopts the best values if
-        together they raise PQ.
+        In each of up to SWEEPS rounds, every value of each constant is tried separately. The best
+        values are adopted if together they raise PQ.
         """
         images = list(images)
         rules, best = start, _pq(self.totals(start, images))[0]
@@ -226,14 +226,14 @@ class _Search:
         return rules
 
     def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return the IoU sum, TP, FP and FN of each setting and category, float64 [S, C, 4]."""
+        """Return the IoU sum, TP, FP and FN per setting and category, float64 [S, C, 4]."""
         totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
         for i in images:
             replay(self._kept.images[i], rules, self._kept.categories, totals)
         return totals
 
     def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
-        """Return IoU sum, TP, FP and FN by image and category (one setting), float64 [N, C, 4]."""
+        """Return the IoU sum, TP, FP and FN per image and category, float64 [N, C, 4]."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
 
@@ -241,7 +241,7 @@ def _pq(counts: np.ndarray) -> np.ndarray:
     """
     Return the mean PQ, 0..1, over the categories that occur in the ground truth.
 
-    ``counts``, [..., C, 4], has the sum of matched IoUs, TP, FP and FN of each category.
+    ``counts``, [..., C, 4], has each category's sum of matched IoUs, then TP, FP and FN.
     """
     # If an absent category counted, its wrong segments would enter the mean as a PQ of 0.
     occurs = counts[..., 1] + counts[..., 3] > 0

@@ -2,8 +2,8 @@
 Computes the PQ of many panoptic merges of the same predictions, without running the network again.
 
 An *atom* is the set of all pixels that are covered by the same instances and have the same semantic
-label and the same true segment. A merge gives a whole atom to a segment or leaves it free.
-Therefore, many merges can be replayed at once on a few thousand atoms instead of all pixels.
+label and the same true segment. A merge gives a whole atom to a segment or leaves it free,
+so many merges can be computed on a few thousand atoms instead of all pixels.
 
 Shape letters: n instances; A atoms; S settings; T thing classes; L semantic labels; C categories; G
 true segments; P = n + L possible predicted segments.
@@ -141,13 +141,12 @@ def replay(
     """
     Merge an image's predictions under each of S settings, and add the PQ counts to ``totals``.
 
-    IoUs are added in the same order as in :class:`.PanopticQuality`, so that both give exactly the
-    same PQ.
+    The resulting PQ is exactly the PQ of :class:`.PanopticQuality`.
 
     Args:
         segment_categories: category index, 0..C-1, of each thing class, then of each semantic
             label, int64 [T + L].
-        totals: sums of matched IoUs, TP, FP and FN, float64 [S, C, 4]; changed in place.
+        totals: sum of matched IoUs, then TP, FP and FN, float64 [S, C, 4]; changed in place.
     """
     n, things = len(image.scores), rules.score.shape[1]
     predicted = np.concatenate(
@@ -213,7 +212,7 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
         joint: number of pixels that a true segment (numbered as in ``KeptImage.truth``) shares with
             a predicted segment (numbered from 1; 0 for no segment), float64 [S, G + 2, P + 1].
         predicted: categories of the predicted segments, int64 [P].
-        totals: sums of matched IoUs, TP, FP and FN, float64 [S, C, 4]; changed in place.
+        totals: sum of matched IoUs, then TP, FP and FN, float64 [S, C, 4]; changed in place.
     """
     iou = ious(joint)
     matching, same, wrong, missed = match(

@@ -41,14 +41,14 @@ class System:
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
-        """Return the settings of the run with this seed, in the form that records use."""
+        """Return the settings of the run with this seed, as the run's record stores them."""
         trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
         return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
 
 
 @dataclass(frozen=True)
 class Study:
-    """The systems that a study compares, by name, and its metrics, the main metric first."""
+    """The systems and the metrics of a study; the main metric comes first."""
 
     systems: Mapping[str, System]
     metrics: tuple[str, ...]  # "task/metric" in metrics.json

@@ -130,11 +130,12 @@ class PanopticGraph(SemanticGraph):
 
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
-        Return labels, confidences and logits like :class:`SemanticGraph`, then the instances.
+        Return labels, confidences, logits, and the instances' boxes, scores, classes and masks.
 
-        Instances are boxes, float32 [M, 4] as x0, y0, x1, y1 in pixels of the label map;
-        scores in descending order, float32 [M]; thing classes, int64 [M]; and masks, float32
-        [M, s, s], the probabilities inside the boxes.
+        Labels, confidences and logits are described in :meth:`SemanticGraph.forward`. Boxes,
+        float32 [M, 4], are x0, y0, x1, y1 in pixels of the label map. Scores, float32 [M], are in
+        descending order. Thing classes are int64 [M]. Masks, float32 [M, s, s], are the
+        probabilities inside the boxes.
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
@@ -148,7 +149,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """Return a model's exportable graph; ``channel_order`` is the model's INPUT.FORMAT."""
+    """Return the exportable graph of a model whose INPUT.FORMAT is ``channel_order``."""
     # Subclasses are refused, since they may compute something else.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

@@ -55,7 +55,7 @@ def find_instances(
     classes [M] are int64, and masks [M, s, s] are probabilities inside the boxes.
 
     Args:
-        features: backbone features, name -> [1, C, h, w].
+        features: dict of backbone features, each [1, C, h, w].
         size: height and width of the image without padding.
     """
     heads = model.roi_heads
@@ -70,11 +70,7 @@ def find_instances(
 
 
 def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
-    """
-    Return the boxes [R, 4] of the best proposals, after NMS in each FPN level.
-
-    The result equals the result of Detectron2's ``find_top_rpn_proposals``.
-    """
+    """Return the boxes [R, 4] of the best proposals, after NMS in each FPN level."""
     maps = [features[name] for name in rpn.in_features]
     predictions = zip(rpn.anchor_generator(maps), *rpn.rpn_head(maps), strict=True)
     level_boxes, level_scores = [], []
@@ -123,7 +119,7 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     """
     Return the features of each box, pooled by ROIAlign, [R, C, s, s].
 
-    Each box is pooled from the FPN level that fits its size, as in Detectron2's ``ROIPooler``.
+    Each box is pooled from the FPN level that fits the box's size.
 
     Args:
         maps: feature map of each FPN level, [1, C, h, w], the finest first.

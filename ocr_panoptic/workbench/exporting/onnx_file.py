@@ -46,20 +46,21 @@ def export_onnx(
     precision: str = "float32",
 ) -> list[dict[str, Any]]:
     """
-    Write a model as an ONNX file, and check that onnxruntime computes the model's results.
+    Write a model as an ONNX file, and check that onnxruntime reproduces the model's results.
 
-    If the results differ by more than the limits, UserError is raised and no file is left behind.
+    If a difference exceeds its limit, UserError is raised and no file is left behind.
 
     Args:
         model: inference model on the CPU, built with TEST.OPTIMIZED False.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         description: classes and origin of the model, from :func:`describe`.
-        semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
-        precision: "float32", or "int8": layers compute in 8 bits, and the limits are wider.
+        semantic_logits: function that computes the final logits [1, K, h, w] from a network and its
+            inputs.
+        precision: "float32" or "int8" (layers compute in 8 bits, and the limits are wider).
 
     Returns:
-        the rows of :func:`.check_parity`
+        a row of differences for each test image, described in :func:`.check_parity`
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -101,8 +102,7 @@ def write_onnx(
     """
     Write a graph, with the resizing before it and the panoptic merge after it, as an ONNX file.
 
-    The file's results are not compared with the model's. UserError is raised if PyTorch cannot
-    export the network.
+    UserError is raised if PyTorch cannot export the network. Results are not checked.
     """
     resize = resize_stage(augmentation)
     # The exporter treats sizes that are 1, or equal by chance, as constants. So every map gets at

@@ -28,7 +28,7 @@ def nms(
     """
     Return the indices of the boxes that non-maximum suppression keeps.
 
-    Every group (e.g. class) of every set is suppressed separately.
+    Each set of boxes is suppressed separately for each group of scores (e.g. for each class).
 
     Args:
         boxes: boxes x0, y0, x1, y1, [B, R, 4].

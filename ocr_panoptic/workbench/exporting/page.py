@@ -41,9 +41,9 @@ LARGEST = 380 * 2**20
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     """
-    Return the files of onnxruntime-web that a page needs, file name -> content.
+    Return the contents of the onnxruntime-web files that a page needs, by file name.
 
-    UserError is raised if the package cannot be read or has another version.
+    UserError is raised if the package cannot be read or does not have the version ``VERSION``.
 
     Args:
         given: npm package of onnxruntime-web, a folder or a ``.tgz`` file; by default, the package

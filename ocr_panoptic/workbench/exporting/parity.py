@@ -53,7 +53,8 @@ def check_parity(
 
     Args:
         exported: the model's ONNX file.
-        semantic_logits: function (network, inputs) -> final logits [1, K, h, w].
+        semantic_logits: function that computes the final logits [1, K, h, w] from a network and its
+            inputs.
         channel_order: INPUT.FORMAT of the model's images.
         augmentation: transform that resizes test images.
         sizes: (height, width) of each image.
@@ -68,10 +69,12 @@ def check_parity(
         - "largest logit": the model's largest absolute logit
         - "rounding": relative difference between the model's float32 and float64 logits; only if
           "logits" is above the limit
-        - "segments" (from here on, only for panoptic models): number of segments in the file's
-          and in the model's result
+
+        and, for a panoptic model, the entries
+
+        - "segments": numbers of segments that the ONNX file and the model predict
         - "segments equal": share of pixels in matching segments
-        - "boxes" (pixels), "scores": largest differences of matching things
+        - "boxes", "scores": largest differences of matching things, for boxes in pixels
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
@@ -105,10 +108,9 @@ def check_parity(
 
 def parity_faults(row: dict[str, Any], precision: str = "float32") -> list[str]:
     """
-    Return a text for each entry of a row that violates its limit.
+    Return an error text for each entry of a row of :func:`check_parity` that violates its limit.
 
     For the precision "int8", only labels (most must be equal) and confidences (no NaN) are checked.
-    ``row`` comes from :func:`check_parity`.
     """
     least = LEAST_SHARES[precision]
     logits = max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
@@ -154,8 +156,8 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    A segment of ``a`` and a segment of ``b`` match if, within their class, each overlaps most with
-    the other. Void counts as a segment in the share. Ids do not matter.
+    A segment of ``a`` matches a segment of ``b`` of the same class if each overlaps the other more
+    than any other segment of this class. Pixels that are void in both maps count as matching.
     """
     tables, segments = [], []
     for ids, described in (a, b):

@@ -45,7 +45,7 @@ class Model:
     A model loaded from an ONNX file.
 
     Args:
-        threads: number of CPU threads; 0 for one per core.
+        threads: number of CPU threads; 0 for one thread per core.
         providers: onnxruntime's execution providers, the preferred first; by default all available.
 
     Attributes:
@@ -89,10 +89,10 @@ class Model:
 
         Returns:
             a dict with "labels", int32 [H, W]; "confidences", float32 [H, W]; and "logits", float32
-            [K, h, w], at the network's resolution. A panoptic model also has "ids", int32 [H, W], 0
-            outside all segments, and "segments", a list of dicts with "id", "isthing" and
-            "category_id" (thing class, or semantic label of stuff), and for things "score" and
-            "box" (x0, y0, x1, y1)
+            [K, h, w], at the network's resolution. For a panoptic model, the dict also has "ids",
+            int32 [H, W], 0 outside all segments, and "segments", a list of dicts. Each segment's
+            dict has "id", "isthing" and "category_id" (thing class, or semantic label of stuff),
+            and for a thing "score" and "box" (x0, y0, x1, y1)
 
         Raises:
             ValueError: if onnxruntime cannot run the model on the image.
@@ -154,10 +154,10 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """An image: name for its result files, path relative to the inputs' common folder, and path."""
+    """An image to predict."""
 
-    name: str
-    file_name: str
+    name: str  # name of the result files, without their suffixes
+    file_name: str  # path relative to the common folder of all inputs
     path: Path
 
 
@@ -197,8 +197,8 @@ def _unique_names(names: Sequence[str]) -> list[str]:
     """
     Return the names without their suffixes; names that would become equal keep their suffixes.
 
-    For example, "a.jpg" and "a.png" keep their suffixes, because both would become "a". Then
-    "a.jpg.bmp" also keeps its suffix, because the name "a.jpg" is taken.
+    For example, "a.jpg" and "a.png" keep their suffixes, because both would become "a". An image
+    "a.jpg.bmp" then keeps its suffix, too, because the name "a.jpg" is taken.
     """
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
     while found != before:
@@ -241,7 +241,7 @@ class Results:
             self._save(f"overlays/{name}.jpg", overlay(image, prediction, self._model))
 
     def finish(self) -> None:
-        """Write panopticapi's ``panoptic.json``, or ``labels.json`` for a semantic model."""
+        """Write ``panoptic.json`` for a panoptic model, ``labels.json`` for a semantic model."""
         if self._model.is_panoptic:
             file = self._folder / "panoptic.json"
             categories = self._model.description["categories"]

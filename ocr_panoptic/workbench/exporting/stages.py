@@ -2,7 +2,7 @@
 The stages of an ONNX file before and after its network, as separate ONNX models.
 
 The first stage resizes test images; the last merges instances and labels into a panoptic map. Both
-use only operators and types that TensorRT and OpenVINO can parse: no Compress, no CumSum of INT32.
+use only operators and types that TensorRT and OpenVINO can parse.
 
 Shape shorthand: H W size of the image, h w size of the network's input, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -96,7 +96,7 @@ def joined(first: ir.Model, second: ir.Model) -> ir.Model:
 
 
 def _model(function: OnnxFunction, **constants: np.ndarray | np.generic) -> ir.Model:
-    """Return a function as an ONNX model; ``constants`` fix the inputs of the same names."""
+    """Return a function as an ONNX model whose inputs named in ``constants`` are constant."""
     model = ir.from_proto(function.to_model_proto())
     InlinePass()(model)
     model = optimize(model)
@@ -219,8 +219,8 @@ def bilinear_weights(
     """
     Return weights [pixels, s] that resize a mask, [s, s], bilinearly along one axis.
 
-    The result is for the pixels from ``start`` to ``stop`` - 1. The mask extends from ``low`` to
-    ``high`` in pixels; outside the mask, the weights fall to 0.
+    The pixels are ``start`` to ``stop`` - 1. The mask extends from ``low`` to ``high`` in pixels;
+    outside the mask, the weights fall to 0.
     """
     places = op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1)
     pixels = op.Cast(places, to=FLOAT.dtype) + 0.5
@@ -250,13 +250,14 @@ def merged(
     least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
     """
-    Merge labels and instances into a panoptic map; return the map and its segments.
+    Merge labels and instances into a panoptic map, like :func:`.merge_panoptic`.
 
-    The result equals the result of :func:`.merge_panoptic`. Instances must be in descending order
-    of scores; each mask [s, s] covers only its instance's box.
+    Instances must be in descending order of scores; each mask [s, s] covers only its instance's
+    box. The result is the map and its segments.
 
     Args:
-        overlap: an instance is dropped if others have taken more than this share of its pixels.
+        overlap: an instance is dropped if instances with higher scores have taken more than this
+            share of its pixels.
         least_scores: lowest score of an instance that is used, for each thing class.
         least_areas: smallest area of a stuff segment outside all instances, for each label.
     """

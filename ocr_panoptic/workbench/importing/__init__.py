@@ -1,1 +1,1 @@
-"""Import the labels of annotation tools as panoptic or semantic data sets."""
+"""Imports the labels of annotation tools as panoptic or semantic data sets."""

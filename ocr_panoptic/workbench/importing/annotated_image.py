@@ -1,4 +1,4 @@
-"""Define the annotated image, into which the annotations of every format are converted."""
+"""The annotated image, into which the annotations of every format are converted."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,8 @@ class Segment:
 
     Attributes:
         mask: COCO's compressed RLE of the whole image, {"size": [height, width], "counts": bytes}.
-        instance: True for a single object; False for a region with any number of objects (a
-            semantic label); None if the format does not say: a thing is then an object, and stuff a
-            region.
+        instance: True for a single object; False for a semantic region with any number of objects;
+            None if the class decides: an object if it is a thing class, else a semantic region.
         is_crowd: whether the segment is a group of things without separate outlines.
         is_doubtful: whether the tool may have set ``is_crowd`` only because the mask is not one
             polygon.
@@ -44,12 +43,11 @@ class AnnotatedImage:
 
     Attributes:
         file: existing image file.
-        name: path of the image relative to the folder of images. The import writes the image and
-            its PNG to the same relative paths.
+        name: path relative to the folder of images; the imported image keeps this path.
         height, width: size in pixels.
         segments: segments in painting order; later segments cover earlier segments.
         left_out: kinds of the shapes that are left out because they have no area, such as "point".
-        written: path in the annotations, if the image was found at a different path; else None.
+        written: path in the annotations if the image was found at a different path, else None.
     """
 
     file: Path
@@ -65,8 +63,8 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
     """
     Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment takes the position of its last part in the painting order. Where another
-    segment covers an earlier part, pixels are removed, so that the painted result stays the same.
+    A joined segment takes the position of its last part in the painting order. Pixels of an earlier
+    part that another segment covers are removed, so painting gives the same result.
 
     Args:
         parts: key and segment of each part, in painting order. Parts with equal keys and labels

@@ -1,10 +1,9 @@
 """
-Read Cityscapes: a file ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
+Reads Cityscapes: a file ``*_instanceIds.png`` or ``*_polygons.json`` for each image.
 
 ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png`` belongs to the image
-``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``; ``_gtFine`` and ``_leftImg8bit`` can
-be missing. Pillow draws polygons in the order of the file, so the label maps equal the label maps
-that cityscapesscripts draws.
+``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``; ``_gtFine`` and ``_leftImg8bit`` are
+optional. Polygons are drawn exactly as cityscapesscripts draws them.
 """
 
 import re
@@ -61,7 +60,7 @@ def read_cityscapes(source: Path, images: Path | None) -> Annotations:
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Annotations:
-    """Return the annotated images of ``*_polygons.json`` files, with classes of any name."""
+    """Return the annotated images of ``*_polygons.json`` files; classes can have any names."""
     return _annotations(source, images, "_polygons.json", _read_polygons)
 
 

@@ -1,4 +1,4 @@
-"""Read COCO instance annotations: a single JSON file for all images."""
+"""Reads COCO instance annotations: a single JSON file for all images."""
 
 import logging
 from collections import defaultdict
@@ -33,9 +33,9 @@ TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     """
-    Return the folders of a Roboflow export's splits: "train", "val" or "test" -> (folder, None).
+    Return the folders of the splits "train", "val" and "test" in a Roboflow export.
 
-    None means that all annotations in the folder belong to the split.
+    Each folder is paired with None, because all its annotations belong to the split.
     """
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}
@@ -50,8 +50,8 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
     Args:
         polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
-            centres of border pixels. None means "edges", with a warning if the tool that wrote the
-            file is known to use centres.
+            centres of border pixels. None means "edges", and logs a warning if the tool that wrote
+            the file is known to use centres.
     """
     if source.is_dir():
         listed = sorted(source.glob("*.json"))
@@ -91,7 +91,7 @@ def read_coco(source: Path, images: Path | None, polygons: str | None = None) ->
 
 
 def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
-    """Return a COCO JSON's content, class names by category id, and annotations by image id."""
+    """Return a COCO JSON's content, its classes keyed by id, and annotations keyed by image id."""
     content = read_object(source)
     if not all(isinstance(content.get(key), list) for key in _LISTS):
         raise UserError(
@@ -125,12 +125,12 @@ def _load(source: Path) -> tuple[dict, dict[str, str], dict[str, list[dict]]]:
 
 
 def _id(number: object) -> str:
-    """Return an id as text, so that 1, "1" (written by VIA) and 1.0 (by pandas) are equal."""
+    """Return an id as text, so that 1, "1" and 1.0 are equal."""
     return str(number).removesuffix(".0")
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Return whether ``iscrowd`` may mark single objects with holes or several parts, as in V7."""
+    """Return whether ``iscrowd`` may mark a single object that has holes or several parts."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation", [])) for a in content["annotations"])

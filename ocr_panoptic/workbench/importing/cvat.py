@@ -1,9 +1,9 @@
 """
-Read CVAT's XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
+Reads CVAT's XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
 
 The masks equal CVAT's own mask exports: polygons, boxes and ellipses are filled, and brush masks
 are copied. A shape covers shapes of lower ``z_order``, and earlier shapes of equal ``z_order``.
-Shapes with equal group and label are parts of the same object. Tags have no pixels and are skipped.
+Shapes with the same group and label are parts of one object. Tags have no pixels and are skipped.
 """
 
 from dataclasses import replace

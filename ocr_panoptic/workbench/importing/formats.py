@@ -23,14 +23,14 @@ class Format(NamedTuple):
     An annotation format.
 
     Attributes:
-        read: function: (source, folder of images or None) -> annotations. The function has a
-            parameter ``polygons`` ("edges" or "centres") if ``has_polygons`` is True, and a
-            parameter ``part`` (the split to read) if ``splits`` returns parts.
+        read: function that reads annotations, given their path and the folder of images or None. It
+            has a parameter ``polygons`` ("edges" or "centres") if ``has_polygons`` is True, and a
+            parameter ``part`` (the split to read) if one path can contain several splits.
         smaller_on_top: whether smaller segments cover larger segments; otherwise later segments
             cover earlier segments.
         kinds: things and stuff, if the format has fixed classes.
-        splits: function: source -> {split: (source to read, ``part`` or None)}, {} without
-            splits.
+        splits: function that finds the splits at a path. It returns a dict from the name of each
+            split to the path and the ``part`` (or None) to read.
         has_polygons: whether the format's polygons follow pixel edges in some tools, and pass
             through pixel centres in others.
         void_class: name of the class whose segments become void.

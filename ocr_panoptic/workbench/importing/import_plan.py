@@ -1,4 +1,4 @@
-"""Define the options of an import, and read the images and segments of its sources."""
+"""Defines the options of an import, and reads the images and segments of its sources."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ class AnnotationSource:
 
     Attributes:
         images: folder of images; None if the format determines the folder.
-        labels: folder of semantic label PNGs, over which the annotations are painted, or None.
+        labels: folder of semantic label PNGs, over which the annotations are painted; can be None.
         part: name of the split to read from the annotations; None for all splits.
     """
 
@@ -52,8 +52,8 @@ class ImportPlan:
         format: key of :data:`.formats.ANNOTATION_FORMATS`.
         kinds: things, stuff and ignored classes, if the user lists them.
         label_space: classes of the label PNGs, if the user gives label PNGs.
-        crowds: meaning of segments marked as crowds: "groups" of objects, or single "objects"; None
-            for groups, with an error if the segments may be single objects.
+        crowds: whether segments marked as crowds are "groups" of objects or single "objects". None
+            means "groups", but raises an error if the segments may be single objects.
         polygons: "edges" if polygons follow the edges of pixels, "centres" if they pass through the
             centres of border pixels; None for the format's default.
         rest: stuff class for pixels without a segment; None for void.
@@ -95,8 +95,8 @@ def with_own_splits(
     """
     Return a source for each split that the annotations of "train" define.
 
-    Return ``sources`` unchanged if it has more splits than "train" or a folder of images, if the
-    annotations define no splits, or if they define several splits and --split is given.
+    Return ``sources`` unchanged if it has a second split or a folder of images, if the annotations
+    define no splits, or if they define several splits and ``plan.split`` is set.
     """
     train = sources["train"]
     if sources.keys() != {"train"} or train.images:
@@ -120,8 +120,9 @@ def read_sources(
     Find the images of all sources, then read the segments; raise DataFaults if any is faulty.
 
     Returns:
-        split -> images, sorted by name; class name -> its number of images and segments in all
-        splits; split -> number of images that are left out because their files are missing.
+        images: the images of each split, sorted by name
+        classes: the numbers of images and segments of each class, over all splits
+        missing: the number of images left out of each split because their files are missing
     """
     faults: list[str] = []
     found: dict[str, list[tuple[str, tuple[AnnotatedImage, Any]]]] = {}

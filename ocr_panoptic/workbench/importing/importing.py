@@ -1,10 +1,10 @@
 """
-Import annotations of any format as a panoptic or semantic data set.
+Imports annotations of any format as a panoptic or semantic data set.
 
 An import writes these files into the folder of the data set:
 
     <name>.yaml                 the data file, written last
-    raw/import.json             options, classes and counts; marks raw/ as written by an import
+    raw/import.json             options, classes and numbers of segments and pixels
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or
@@ -72,8 +72,8 @@ def import_annotations(
 
     Args:
         name: name of the data set; its splits are registered as ``<name>_<split>``.
-        sources: "train" and perhaps "val" -> source. If only "train" is given and its annotations
-            have splits, these splits are used.
+        sources: source of "train" and optionally of "val". If only "train" is given and its
+            annotations define splits, these splits are imported.
         workers: number of processes; by default one per core, at most 8.
     """
     check_plan(sources, plan)
@@ -138,7 +138,7 @@ def draw_split(
     plan: ImportPlan,
     workers: int | None = None,
 ) -> Counts:
-    """Write the files of a split into ``folder``; return its numbers of segments and pixels."""
+    """Write a split's files into ``folder``; return counts of the split's segments and pixels."""
     total: Counts = defaultdict(Counter)
     entries = []
     draw = partial(_draw, folder=folder, kinds=kinds, plan=plan)
@@ -169,7 +169,7 @@ def _png_name(image: AnnotatedImage) -> str:
 def _draw(
     image: AnnotatedImage, folder: Path, kinds: Kinds, plan: ImportPlan
 ) -> tuple[list[dict], Counts]:
-    """Write an image's panoptic or label PNG; return ``segments_info`` (if panoptic) and counts."""
+    """Write an image's PNG; return ``segments_info`` ([] for a label PNG) and segment counts."""
     painted = paint(image, kinds, ANNOTATION_FORMATS[plan.format].smaller_on_top, plan.rest)
     if plan.semantic:
         write_label_png(folder / "semantic" / _png_name(image), painted.semantic(VOID_LABEL))
@@ -202,7 +202,7 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log the size of a split, and how many segments are lost, cut or approximated in its maps."""
+    """Log the size of a split, and how many segments its PNGs lose, cut or approximate."""
     pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "

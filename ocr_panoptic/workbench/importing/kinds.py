@@ -1,4 +1,4 @@
-"""Decide which classes are things, stuff or void."""
+"""Decides which classes are things, stuff or void."""
 
 import textwrap
 from collections import Counter
@@ -27,7 +27,7 @@ class Kinds:
 
     Attributes:
         ignore: names of classes whose segments become void.
-        colors: class name -> colour; other classes get a default colour.
+        colors: colours keyed by class name; other classes get a default colour.
     """
 
     things: tuple[str, ...] = ()
@@ -47,7 +47,8 @@ def read_kinds(path: Path) -> Kinds:
     """
     Read the kinds of classes from a YAML file.
 
-    Its keys are things, stuff and ignore (lists of names), and colors (name -> [R, G, B]).
+    Its keys are "things", "stuff" and "ignore", each with a list of names, and "colors", with a
+    mapping from names to [R, G, B].
     """
     content = read_yaml(path)
     if not isinstance(content, dict):
@@ -81,8 +82,7 @@ class ClassCount:
         images: number of images that show the class.
         segments: numbers of objects (key True), regions (False) and segments of unknown kind
             (None); crowds count as objects.
-        is_doubtful: whether segments marked as crowds may be single objects, because an image has
-            several such segments, or because the tool may also mark single objects.
+        is_doubtful: whether segments marked as crowds may be single objects.
     """
 
     images: int = 0
@@ -92,7 +92,11 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """Return "thing" if any segment is an object, else "stuff"; None if a kind is unknown."""
+        """
+        Return "thing" if any segment is an object, else "stuff".
+
+        Return None if the format does not say whether a segment is an object.
+        """
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
@@ -143,7 +147,7 @@ def resolve_kinds(
     Decide which of the classes in ``found`` are things, stuff or void.
 
     If neither ``given`` nor ``default`` is used, a class with objects is a thing, and a class with
-    regions only is stuff; in a semantic data set, all classes are stuff.
+    only regions is stuff; in a semantic data set, all classes are stuff.
 
     Args:
         given: kinds that the user lists; they must include all classes.

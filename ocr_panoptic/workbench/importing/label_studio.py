@@ -1,10 +1,9 @@
 """
-Read Label Studio's JSON export: https://labelstud.io/guide/export
+Reads Label Studio's JSON export: https://labelstud.io/guide/export
 
 Coordinates are percentages of the image's width and height; brush masks are Label Studio's run
-lengths or PNGs. Both refer to the image as rotated by its EXIF data, but not by the user in Label
-Studio. Later regions cover earlier regions. Cancelled (skipped) annotations and
-predictions are left out.
+lengths or PNGs. Both refer to the image after its EXIF rotation, but before the user's rotation in
+Label Studio. Later regions cover earlier ones. Predictions and cancelled annotations are skipped.
 """
 
 import logging
@@ -100,7 +99,7 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
 
 def image_path(reference: str) -> str | None:
     """
-    Return the path of the image that a path or URL names, or None for any other text.
+    Return the image path in a URL or other reference, or None if the text names no image.
 
     Label Studio's folder for local files or uploads is removed from the path.
     """

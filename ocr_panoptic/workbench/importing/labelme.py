@@ -1,9 +1,9 @@
 """
-Read LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
+Reads LabelMe's JSON files, one for each image: https://github.com/wkentaro/labelme
 
 As in LabelMe, Pillow draws polygons, rectangles and circles, including their border pixels. Masks
-are copied. Later shapes cover earlier shapes. Shapes with equal ``group_id`` and label are parts of
-one object.
+are copied. Later shapes cover earlier shapes. Shapes with the same ``group_id`` and label are parts
+of one object.
 """
 
 import logging
@@ -37,7 +37,7 @@ _WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
 
 def read_labelme(source: Path, images: Path | None) -> Annotations:
-    """Return the annotated images of LabelMe files; warn of other JSON files."""
+    """Return the annotated images of LabelMe files; warn about other JSON files."""
     files = files_below(source, (".json",))
     folder = require_images(images or source, str(source))
     contents = read_each(((str(path), path) for path in files), read_json)

@@ -1,14 +1,14 @@
 """
-Read mask images: one for each object or class, or one with the numbers of all objects.
+Reads mask images: one for each object or class, or one that numbers all objects of an image.
 
 A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
 mask's own name, or the beginning or the end of the mask's name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
-The rest of the mask's path gives the class; a separator and a number at its end are dropped. If
-only numbers are left, the class is "object". If masks and images are in the same folder, a file
-whose name begins or ends with the name of another file is a mask.
+The rest of the mask's path names the class, without the number at the end. If only numbers are
+left, the class is "object". If masks and images are in the same folder, a file whose name begins or
+ends with the name of another file is a mask.
 """
 
 import logging
@@ -122,7 +122,7 @@ def _masks_beside_images(folder: Path, files: Sequence[Path]) -> set[Path]:
 
 
 def _owner(mask: Path, stems: Collection[str]) -> str | None:
-    """Return which of the image names ``stems`` a mask's path contains, or None."""
+    """Return the image name in ``stems`` that a mask's path contains, or None."""
     for part in (*mask.parts[-2::-1], mask.stem):
         if part in stems:
             return part
@@ -147,7 +147,7 @@ def _label(mask: Path, stem: str) -> str:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return a mask file's object numbers [H, W]; 0 and 255 for a JPEG or smoothed mask."""
+    """Return a mask file's object numbers [H, W]; only 0 and 255 for a JPEG or smoothed mask."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(
@@ -162,7 +162,7 @@ def _numbers_or_mask(path: Path) -> np.ndarray:
 
 
 def _are_numbers(values: np.ndarray) -> bool:
-    """Return whether values from 1 to 254 are object numbers, not greys of smoothed borders."""
+    """Return whether the values 1 to 254 are object numbers, not greys of smoothed borders."""
     import cv2
 
     others = (values > 0) & (values != 255)

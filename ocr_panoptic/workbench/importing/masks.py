@@ -1,5 +1,5 @@
 """
-Make masks from maps, polygons and other shapes, as COCO's compressed RLE.
+Makes masks from maps, polygons and other shapes, as COCO's compressed RLE.
 
 Coordinates are in pixels from the upper left corner of the image; the first pixel reaches from
 (0, 0) to (1, 1). ``height`` and ``width`` are the size of the image and of the mask.
@@ -36,7 +36,7 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
-    """Return a mask of the whole image that contains ``part``, bool [h, w], at (left, top)."""
+    """Return a mask of the whole image, with ``part``, bool [h, w], placed at (left, top)."""
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
         raise UserError(
@@ -59,7 +59,11 @@ def corners_of(numbers: Sequence[float]) -> np.ndarray:
 
 
 def check_points(points: object, height: int, width: int) -> np.ndarray:
-    """Return points (x, y), float64 [N, 2]; raise UserError if any is invalid or far outside."""
+    """
+    Return points (x, y) as float64 [N, 2].
+
+    Raise UserError if a point is invalid or far outside the image.
+    """
     try:
         found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):

@@ -1,5 +1,5 @@
 """
-Paint overlapping segments into a panoptic map, which has at most one segment at each pixel.
+Paints overlapping segments into a panoptic map, which has at most one segment at each pixel.
 
 Shape letters: H, W size of the image.
 """
@@ -28,7 +28,7 @@ class Painted:
 
     Attributes:
         ids: int32 [H, W], segment ids 1, 2, ...; 0 is void.
-        labels: segment id -> index of the segment's class in :attr:`.Kinds.classes`.
+        labels: each segment's index in :attr:`.Kinds.classes`, keyed by segment id.
         crowds: ids of the segments that are crowds.
     """
 
@@ -52,11 +52,11 @@ def paint(
     Paint the segments of an image into a panoptic map.
 
     Each stuff class becomes a single segment. All crowds and regions of a thing class become a
-    single crowd: their objects are unknown, and evaluations allow one crowd per class and image.
+    single crowd, because evaluations allow only one crowd per class and image.
 
     Args:
         smaller_on_top: whether to paint stuff, then crowds and regions of things, then objects,
-            each from the largest to the smallest; otherwise later segments are on top.
+            each group from large to small segments; otherwise later segments are on top.
         rest: stuff class for pixels without a segment; None for void.
     """
 

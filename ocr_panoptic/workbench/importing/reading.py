@@ -1,4 +1,4 @@
-"""Provide functions for the readers of all annotation formats."""
+"""Functions that the readers of all annotation formats share."""
 
 import functools
 import logging
@@ -36,12 +36,12 @@ class Annotations:
     The annotated images of a source.
 
     Attributes:
-        entries: pair (place, entry) for each image. ``place`` is the file, or part of a file, that
-            error messages name; ``entry`` has the image's annotations in the format's own type.
-        find: function: entry -> image without segments.
-        read: function: (image without segments, entry) -> image with segments; must be picklable.
-        drafts: function: entry -> segments without masks, to check classes before masks are read;
-            None if the format has no such function.
+        entries: pair (place, entry) for each image. ``place`` names the file, or part of a file,
+            in error messages; ``entry`` has the image's annotations in the format's own type.
+        find: function that returns an entry's image, without segments.
+        read: function that takes an image and its entry, and returns the image with segments. It
+            must be picklable.
+        drafts: function that returns an entry's segments without masks; None if not available.
     """
 
     entries: Sequence[tuple[str, Any]]
@@ -51,7 +51,7 @@ class Annotations:
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
-        Find the image of each entry; return a list of (place, (image without segments, entry)).
+        Find the image of each entry, without segments; return (place, (image, entry)) for each.
 
         Raise DataFaults if images are missing or faulty. If ``skip_missing`` is True, missing
         images are left out, unless all are missing.
@@ -88,7 +88,7 @@ class Annotations:
 def read_each(
     items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]
 ) -> Iterator[_Result]:
-    """Yield ``read(item)`` for each (place, item); at the end, raise DataFaults with all errors."""
+    """Yield ``read(item)`` for each (place, item); finally, raise DataFaults if any call failed."""
     faults: list[str] = []
     for place, item in items:
         try:
@@ -112,9 +112,8 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
     Return the image at the first existing path, as an AnnotatedImage without segments.
 
-    If no path exists (the annotations were written for another folder, or on Windows), find the
-    file below ``folder`` by the last parts of its path, ignoring case. Raise MissingImage if no
-    file matches, or several.
+    If no path exists, search below ``folder`` for a file whose path ends like one of ``names``,
+    ignoring case. Raise MissingImage unless exactly one file matches.
 
     Args:
         names: paths relative to ``folder``; the first is the path in the annotations.
@@ -134,7 +133,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file that matches the last parts of a name; else raise MissingImage."""
+    """Return the only file whose path ends like one of ``names``, or raise MissingImage."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:
@@ -166,7 +165,7 @@ def _folded(name: str) -> str:
 
 @functools.cache
 def _files_by_name(folder: Path) -> dict[str, list[str]]:
-    """Return the relative paths of all files below a folder, by case-folded file name."""
+    """Return the relative paths of all files below a folder, keyed by case-folded file name."""
     found = defaultdict(list)
     for root, _, names in os.walk(folder, onerror=raise_error):
         for name in sorted(names):
@@ -188,7 +187,7 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError unless the annotated size is the image's size, or unknown (None or 0)."""
+    """Raise UserError if the annotated size is known (not None or 0) and not the image's size."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(
@@ -199,7 +198,7 @@ def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
 
 
 def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[Path]:
-    """Return the files below a folder with these suffixes, sorted and without hidden files."""
+    """Return the files below a folder that have one of ``suffixes``, sorted; skip hidden files."""
     if not folder.is_dir():
         raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)

@@ -1,8 +1,8 @@
 """
-Read Supervisely projects, in which each data set has folders ``img`` and ``ann``.
+Reads Supervisely projects, in which each data set has folders ``img`` and ``ann``.
 
 OpenCV draws polygons and rectangles with their borders, as in Supervisely; bitmaps are copied.
-Figures without area (points, lines) are left out.
+Figures without an area (points, lines) are left out.
 """
 
 import base64
@@ -24,8 +24,8 @@ def read_supervisely(source: Path, images: Path | None = None) -> Annotations:
     """
     Return the annotated images of a Supervisely project.
 
-    Later figures cover earlier figures; figures with equal class and ``instance`` are parts of one
-    object.
+    Later figures cover earlier figures. Figures with the same class and ``instance`` are parts of
+    one object.
     """
     if images is not None:
         raise UserError(f"{source}: a project holds its images; give no folder of images.")

@@ -1,5 +1,5 @@
 """
-Read VGG Image Annotator 1 and 2: one JSON file for all images.
+Reads VGG Image Annotator 1 and 2: one JSON file for all images.
 
 The file contains exported annotations or a saved project. Each region has a shape, with coordinates
 in pixels, and attributes; one attribute is the class.

@@ -1,5 +1,5 @@
 """
-Read Pascal VOC: a PNG of classes and a PNG of objects for each image.
+Reads Pascal VOC: a PNG of classes and a PNG of objects for each image.
 
 The PNGs contain labels (palette indices as in VOC 2012, or a single channel) or colours. CVAT and
 Datumaro write a ``labelmap.txt`` that lists the class of each colour.
@@ -49,10 +49,10 @@ def read_voc(source: Path, images: Path | None = None) -> Annotations:
     """
     Return the annotated images of a VOC folder, or of an image list such as ``train.txt``.
 
-    Each object becomes a segment. Its class is a thing in VOC 2012; with a ``labelmap.txt``, it can
-    be a thing or stuff. The pixels of a class outside objects become a region. Background and void
-    (the border between objects) do not become segments. If the folder ``SegmentationObject``
-    exists, it must contain a PNG for each image.
+    Each object becomes a segment, and the remaining pixels of each class become another segment.
+    With a ``labelmap.txt``, objects can be things or stuff; otherwise they are things. Background
+    and void (the border between objects) do not become segments. If the folder
+    ``SegmentationObject`` exists, it must contain a PNG for each image.
     """
     if source.is_file():
         folder = source.parent.parent.parent
@@ -113,7 +113,7 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return a PNG's labels or its colours as numbers, int64 [H, W]; and whether it has colours."""
+    """Return a PNG's values, int64 [H, W], and whether they are colours instead of labels."""
     picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
@@ -123,7 +123,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Return class names by label and by colour, from ``labelmap.txt`` or else from VOC 2012."""
+    """Return class names keyed by label and keyed by colour, from ``labelmap.txt`` or VOC 2012."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]

@@ -1,5 +1,5 @@
 """
-Read YOLO segmentation: a text file for each image, with a line for each object.
+Reads YOLO segmentation: a text file for each image, with a line for each object.
 
 A line is ``class x y x y ...``: the corners of a polygon relative to the image's width and height.
 ``data.yaml`` has the names of the classes and the folders of images. The path of a text file is the
@@ -30,7 +30,7 @@ BOX = 5  # words in a line of YOLO detection (class, centre, size), which has no
 
 
 def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str | None]]:
-    """Return the splits in ``data.yaml``: split -> (path of ``data.yaml``, split)."""
+    """Return, for each split in ``data.yaml``, the path of ``data.yaml`` and the split's name."""
     source, content = _read(source)
     return {split: (source, split) for split in _places(content, source)}
 
@@ -41,9 +41,10 @@ def read_yolo(
     """
     Return the annotated images that ``data.yaml`` lists.
 
-    As in YOLO, an image without a text file has no objects.
+    An image without a text file has no objects.
 
     Args:
+        images: folder of images; None for the folders that ``data.yaml`` names.
         part: split to read: "train", "val" or "test"; None for all splits.
     """
     source, content = _read(source)
@@ -82,11 +83,11 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
-    Return, for each split in ``data.yaml``, the folders of images, or text files that list images.
+    Return, for each split in ``data.yaml``, its folders of images or text files that list images.
 
-    A missing test split is left out. If ``data.yaml`` names no split (as in exports of the
-    supervision package), the usual folders are searched. If a path does not exist, its first
-    folders are dropped one by one: Roboflow writes ``../train/images`` for ``train/images``.
+    A missing test split is left out. If ``data.yaml`` names no split, the usual folders are
+    searched. The first folders of a path are dropped one by one until the path exists: Roboflow
+    writes ``../train/images`` for ``train/images``.
     """
     fix = f"Give the folder of images after it: --train {source.name} FOLDER."
     base = source.parent / str(content.get("path") or "")
@@ -126,8 +127,8 @@ def _images_of(place: Path) -> list[Path]:
     """
     Return the images in a folder, or in a text file with a path on each line.
 
-    If a path does not exist below the text file's folder, its first folders are dropped one by one:
-    Datumaro and CVAT write "data/" before each path; other tools write absolute paths.
+    The first folders of a path are dropped one by one until the path exists below the text file's
+    folder: Datumaro and CVAT write "data/" before each path.
     """
     if _is_list(place):
         files = []

@@ -64,7 +64,7 @@ def write_data_page(
     dataset: str, output: Path, num_images: int, workers: int | None = None
 ) -> list[str]:
     """
-    Write a self-contained HTML page about a registered data set; return the faults that it lists.
+    Write a self-contained HTML page about a registered data set; return the data set's faults.
 
     Args:
         num_images: maximum number of images to show, evenly spread over the data set; the classes'
@@ -126,7 +126,7 @@ def view_image(
     Read an image of a data set and its ground truth; return both as pictures for the page.
 
     If one of the files cannot be used, the result has only a name and the fault. ``label_map`` maps
-    the labels in semantic label files to classes; None if these labels are the classes' numbers.
+    the labels in semantic label files to class numbers; None if the labels are class numbers.
     """
     name = record["file_name"]
     try:
@@ -163,7 +163,7 @@ def _truth(
     record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
 ) -> tuple[np.ndarray | None, list[dict]]:
     """
-    Return the true segment ids, int [H, W], and the segments; (None, []) without labels.
+    Return a record's true segment ids, int [H, W], and segments; (None, []) without labels.
 
     In a semantic data set, each class is one segment.
     """

@@ -138,10 +138,10 @@ def relation_of_a_pixel(
     image: np.ndarray,
 ) -> Relation | None:
     """
-    Return how a pixel of the rarest class in an image relates to the object regions.
+    Return the object regions to which a pixel of the image's rarest class relates most.
 
-    The pixel is the centre of a cell (a position of the feature map). The result is None if all
-    cells' centres are void.
+    The pixel is the centre of a cell (a position of the feature map). The result is None if the
+    centres of all cells are void.
 
     Args:
         labels: true labels int [H,W]; values outside 0..K-1 are void.

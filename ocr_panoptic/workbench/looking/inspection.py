@@ -35,7 +35,7 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Return the semantic head's results, without test-time scales, flips or windows."""
+        """Return a record's semantic results, without test-time scales, flips or windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])
@@ -59,7 +59,7 @@ class Inspector:
 
     @contextmanager
     def _watching(self) -> Iterator[Seen]:
-        """Yield a dict that receives the backbone's input size and features when the model runs."""
+        """Store the backbone's input size and features in the yielded dict when the model runs."""
         seen: Seen = {}
         dtype, device = PRECISIONS[self._model.precision], self._network.device.type
         hook = self._network.backbone.register_forward_hook(
@@ -85,7 +85,7 @@ class Inspector:
         size, padded = inputs["image"].shape[1:], seen["size"]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """Return the labels [H,W] of logits, at the size of the image file."""
+            """Convert logits to labels [H,W] at the size of the image file."""
             sizes = pixels.shape[:2], tuple(size), tuple(padded)
             classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()

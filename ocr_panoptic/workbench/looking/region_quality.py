@@ -32,10 +32,8 @@ class RegionQuality:
 
     - "IoU coarse", "IoU refined": IoU of the coarse prediction, which defines the regions, and of
       the refined prediction.
-    - "own weight": share of the region's weight that lies on pixels of its class,
-      sum_i a_ki t_ki / sum_i a_ki, where a_ki is the region's weight in cell i of the feature map
-      and t_ki the share of the cell that the class covers; 0 if all weight lies on pixels without
-      a class.
+    - "own weight": share of the region's weight that lies on pixels of its class (a cell's weight
+      is spread evenly over the cell's pixels); 0 if all weight lies on pixels without a class.
     - "uniform": own weight of a region that is uniform over the image, i.e. the share of the image
       that the class covers.
     - "attainable": own weight of a region that lies only in the cell with the largest share of the
@@ -98,9 +96,9 @@ class RegionQuality:
 
     def results(self) -> dict[str, dict[str, float]]:
         """
-        Return all measures in percent for each class, and their means as class "(mean)".
+        Return a dict of all measures in percent for each class, and for "(mean)" over the classes.
 
-        The result maps class -> measure -> value. Classes without true pixels have NaN.
+        Classes without true pixels have NaN, and do not count in the means.
         """
         columns = {}
         for kind, confusion in self._confusions.items():

@@ -40,10 +40,10 @@ def worst_images(
     rows: Sequence[Mapping[str, str]], metric: str, number: int
 ) -> list[tuple[str, float, dict[str, float]]]:
     """
-    Return (file name, score, losses) of the images with the lowest scores, the worst first.
+    Return the file names, scores and losses of the images with the lowest scores, worst first.
 
-    ``losses`` has the score that is lost to each kind of error. Images without a score are left
-    out. ``rows`` comes from :func:`.read_table`; ``metric`` is the column with the score.
+    An image's losses say how much each kind of error lowers the score. Images without a score are
+    left out. ``rows`` comes from :func:`.read_table`; ``metric`` is the column with the score.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = [row for row in rows if metric in row]
@@ -76,11 +76,10 @@ Curve = list[tuple[float, float]]  # iterations done, loss
 
 def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    Return the loss curves of each chart: chart title -> curve label -> curve.
+    Return the charts by title; each chart is a dict of its loss curves by label.
 
-    Values that a logarithmic axis cannot show are left out: NaN, infinity, and 0 from batches
-    without instances. Charts without a curve are left out. ``log`` comes from
-    :func:`.read_training_log`.
+    NaN, infinity and 0, which a logarithmic axis cannot show, are left out, as are charts without a
+    curve. ``log`` comes from :func:`.read_training_log`.
     """
     charts = {}
     for title, losses in LOSSES.items():
@@ -132,7 +131,7 @@ def render_report(
     Return a run's report as a self-contained HTML document.
 
     Args:
-        results: stored results of an evaluation, task -> metric -> value.
+        results: stored results of an evaluation: a dict of metric values for each task.
         training_log: losses of each logged iteration; [] leaves out the section on training.
         confusion: data URI of the confusion matrix's picture; "" leaves it out.
     """

@@ -64,7 +64,7 @@ class Inspection:
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
-    """Return a record's true labels, uint8 or uint16 [H,W]; raise UserError if there are none."""
+    """Return a record's true labels, uint8 or uint16 [H,W]; raise UserError if it has none."""
     if not has_labels(record):
         raise UserError(
             f"{record['file_name']} has no labels to show; set DATASETS.TEST to a data set with "

@@ -37,7 +37,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     """
     Predict every image that lacks up-to-date results, and write the JSON files of all images.
 
-    Every process must call this function, and predicts a share of the images. If a file cannot be
+    Every process must call this function; each predicts a share of the images. If a file cannot be
     written, OSError is raised; a repeated call then continues with the missing images.
 
     Args:
@@ -54,7 +54,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     weights = Path(cfg.MODEL.WEIGHTS)
 
     def is_done(item: Item) -> bool:
-        """Return whether the item's results exist and are no older than image and weights."""
+        """Return whether the item's results exist and are as new as its image and weights."""
         made = [_time(path) for path in files[item.name].values()]
         return min(made) >= max(_time(item.source), _time(weights), 1)
 
@@ -92,7 +92,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
 
 
 def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) -> dict[str, str]:
-    """Predict items and save the results; return item name -> error text for each failed item."""
+    """Predict items and save the results; return the failed items' errors by item name."""
 
     def save(found: tuple[Item, Result | Exception]) -> tuple[str, str]:
         item, result = found
@@ -112,7 +112,7 @@ def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) 
 
 
 def _time(path: Path) -> float:
-    """Return the time of a file's last change, in seconds; 0 if it does not exist or is empty."""
+    """Return when a file was last changed, in seconds; 0 if the file is absent or empty."""
     return os.path.getmtime(path) if os.path.exists(path) and os.path.getsize(path) else 0
 
 

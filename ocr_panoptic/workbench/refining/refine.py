@@ -39,7 +39,7 @@ Offsets = Mapping[str, Callable[[], np.ndarray]]
 
 def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
     """
-    Return the offsets computed from a data set's true labels, by image name.
+    Return a mapping from image names to offsets, computed from a data set's true labels.
 
     Refining labels with these offsets shows the best result that SegFix could reach.
 
@@ -64,7 +64,7 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
 
 
 def stored_offsets(folder: Path) -> Offsets:
-    """Return the offsets stored in the .mat files in or below a folder, by image name."""
+    """Return a mapping from image names to the offsets in the .mat files in or below a folder."""
     files = sorted(folder.rglob("*.mat"))
     if not files:
         raise MissingFileError(f"--offsets {folder}: not a folder with .mat files")
@@ -73,7 +73,7 @@ def stored_offsets(folder: Path) -> Offsets:
 
 
 def predicted_offsets(cfg: CfgNode, images: Mapping[str, Path]) -> Offsets:
-    """Return the offsets that the config's trained SegFix model predicts, by image name."""
+    """Return a mapping from image names to the offsets that the SegFix model predicts."""
     model = build_trained_model(cfg)
 
     @torch.inference_mode()
@@ -90,7 +90,7 @@ def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> i
     Write refined copies of all label PNGs in or below a folder; return the number of PNGs.
 
     Each pixel gets the label of the pixel to which its offset, multiplied by ``scale``, points.
-    UserError is raised if a PNG does not match exactly one image with offsets by name.
+    UserError is raised if a PNG's name does not match exactly one image that has offsets.
     """
     if folder.resolve() in (output.resolve(), *output.resolve().parents):
         raise UserError(
