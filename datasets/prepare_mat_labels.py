@@ -39,7 +39,7 @@ class MatRelease:
     Attributes:
         images, mats: folders of the images ``<name>.jpg`` and of the labels ``<name>.mat``.
         labels: folder for the written labels, ``<split>/<name>.png``.
-        splits: text file of each split, with an image name in each line.
+        splits: text file of each split, with one image name per line.
         key: name of the variable that holds the labels [H, W] in the MATLAB files.
         space: label space; its label map must contain every raw label of the MATLAB files.
         hint: advice for the user if a file or folder is missing.

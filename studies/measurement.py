@@ -106,7 +106,7 @@ def count_head_step(
 
     Args:
         build: function that makes the head.
-        channels: channels of the features p2 ... p5.
+        channels: number of channels of the features p2 ... p5.
         images, height, width: number and padded size of the images.
 
     Returns:

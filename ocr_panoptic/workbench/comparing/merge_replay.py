@@ -26,7 +26,7 @@ class Rules(NamedTuple):
     S settings of the panoptic merge's constants, for T thing classes and L semantic labels.
 
     Attributes:
-        overlap: largest share of an instance's pixels that instances of higher scores are allowed
+        overlap: largest share of an instance's pixels that instances with higher scores are allowed
             to cover, float64 [S].
         score: lowest score of an instance that is used, float64 [S, T].
         stuff_area: smallest area of a stuff segment outside all instances, float64 [S, L].

@@ -100,7 +100,7 @@ def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
 def _classify(
     heads: StandardROIHeads, features: Features, proposals: Tensor, size: Size
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return boxes [M, 4], scores [M] and classes [M] after box regression and NMS by class."""
+    """Return boxes [M, 4], scores [M] and classes [M] after box regression and per-class NMS."""
     predictor = heads.box_predictor
     maps = [features[name] for name in heads.box_in_features]
     logits, deltas = predictor(heads.box_head(pool(heads.box_pooler, maps, proposals)))

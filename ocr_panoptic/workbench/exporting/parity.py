@@ -74,7 +74,7 @@ def check_parity(
 
         - "segments": numbers of segments that the ONNX file and the model predict
         - "segments equal": share of pixels in matching segments
-        - "boxes", "scores": largest differences of matching things, for boxes in pixels
+        - "boxes", "scores": largest differences of matching things (boxes in pixels)
     """
     rows, network = [], model.network
     for seed, size in enumerate(sizes):
