@@ -46,7 +46,7 @@ TARGET = 0.25
 
 
 def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
-    """Draw stuff and 60 ellipses as truth; return segment ids int32 [H, W] and segments_info."""
+    """Draw six stuff bands and 60 ellipses; return segment ids int32 [H, W] and segments_info."""
     rows, columns = np.mgrid[:HEIGHT, :WIDTH]
     ids = np.zeros(SIZE, dtype=np.int32)
     new_ids = iter(rng.choice(256**3 - 1, 6 + NUM_INSTANCES, replace=False) + 1)

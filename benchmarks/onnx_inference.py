@@ -4,7 +4,7 @@ Compare the time and memory of exported models with the deployed PyTorch models,
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
 ``onnx_parity.py`` defines the models and compares their results. Each time is the median CPU time
-over several runs, which other programs hardly change. The exported model and the PyTorch model run
+over several runs, which other programs hardly affect. The exported model and the PyTorch model run
 alternately in one process. Memory is the peak of a model's first run, in addition to the memory
 that the process uses after loading the model; each model gets its own process (Linux only).
 """

@@ -58,7 +58,7 @@ def build(num_classes: int, device: str) -> nn.Module:
 
 
 def detectron2_labels(logits: Tensor, size: Size) -> Tensor:
-    """Return labels [H, W] from logits [1, K, h, w], computed in Detectron2's steps."""
+    """Compute labels [H, W] from logits [1, K, h, w] in the same steps as Detectron2."""
     scores = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
     return sem_seg_postprocess(scores[0], size, *size).argmax(dim=0)
 

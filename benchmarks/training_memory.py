@@ -41,7 +41,7 @@ SHARE = 0.85  # of a GPU's memory, for tensors; CUDA, cuDNN, NCCL and gaps need 
 def full_size_losses(
     logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool
 ) -> Tensor:
-    """Compute each pixel's loss like ``pixel_cross_entropy``, but resize the logits first."""
+    """Return each pixel's cross-entropy, with the logits first resized to the targets' size."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     logits = resize(logits, targets.shape[1:], align_corners)
     return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")

@@ -1,5 +1,5 @@
 """
-Measure the CPU's share of a training step on a GPU: waits, copies, operations and time.
+Measure what a training step on a GPU costs the CPU: operations, copies, waits and time.
 
     python benchmarks/training_step.py [--processes 8]
 
@@ -74,7 +74,7 @@ IDLE += ("_unsafe_view",)
 
 class Counted(TorchDispatchMode):
     """
-    A PyTorch dispatch mode that counts operations, waits and copies.
+    A PyTorch dispatch mode that counts operations, copies, and operations that wait for a GPU.
 
     Args:
         device: type of the device whose operations are counted.
@@ -215,7 +215,7 @@ class Counting(HookBase):
 def step_of_training(
     config: str, opts: tuple, examples: list[dict], ours: bool
 ) -> tuple[Counted, float]:
-    """Return the operations and waits of a training step on a CPU, and its CPU time (ms)."""
+    """Return the operation counts and the CPU time (ms) of a training step on a CPU."""
 
     class Fed(Trainer if ours else DefaultTrainer):
         @classmethod
@@ -238,10 +238,10 @@ def step_of_training(
 
 def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
     """
-    Yield each network's title, and the operations, waits and copies of its training step.
+    Yield each network's title, its operation counts on a CPU and on a GPU, and its CPU time.
 
-    They are counted twice: in a training step on a CPU, and in a forward pass on a simulated GPU.
-    The last yielded value is the CPU time of the training step in milliseconds.
+    The CPU counts and the time, in milliseconds, are for a training step. The GPU counts are for a
+    forward pass on a simulated GPU.
     """
     for title, (config, size) in SEMANTIC.items():
         small = example((128, 128), 19, 0), example((128, 128), 19, 0)

@@ -25,7 +25,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
     Run ``main(*args)``, and log to stderr.
 
-    If ``main`` raises an error that is not a bug, the error's message is printed without a
+    If ``main`` raises an expected error (e.g. a full disk), a message is printed without a
     traceback, and the exit status is 1. After Ctrl-C, the exit status is 130.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when `head` has read enough
@@ -46,7 +46,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def explained(error: BaseException) -> str:
-    """Return a message for the user if the error is not a bug (e.g. a full disk), else ""."""
+    """Return a message for the user if the error is expected (e.g. a full disk), else ""."""
     if isinstance(error, UserError | MissingPackageError | FloatingPointError):  # NaN losses
         return str(error)
     if lacks_memory(error):

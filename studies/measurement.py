@@ -129,7 +129,7 @@ def count_head_step(
 
 
 def sizes(*names: str) -> Callable[[str], tuple[int, ...]]:
-    """Return an argparse type that parses an integer for each name, such as "192,256"."""
+    """Return an argparse type for comma-separated integers, one for each of ``names``."""
 
     def size(text: str) -> tuple[int, ...]:
         numbers = tuple(map(int, text.split(",")))

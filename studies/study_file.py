@@ -23,12 +23,13 @@ class PlacedSystem(System):
     """
     A model configuration that a study trains with several seeds.
 
-    If the study file has ``at``, an entry of ``systems`` is combined with an entry of ``at``.
+    If the study file has the key ``at``, each system combines an entry of ``systems`` with an entry
+    of ``at``.
 
     Attributes:
         baseline: name of the system to compare with.
         scheme: name of the entry of ``systems``.
-        place: name of the entry of ``at``; "" if the study file has no ``at``.
+        place: name of the entry of ``at``; "" if the study file has no key ``at``.
     """
 
     baseline: str
@@ -38,7 +39,11 @@ class PlacedSystem(System):
 
 @dataclass(frozen=True)
 class PlacedStudy(Study):
-    """A study whose systems are named "SCHEME" or, if the file has ``at``, "SCHEME at PLACE"."""
+    """
+    A study whose systems are named "SCHEME" or "SCHEME at PLACE".
+
+    The names have a place if the study file has the key ``at``.
+    """
 
     systems: Mapping[str, PlacedSystem]
 
@@ -64,8 +69,8 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
 
-    If the file has ``at``, the systems are named "other at layer3" and so on, and each is compared
-    with the baseline at the same place.
+    If the file has the key ``at``, the systems are named "other at layer3" and so on, and each is
+    compared with the baseline at the same place.
 
     Args:
         path: the YAML file.

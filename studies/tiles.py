@@ -102,7 +102,7 @@ def draw_tiles(
     Args:
         rng: source of random numbers.
         size: side S of the image in pixels.
-        materials: number K of materials.
+        materials: number of materials, K.
         difficulty: how much the light varies, from 0 to 1.
 
     Returns:

@@ -270,7 +270,11 @@ def adapted(teacher: bool = False) -> None:
 
 
 def adapted_by_teacher() -> None:
-    """Make the change of :func:`adapted` with a teacher, which sees the ground truth."""
+    """
+    Make OCR classify pixels by class weights that are adapted to each image.
+
+    Training distils from a second classifier, which sees the ground truth.
+    """
     adapted(teacher=True)
 
 

@@ -108,7 +108,6 @@ def test_rows_of_the_papers_tables():
 
 
 def kind(name: str) -> tuple[str, str, str, str]:
-    """Return a config's backbone, family of timm's networks, semantic head, and context scheme."""
     model = load(name).MODEL
     timm = model.TIMM.NAME.partition("_")[0] if "timm" in model.BACKBONE.NAME else ""
     return model.BACKBONE.NAME, timm, model.SEM_SEG_HEAD.NAME, model.CONTEXT.NAME

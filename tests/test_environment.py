@@ -14,7 +14,6 @@ from support.tiny_runs import ROOT
 
 
 def dry_run(*args: object, **variables: str) -> str:
-    """Return the commands that make would run, with only these variables in the environment."""
     command = ["make", "--dry-run", *map(str, args)]
     environment = {"PATH": os.environ["PATH"], **variables}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout

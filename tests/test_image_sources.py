@@ -15,7 +15,6 @@ from ocr_panoptic.workbench.importing.reading import files_below
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
-    """Return the working directory, which has images in a/ and b/."""
     names = ["a/2.jpg", "a/1.PNG", "a/notes.txt", "a/deep/3.jpg", "a/deep/1.PNG", "b/1.PNG"]
     for name in (*names, "b/x[1].jpg", "b/scan", "b/scan.png", "a/.cache/2.jpg", "a/.2.jpg"):
         path = tmp_path / name

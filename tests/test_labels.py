@@ -87,7 +87,6 @@ def test_common_ways_to_save_labels(tmp_path, file, image, classes):
     ],
 )
 def test_values_near_labels(tmp_path, file, pixels, classes):
-    """Borders may be wrong by a pixel."""
     Image.fromarray(pixels).save(tmp_path / file)
     space = parse_label_space({"classes": classes}, "c")
     found = read_labels(tmp_path / file, space.label_map)

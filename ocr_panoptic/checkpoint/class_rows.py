@@ -1,4 +1,4 @@
-"""Copies classifier rows from weights that have other classes, matching the classes by name."""
+"""Copies classifier rows by class name from weights into a model with different classes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ CLASSIFIERS = {
 
 
 class Rows(NamedTuple):
-    """Weights with rearranged classifier rows, and lists of the classes that they had or lacked."""
+    """Weights with rearranged classifier rows, and the names of matched and unmatched classes."""
 
     weights: Mapping[str, Any]
     kept: list[str]  # classes whose rows come from the loaded weights; empty if all classes agree

@@ -77,7 +77,7 @@ def run_command(
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command without ending this process; return what the command's ``run`` returns."""
+    """Run a command without ending this process; return the result of the command's ``run``."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

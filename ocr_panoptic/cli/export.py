@@ -1,5 +1,5 @@
 """
-Write a trained model as an ONNX file, and check that both give the same results.
+Write a trained model as an ONNX file, and check that the file gives the same results.
 
     ocr-panoptic export [--config-file RUN] [--weights FILE] --output model.onnx [KEY VALUE ...]
 

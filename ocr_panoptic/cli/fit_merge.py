@@ -1,7 +1,7 @@
 """
 Fit the thresholds of the panoptic merge to the ground truth of DATASETS.TEST[0].
 
-The network predicts the images once; then thousands of combinations of thresholds are tried without
+The network runs once on each image; then thousands of combinations of thresholds are tried without
 the network. The gain in PQ is cross-validated. If the gain's confidence interval is above 0, the
 thresholds are written to the config OUTPUT_DIR/merge.yaml. The PQ leaves out categories that the
 ground truth does not contain.

@@ -1,5 +1,5 @@
 """
-Import annotations of another format as a panoptic or a semantic data set.
+Import annotations in another format as a panoptic or a semantic data set.
 
 The data set's splits are called NAME_train and NAME_val. docs/imports.md describes the formats:
 

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def predict_here(args: argparse.Namespace) -> int:
-    """Predict images in one of the command's processes; return the exit status."""
+    """Run the model on images in one of the command's processes; return the exit status."""
     from ocr_panoptic.engine.trained_model import predicting_config
     from ocr_panoptic.workbench.predicting.run import predict_all
 

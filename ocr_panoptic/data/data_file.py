@@ -164,7 +164,7 @@ def _check_is_no_annotation(path: Path, content: object) -> None:
 
 
 def _keys_of_first(entries: object) -> set:
-    """Return the keys of a list's or dict's first element; an empty set if it is not a dict."""
+    """Return the keys of the first element if it is a dict, else an empty set."""
     values = [*entries.values()] if isinstance(entries, dict) else entries
     first = values[0] if isinstance(values, list) and values else None
     return {*first} if isinstance(first, dict) else set()

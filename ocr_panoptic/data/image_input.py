@@ -40,7 +40,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
     """
-    Raise UserError if ``size`` (H, W), the size of labels, is not the image size in ``record``.
+    Raise UserError if the size (H, W) of labels differs from the image size in ``record``.
 
     Args:
         path: label file that the message names; by default, the label file in the record.
@@ -163,7 +163,7 @@ def _crop_span(old: int, new: int, start: int, length: int) -> tuple[slice, tupl
     """
     Return the slice of source pixels that a crop needs, on an axis resized from ``old`` to ``new``.
 
-    The crop's start and end, in fractional pixels from the start of the slice, are returned, too.
+    Also return the crop's start and end, in fractional pixels from the start of the slice.
     """
     scale = old / new
     first, last = start * scale, min((start + length) * scale, old)

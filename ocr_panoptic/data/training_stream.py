@@ -56,7 +56,7 @@ class TrainingStream:
     Args:
         sampler: endless record indices for this process; ``iter()`` must restart the sequence.
         batch_size: number of images per step, in all processes together.
-        group: whether to group images, so that a batch has only wide or only other images.
+        group: whether to group images, so that a batch never mixes wide images with others.
         device: device of the examples' tensors; ``Instances`` stay on the CPU.
 
     Attributes:

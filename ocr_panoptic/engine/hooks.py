@@ -164,7 +164,7 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value from ``model_best.pth``, if the file stores ``self.metric``."""
+        """Read the best value of ``self.metric`` from ``model_best.pth``, if the file has one."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):

@@ -78,7 +78,7 @@ def read_identity(weights: str, *, trust_pickle: bool = False) -> Identity | Non
 
 def check_settings_of(identity: Identity | None, cfg: CfgNode, *, strict: bool = True) -> None:
     """
-    Refuse a completed config whose settings would change the output of the trained weights.
+    Refuse a completed config if settings that affect the output differ from the checkpoint's.
 
     Without ``strict``, only warn.
     """

@@ -1,4 +1,4 @@
-"""Build optimizers, with learning rates for heads and layers, and learning-rate schedules."""
+"""Build optimizers with separate learning rates for heads and layers; build LR schedules."""
 
 import logging
 import math

@@ -78,7 +78,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def differences(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """Return the settings that differ from the saved run, as one line; "" if all are equal."""
+    """Return, as one line, the settings that have changed since the saved run, or ""."""
     saved = values_by_key(state["config"]) | {"processes": state["processes"]}
     now = values_by_key(yaml.safe_load(cfg.dump())) | {"processes": comm.get_world_size()}
     return ", ".join(

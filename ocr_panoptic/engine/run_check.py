@@ -102,7 +102,7 @@ def _check_weights(cfg: CfgNode, checkpoint: str) -> None:
 
 
 def check_solver(cfg: CfgNode, processes: int) -> CfgNode:
-    """Check the batch size and evaluation keys; return the config scaled for ``processes``."""
+    """Check batch size and evaluation keys; return the config after ``auto_scale_workers``."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

@@ -76,7 +76,7 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 
 
 def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return a data set mapper that computes SegFix's offset labels from labels of any classes."""
+    """Return a mapper that computes SegFix's offset labels; the data can have any classes."""
     distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
     names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
     maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}

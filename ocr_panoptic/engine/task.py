@@ -29,7 +29,7 @@ class Task:
         title: display name.
         mapper: returns the data set mapper for training or evaluation.
         complete_classes: replaces class counts of 0 in a config with a data set's counts; raises
-            UserError if another count differs, or if the data set is unsuitable.
+            UserError if a nonzero count differs, or if the data set is unsuitable.
         classes: returns a text that says how many classes a completed config has.
         test_augmentation: returns the transform that resizes test images.
         semantic_logits: returns the semantic head's logits for a batch; only the semantic network

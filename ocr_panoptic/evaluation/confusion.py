@@ -33,7 +33,7 @@ def confusion_matrix(
     Args:
         truth: labels 0..K-1 or ``ignore_label``, unsigned integers [H, W], or [R] for runs.
         prediction: labels 0..K-1, integers of the same shape.
-        num_classes: number K of classes.
+        num_classes: number of classes, K.
         ignore_label: true label of the pixels to leave out, at least 0.
         pixels: number of pixels of each run, integers [R]; None counts each label once.
 

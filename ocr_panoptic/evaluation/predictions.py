@@ -29,7 +29,7 @@ def labels_of_output(output: Mapping, num_classes: int) -> np.ndarray:
 
     Args:
         output: mapping with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
-        num_classes: number K of classes.
+        num_classes: number of classes, K.
     """
     if "labels" in output:
         labels = output["labels"].to(torch.int16).cpu().numpy()  # a quarter of the bytes to copy

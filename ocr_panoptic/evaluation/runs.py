@@ -12,7 +12,7 @@ from ocr_panoptic.errors import UserError
 
 def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """
-    Find the longest runs of pixels, in row-major order, in which every map is constant.
+    Find the maximal runs of pixels, in row-major order, in which every map is constant.
 
     Args:
         maps: arrays of the same size, [H, W].

@@ -152,9 +152,9 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Return the sorted images below a folder, and a dict with the reason to skip each other file.
+    Return the sorted images below a folder, and a dict from each omitted file to the reason.
 
-    Links to folders are followed. Hidden files, hidden folders and the output folder are skipped.
+    Links to folders are followed. Hidden files, hidden folders and the output folder are ignored.
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:

@@ -97,7 +97,7 @@ def decoded_labels(
 
 
 def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield candidates for a two-class mask: lists of its two raw labels and the ignored labels."""
+    """Yield lists of the raw labels that a two-class mask can have; ignored labels come last."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]
@@ -136,7 +136,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (numbers, ""), or (None, reason); the reason is "" if the image has colours."""
+    """Return (class numbers [H, W], ""), or (None, fault); an empty fault means a colour image."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)

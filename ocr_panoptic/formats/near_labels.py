@@ -29,8 +29,8 @@ def nearest_of_two(
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: largest pixel value of a JPEG file that can store class numbers 0, 1, 2, ...
-            instead of the two values.
+        numbers: threshold; if no pixel of a JPEG file is greater, the pixels can be class numbers
+            0, 1, 2, ... instead of the two values.
 
     Returns:
         uint8 [H, W], 0 or 1.
@@ -90,7 +90,7 @@ class _Pixels:
         self.colours = (codes.astype(np.uint32)[:, None] >> shifts & 255).astype(np.float32)
 
     def median(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the median, float32 [1], of the pixels whose greys ``chosen``, bool [N], marks."""
+        """Return the median, float32 [1], of the pixels whose grey is in ``colours[chosen]``."""
         sums = self._counts[chosen].cumsum()
         return self.colours[chosen][np.searchsorted(sums, sums[-1] / 2)]
 

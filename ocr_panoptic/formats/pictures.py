@@ -87,7 +87,7 @@ def read_picture(
     Args:
         format: "BGR", "RGB", "L", or another format that Detectron2 accepts; with 4 channels, "BGR"
             reverses the first three.
-        channels: number C of channels: 1, 3 or 4.
+        channels: number of channels, C (1, 3 or 4).
 
     Returns:
         uint8 [H, W, C], or [H, W, 1] for "L"; float32 [H, W, 1] for a 16-bit grey file if
@@ -189,7 +189,7 @@ def read_size(path: str | os.PathLike, channels: int = COLOURS, decode: bool = T
     Check an image, and return its size after its EXIF rotation; errors do not name the file.
 
     Args:
-        channels: required number of channels; 3 accepts every number.
+        channels: required number of channels, except that 3 accepts any number.
         decode: whether to decode all pixels, which takes time but finds damage.
     """
     image = _open(path, decode)

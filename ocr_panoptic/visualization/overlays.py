@@ -24,7 +24,7 @@ INSTANCE_LIGHTNESS = (0.0, 0.14, -0.12, 0.24, -0.2, 0.07, -0.06)
 
 
 def instance_color(color: Color, index: int) -> Color:
-    """Return a class colour in the lightness of the class's instance ``index`` (from 0)."""
+    """Return a class colour, lightened or darkened according to an instance index (from 0)."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(c / 255 for c in color))
     lightness += INSTANCE_LIGHTNESS[index % len(INSTANCE_LIGHTNESS)]
     red, green, blue = colorsys.hls_to_rgb(hue, min(max(lightness, 0.12), 0.9), saturation)

@@ -88,7 +88,7 @@ def compare_backbones(args: argparse.Namespace) -> None:
 
 def model_config(file: str, opts: list[str]) -> CfgNode:
     """
-    Load a config with overrides, set to the CPU and to no data sets.
+    Load a config with overrides; set the device to the CPU and remove all data sets.
 
     UserError is raised if the config takes the number of classes from the data.
     """

@@ -112,7 +112,7 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
     Args:
         name: name of the scheme in MODEL.CONTEXT.NAME.
         size: shape (N, I, h, w) of the features.
-        num_classes: number K of classes; OCR has a region for each.
+        num_classes: number of classes, K; OCR has a region for each.
 
     Returns:
         "scheme" (the name), "parameters" (without the classifier and the coarse prediction),
@@ -146,7 +146,7 @@ def measure(
     Args:
         names: names of the schemes in MODEL.CONTEXT.NAME.
         size: shape (N, I, h, w) of the features.
-        num_classes: number K of classes; OCR has a region for each.
+        num_classes: number of classes, K; OCR has a region for each.
         device: "cpu" or "cuda".
         dtype: type of weights, features and coarse logits.
         repeats: number of timed forward passes of each scheme.
@@ -200,9 +200,10 @@ def complexity_table(rows: list[dict]) -> str:
 
 def structures_table(size: Sequence[int]) -> str:
     """
-    Return a Markdown table of official and compact heads of DANet and criss-cross attention.
+    Return a Markdown table of the parameters and FLOPs of DANet and criss-cross attention.
 
-    The OCR paper reports the FLOPs of the official heads, but the parameters of the compact heads.
+    Each has three rows: its official head, a compact head, and the OCR paper's numbers (FLOPs of
+    the official head, but parameters of the compact head).
 
     Args:
         size: shape (N, I, h, w) of the features.

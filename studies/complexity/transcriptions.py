@@ -117,9 +117,9 @@ class CompactAttention(nn.Module):
     shared weights.
 
     Args:
-        in_channels: number I of channels of the features.
+        in_channels: number of feature channels, I.
         criss_cross: whether to use criss-cross attention instead of DANet's attention.
-        channels: number C of channels of the result.
+        channels: number of output channels, C.
     """
 
     def __init__(self, in_channels: int, criss_cross: bool, channels: int = 512):

@@ -49,7 +49,6 @@ def randomised() -> nn.Module:
 
 
 def load(path, **options) -> nn.Module:
-    """Return a model with the weights of a file."""
     SafeCheckpointer(model := make_model(), **options).load(str(path))
     return model
 

@@ -117,7 +117,6 @@ DETAILS = [
 @pytest.mark.parametrize("case, key, value", DETAILS)
 @torch.no_grad()
 def test_every_setting_matters_and_is_demanded(case, key, value):
-    """Another value of the key changes the logits, and is not what the weights expect."""
     cfg, tensors, x, (_, expected) = make(case)
     conversion = convert_weights(tensors, CASES[case].source, shapes_of(build_model(cfg)))
     cfg.merge_from_list([key, value])
@@ -150,8 +149,6 @@ def test_preprocessing(name):
     seen = []
 
     class Network(nn.Module):
-        """The layers between a picture and the backbone."""
-
         pixel_mean = torch.tensor(cfg.MODEL.PIXEL_MEAN)[:, None, None]
         pixel_std = torch.tensor(cfg.MODEL.PIXEL_STD)[:, None, None]
 
@@ -165,11 +162,7 @@ def test_preprocessing(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_needed_settings_are_demanded(name):
-    """
-    The tool derives the network and its channels from shapes.
-
-    Only the file's names show InPlaceABN, so it is left out here.
-    """
+    """The tool finds channels and kernels by shapes, and InPlaceABN by names."""
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
     expected = Conversion(source, backbone, inplace_abn=source == "openseg").expected_settings()
@@ -268,7 +261,6 @@ def test_logits_equal_the_published_network_and_scales(network, tmp_path, capsys
 
 
 def test_a_network_without_attention(network, tmp_path):
-    """HRNet-OCR before its training with attention converts, too."""
     weights, x, expected = network
     plain = {k: v for k, v in weights.tensors.items() if not k.startswith("scale_attn")}
     off = ("MODEL.HMSA.ENABLED", "False", "TEST.SCALES", "[1.0]")
@@ -329,7 +321,6 @@ def test_tensors_that_do_not_fit(w18, name, change, message):
     ],
 )
 def test_unusable_files(config, file, output, message, published_file, tmp_path):
-    """The recipe is for another network, or the file has weights of this project or no weights."""
     torch.save({"sem_seg_head.context.g.weight": torch.zeros(1)}, tmp_path / "own.pth")
     (tmp_path / "text.pth").write_text("no weights")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -377,7 +368,6 @@ def test_a_published_file_as_model_weights_is_to_be_converted(published_file):
 
 
 def test_every_tensor_and_entry_is_accounted_for(w18, published_file, tmp_path, capsys):
-    """Pickles that run code need a flag."""
     tensors, shapes = w18
     tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
     found = convert_weights(tensors, "hrnet", shapes)

@@ -3,6 +3,7 @@
 import pickle
 import re
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,6 @@ def timm_model(name: str, *opts: object) -> Model:
 
 
 def classifier(name: str) -> nn.Module:
-    """Return timm's network with random weights."""
     torch.manual_seed(0)
     network = timm.create_model(name)
     for parameter in network.parameters():
@@ -59,19 +59,20 @@ def load(model: nn.Module, weights: object, path: Path | None = None) -> SafeChe
     return checkpointer
 
 
-@pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
+@pytest.mark.parametrize("depth, resnets", [(18, {"NORM": "FrozenBN"}), (50, BOTTLENECKS)])
 @torch.no_grad()
 def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets):
-    """Both networks compute equal features before the pooling."""
+    """ResNet-18 is inside an FPN, and its frozen norms also take the statistics."""
     source = with_random_norms(getattr(torchvision.models, f"resnet{depth}")(weights=None))
-    model = detectron2_resnet(**resnets)
+    bottom_up = detectron2_resnet(**resnets).backbone
+    model = Model(FPN(bottom_up, ["res4", "res5"], 8) if depth == 18 else bottom_up)
     load(model, source.state_dict(), tmp_path / "resnet.pth")
     image = torch.randn(1, 3, 64, 96)
     x = source.maxpool(source.relu(source.bn1(source.conv1(image))))
     expected = source.layer4(source.layer3(source.layer2(source.layer1(x))))
     assert expected.abs().max() > 0
     tolerance = 1e-4 * expected.abs().max().item()
-    torch.testing.assert_close(model.backbone(image)["res5"], expected, rtol=1e-4, atol=tolerance)
+    torch.testing.assert_close(bottom_up(image)["res5"], expected, rtol=1e-4, atol=tolerance)
 
 
 def test_three_convolutions_of_a_stem(tmp_path):
@@ -90,16 +91,6 @@ def test_three_convolutions_of_a_stem(tmp_path):
     assert torch.equal(stem.conv3.weight, weights["conv3.weight"])
     assert torch.equal(stem.conv2.norm.running_mean, weights["bn2.running_mean"])
     assert torch.equal(block.shortcut.weight, weights["layer1.0.downsample.0.weight"])
-
-
-def test_the_resnet_inside_an_fpn(tmp_path):
-    """Frozen norms also take the statistics."""
-    source = with_random_norms(torchvision.models.resnet18(weights=None))
-    bottom_up = detectron2_resnet(NORM="FrozenBN").backbone
-    model = Model(FPN(bottom_up, ["res4", "res5"], 8))
-    load(model, source.state_dict(), tmp_path / "resnet.pth")
-    assert torch.equal(bottom_up.res5[1].conv2.weight, source.layer4[1].conv2.weight)
-    assert torch.equal(bottom_up.stem.conv1.norm.running_var, source.bn1.running_var)
 
 
 CONVNEXT = "test_convnext"
@@ -123,7 +114,6 @@ def test_another_network_is_refused(tmp_path, model, source, change, fault):
 
 
 def caffe2_name(name: str) -> str:
-    """Return Caffe2's name of a tensor in Detectron2's ResNet."""
     for ours, theirs in (
         *(("stem.conv1.norm", "res_conv1_bn"), ("stem.conv1", "conv1"), (".shortcut", ".branch1")),
         *((".conv1", ".branch2a"), (".conv2", ".branch2b"), (".conv3", ".branch2c")),
@@ -208,7 +198,6 @@ LITE = "efficientnet-lite0"
 
 @pytest.fixture
 def file(tmp_path) -> Path:
-    """Return a file of random Lite0 weights in the packages' layout."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     torch.save(package.EfficientNet.from_name(LITE).state_dict(), tmp_path / "lite0.pth")
     return tmp_path / "lite0.pth"
@@ -219,7 +208,6 @@ def file(tmp_path) -> Path:
 )
 @torch.no_grad()
 def test_the_package_computes_the_same(tmp_path, kind, number):
-    """The package's own network gives equal features, with random and with published weights."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
     if kind == "random":
@@ -235,10 +223,11 @@ def test_the_package_computes_the_same(tmp_path, kind, number):
     size = source.eval().get_image_size(f"efficientnet-lite{number}")
     image = torch.randn(1, 3, size, size)
     expected = source._swish(source._bn0(source._conv_stem(image)))
-    for block in source._blocks:
-        expected = block(expected)
+    maps = [expected := block(expected) for block in source._blocks]
     assert expected.std() > 1e-3
-    assert torch.equal(ours.backbone(image)["blocks.6"], expected)
+    *stages, last = ours.backbone(image).values()
+    assert torch.equal(last, expected)
+    assert all(any(map(partial(torch.equal, stage), maps)) for stage in stages)
 
 
 def test_images_must_match_the_training(file, caplog):
@@ -326,11 +315,7 @@ def test_every_tensor_equals_timms(name, suffix, channels, opts, tmp_path):
 
 @torch.no_grad()
 def test_other_patches_and_channels_equal_timms(tmp_path):
-    """
-    A ViT for colours with patches of 16 becomes a ViT for four channels with patches of 8.
-
-    The first three channels keep the normalisation of the weights.
-    """
+    """Patches of 16 become patches of 8; a fourth channel follows the colours."""
     path = tmp_path / "vit.safetensors"
     opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
     cfg = timm_cfg("test_vit3", *PLAIN, "MODEL.PIXEL_MEAN", [127.5] * 4, *opts)
@@ -386,7 +371,6 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_weights_by_timms_name(hub):
-    """Weights are found in the layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"
     revision = "0123456789abcdef0123456789abcdef01234567"
     (folder / "refs").mkdir(parents=True)

@@ -111,7 +111,6 @@ def test_numbers_and_arrays_of_other_packages_are_values_of_keys():
 
 
 def test_unexpected_results(trained, tmp_path):
-    """Results outside TEST.EXPECTED_RESULTS end the command."""
     trained()
     expected = [["panoptic_seg", "PQ", 99.0, 0.1]]
     with pytest.raises(SystemExit):

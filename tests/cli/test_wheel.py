@@ -33,7 +33,6 @@ def files_of(folder: Path) -> set[Path]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """Return a folder with the installed wheel."""
     source, site = (tmp_path_factory.mktemp(name) for name in ("source", "site"))
     for name in NEEDED:
         path = ROOT / name

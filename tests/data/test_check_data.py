@@ -137,7 +137,6 @@ def test_labels_that_are_all_ignored(raw):
 
 
 def test_labels_in_colours_that_no_class_has(tmp_path):
-    """All label images have one fault."""
     for k in range(3):
         for folder in ("images", "labels"):
             (tmp_path / folder).mkdir(exist_ok=True)

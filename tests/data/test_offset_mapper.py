@@ -17,8 +17,6 @@ CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 
 @pytest.fixture
 def make(tiny_data, clean_catalog):
-    """Return a function that makes the mapper and the first record of each data set."""
-
     def make_mapper(names: tuple[str, ...], *opts: object, is_train: bool = True):
         fixed = ["DATASETS.TRAIN", str(names), "DATASETS.TEST", "()", "MODEL.DEVICE", "cpu"]
         cfg = load_config(CONFIG, [*fixed, *map(str, opts)])

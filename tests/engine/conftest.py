@@ -9,8 +9,6 @@ from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 @pytest.fixture
 def semantic_args(make_args):
-    """Return ``make_args`` for the semantic-only architecture."""
-
     def make(*opts: object, flags: tuple[str, ...] = ()) -> Namespace:
         return make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
 

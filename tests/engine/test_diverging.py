@@ -31,8 +31,6 @@ class Spoiling(HookBase):
 
 @pytest.fixture
 def spoiled(tiny_data, short_args, monkeypatch):
-    """Return a function that trains until a weight is spoiled, and returns the message."""
-
     def make(spoiling: Spoiling, *opts: object) -> str:
         trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *opts)))
         trainer.resume_or_load(False)

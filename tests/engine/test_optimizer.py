@@ -187,8 +187,6 @@ def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
 
 
 class Network(nn.Module):
-    """A timm network as the backbone, and a head."""
-
     def __init__(self, name: str):
         super().__init__()
         self.backbone = TimmBackbone(name, norm="BN")

@@ -30,7 +30,6 @@ BERLIN = "berlin_000000_000019"  # an image of the test split, whose truth only 
 
 
 def predictions(folder: Path, release: str) -> list[dict]:
-    """Return the checked entries of panoptic_predictions.json."""
     written = json.loads((folder / "panoptic_predictions.json").read_text())["annotations"]
     categories = {c.id for c in PANOPTIC_RELEASES[f"{release}_panoptic_val"].categories}
     for annotation in written:

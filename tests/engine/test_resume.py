@@ -42,7 +42,6 @@ def words(kind: str, *opts: object) -> list[object]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Callable[[str, int], Path]:
-    """Return a function that gives the folder of an uninterrupted run."""
     folders: dict[tuple[str, int], Path] = {}
 
     def make(kind: str, processes: int) -> Path:
@@ -185,7 +184,6 @@ def test_the_present_config_counts(interrupted, resume, caplog):
 
 @pytest.mark.slow
 def test_refused_continuations(interrupted, resume):
-    """A refusal writes nothing."""
     config = (interrupted / "config.yaml").read_text()
     with pytest.raises(ValueError, match="CONTEXT.NAME is none, and was OCR"):
         resume("MODEL.CONTEXT.NAME", "none")

@@ -22,7 +22,6 @@ def check(args, *, resume: bool = False) -> RunCheck:
 
 
 def last(check: RunCheck) -> str:
-    """Return the checkpoint that --resume finds."""
     return check.tables["Start"][-1][1]
 
 

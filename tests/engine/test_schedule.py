@@ -52,8 +52,6 @@ def test_the_length_on_the_command_line_counts(config, opts, expected):
 
 @pytest.fixture
 def run(tiny_data, semantic_args, monkeypatch):
-    """Return a function that trains with given values of the best checkpoint's metric."""
-
     def make(values: list[float], *opts: object, flags: tuple[str, ...] = ()):
         found = iter(values)
         result = lambda *args, **kwargs: {"sem_seg": {"mIoU": next(found)}}  # noqa: E731

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 
 def training_log(folder: Path) -> dict:
-    """Return all scalars in a run's metrics.json."""
     lines = (folder / "metrics.json").read_text().splitlines()
     return {name: value for line in lines for name, value in json.loads(line).items()}
 
@@ -117,7 +116,6 @@ def test_predictions_are_saved_on_request(trained, tiny_data, make_args, tmp_pat
 
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=["panoptic", "semantic"])
 def test_two_cpu_processes(tiny_data, make_args, tmp_path, config):
-    """Two processes train together, and evaluate like a single process."""
     opts = TINY_SEMANTIC if config == SEMANTIC_CONFIG else []
     args, folder = make_args(*opts, config=config), tmp_path / "run"
     assert run(["--config-file", args.config_file, *args.opts], folder, processes=2) == 0

@@ -25,7 +25,6 @@ def run(args, *flags: str) -> None:
 
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda path: path.stem)
 def test_a_run_on_two_gpus(tiny_data, make_args, tmp_path, config):
-    """Two GPUs train, resume and evaluate; one GPU gets the same metrics from the weights."""
     opts = ["MODEL.DEVICE", "cuda", "SOLVER.IMS_PER_BATCH", 8, "SOLVER.ACCUMULATION_STEPS", 2]
     opts += ["SOLVER.AMP.ENABLED", True, "SOLVER.CHECKPOINT_PERIOD", 2, "DATALOADER.NUM_WORKERS", 2]
     opts += TINY_SEMANTIC if config == SEMANTIC_CONFIG else []

@@ -55,7 +55,6 @@ def instances_of(rng: np.random.Generator, sample: samples_of.Sample) -> Instanc
 
 
 def make_data(folder, ids: type = int, number: int = 12) -> tuple[list, list]:
-    """Register images with ids (int or str), and return inputs and outputs of a model."""
     rng = np.random.default_rng(0)
     samples = samples_of.random_samples(rng, number, CATEGORIES, SIZE)
     for sample in samples if ids is str else ():

@@ -54,7 +54,6 @@ def our_quality(categories, samples) -> PanopticQuality:
 
 
 def assert_same(quality: PanopticQuality, expected: dict) -> None:
-    """Check that the values are equal to the last digit."""
     averages = quality.averages()
     for suffix, group in {"": "All", "_th": "Things", "_st": "Stuff"}.items():
         for metric in ("PQ", "SQ", "RQ"):
@@ -245,7 +244,6 @@ def test_a_ring_does_not_match_a_disc():
 
 
 def test_boundary_pq_equals_the_definition(tmp_path, clean_catalog):
-    """The evaluator reports it for all, things, stuff and each class."""
     assert boundary_distance(SIZE) == 3
     rng, name, categories = np.random.default_rng(3), "samples", make_categories(3, 2)
     samples = random_samples(rng, 30, categories, SIZE)

@@ -24,7 +24,6 @@ def make_input() -> torch.Tensor:
 @pytest.mark.parametrize("kernel_size, dilation", [(1, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("training", [False, True])
 def test_equals_detectron2_conv(norm, kernel_size, dilation, training):
-    """The reference is Detectron2's own layer with equal parameters and running statistics."""
     if training and "Sync" in norm:
         pytest.skip("needs several processes")
     torch.manual_seed(0)

@@ -49,7 +49,6 @@ class TestSegmentationTransformer(SchemeBattery):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_equals_ocr_with_the_classifier_as_category_queries(training):
-    """Outputs are equal, and gradients of the pixels, the classifier and the transforms."""
     torch.manual_seed(1)
     options = {"transform_convs": 1, "scale_relation": True}
     ocr = equations.randomise(OCR(8, 12, 18, norm="BN", dropout=0.0, **options))

@@ -11,7 +11,6 @@ from ocr_panoptic.layers import CPUSyncBatchNorm
 
 
 def batches() -> list[Tensor]:
-    """Return two batches of different sizes."""
     generator = torch.Generator().manual_seed(0)
     sizes = (2, 3, 3, 4), (1, 3, 5, 2)
     return [torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes]

@@ -338,7 +338,6 @@ def test_schemes_without_predicted_regions(scheme):
 
 
 def test_the_coarse_branch_of_the_panoptic_head_equals_detectron2s():
-    """Logits and loss equal Detectron2's head with the coarse branch's weights."""
     head, features = make_fpn_head(coarse_loss_weight=0.25), make_features(FPN_SHAPES)
     plain, targets = make_plain_head(), make_targets()
     plain.load_state_dict({k: head.state_dict()[k] for k in plain.state_dict()})

@@ -110,7 +110,6 @@ def make_deep_segfix_cfg(*opts: object) -> CfgNode:
 
 
 def panoptic_head(cfg: CfgNode) -> dict[str, torch.Tensor]:
-    """Return the losses of the head on random features."""
     strides = {"p2": 4, "p3": 8, "p4": 16, "p5": 32}
     head = OCRSemSegFPNHead(cfg, {k: ShapeSpec(channels=16, stride=s) for k, s in strides.items()})
     torch.manual_seed(1)

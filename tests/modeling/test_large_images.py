@@ -31,7 +31,6 @@ def make_image(height: int, width: int) -> torch.Tensor:
 
 
 def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the labels and confidence of the image seen at once."""
     (output,) = model([{"image": image}])
     return output["labels"], output["confidence"]
 

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.slow
 
 
 def make_pair(*opts: object) -> list[nn.Module]:
-    """Make a network of timm's tests without and with recomputation."""
     models = []
     for recompute in (False, True):
         torch.manual_seed(0)
@@ -31,7 +30,6 @@ def make_pair(*opts: object) -> list[nn.Module]:
 
 
 def state(model: nn.Module) -> list[torch.Tensor]:
-    """Return the gradients and buffers."""
     return [*(p.grad for p in model.parameters()), *model.buffers()]
 
 
@@ -67,7 +65,6 @@ def train_process(rank: int, folder: Path) -> None:
 
 
 def test_two_processes_with_synchronised_norms(tmp_path):
-    """Both networks have equal gradients and buffers, and both processes have equal gradients."""
     mp.start_processes(train_process, (tmp_path,), nprocs=2, start_method="fork")
     gradients = []
     for rank in range(2):

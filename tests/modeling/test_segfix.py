@@ -14,7 +14,6 @@ from support.segmentors import make_offsets_batch, make_segfix_cfg
 
 
 def make_segfix(*opts: object) -> SegFix:
-    """Make a network with running statistics and classifiers that separate pixels."""
     torch.manual_seed(0)
     model = build_model(make_segfix_cfg(*opts))
     model.train()

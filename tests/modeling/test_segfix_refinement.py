@@ -65,8 +65,6 @@ def test_parts_are_moved_only_on_request():
 
 
 class Known(nn.Module):
-    """A model that gives the same output for every image."""
-
     def __init__(self, outputs: dict[str, Tensor]):
         super().__init__()
         self.outputs = outputs

@@ -24,8 +24,6 @@ from support.segmentors import make_batch, make_cfg, trained_like
 
 @dataclass
 class Network:
-    """The expected facts about a network."""
-
     features: dict[str, tuple[int, int]]  # name -> (channels, stride)
     read: tuple[str, ...]  # features that a head reads; parts after the last are left out
     multiple: int = 0  # sides of images must be multiples of it; 0 for any size
@@ -250,19 +248,6 @@ def test_a_vit_equals_timms_at_any_size():
         assert torch.equal(found, map_)
     resized = TimmBackbone(VIT, patch_size=8)
     assert resized.body.model.pos_embed.shape == source.pos_embed.shape
-
-
-@torch.no_grad()
-def test_every_stage_of_an_efficientnet_is_a_feature():
-    torch.manual_seed(0)
-    network = trained_like(timm.create_model(LITE0, output_stride=8))
-    backbone = backbone_of(f"{LITE0} at stride 8").eval()
-    assert not backbone.body.load_state_dict(network.state_dict(), strict=False).missing_keys
-    image = torch.randn(2, 3, 48, 80)
-    y = network.bn1(network.conv_stem(image))
-    for found, stage in zip(backbone(image).values(), network.blocks, strict=True):
-        y = stage(y)
-        assert torch.equal(found, y)
 
 
 @pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])

@@ -80,7 +80,6 @@ def vit_cfg(small_cfg):
 
 @torch.no_grad()
 def test_the_pyramid_equals_detectron2s(vit_cfg):
-    """The reference is Detectron2's own pyramid, built for its own ViT, with equal weights."""
     torch.manual_seed(0)
     backbone = build_backbone(vit_cfg("MODEL.FPN.NORM", "")).eval()  # LN, as with LN
     reference = SimpleFeaturePyramid(

@@ -27,8 +27,6 @@ def counts() -> dict[str, dict]:
 
 @pytest.fixture
 def command(tmp_path, capsys):
-    """Return a function that runs the command, and returns its rows and what it prints."""
-
     def run(*arguments: object) -> tuple[list[dict], str]:
         main([*map(str, arguments), "--json", str(tmp_path / "rows.json")])
         return json.loads((tmp_path / "rows.json").read_text()), capsys.readouterr().out
@@ -95,7 +93,6 @@ def test_flops_of_each_kind_of_product():
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_counted_function_equals_the_scheme(name):
-    """The transcription computes the same function as the scheme."""
     torch.manual_seed(0)
     module = SchemeOfFeatures(name, 32).double()
     for parameter_name, parameter in module.named_parameters():

@@ -12,7 +12,6 @@ PACKAGE = ROOT / "ocr_panoptic"
 
 
 def imported(file: Path) -> set[str]:
-    """Return the dotted names of the modules that a file imports."""
     package, names = file.relative_to(ROOT).parts, set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -26,7 +25,6 @@ def imported(file: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def imports() -> dict[Path, set[str]]:
-    """Return the imports of all programs, and of all files of the package."""
     files = [*ROOT.glob("*.py"), *PACKAGE.rglob("*.py")]
     files += [file for folder in ("datasets", "tools") for file in (ROOT / folder).glob("*.py")]
     return {file.relative_to(ROOT): imported(file) for file in files}

@@ -19,8 +19,6 @@ from support.tiny_runs import ROOT, SEMANTIC_CONFIG
 
 @pytest.fixture
 def write_study(tmp_path):
-    """Return a function that writes a study's file, with some changed entries."""
-
     def write(**changed: object) -> Path:
         content = {
             "config": str(SEMANTIC_CONFIG),
@@ -96,7 +94,6 @@ def test_finished_runs_of_another_machine(write_study, tmp_path):
 
 
 def study_of(schemes: list[str], places: list[str]) -> PlacedStudy:
-    """Return a study with the seeds 1, 2, 3 and the baseline "none"."""
     names = {
         (scheme, place): f"{scheme} at {place}" if place else scheme
         for place in places

@@ -86,11 +86,7 @@ def test_theory_equals_brute_force(name, size):
 
 @pytest.mark.slow
 def test_efficientnet_with_positive_weights():
-    """
-    The fields of a real network equal the pixels whose gradient is not 0.
-
-    It has residuals, TensorFlow's padding, and stages dilated by timm.
-    """
+    """The network has residuals, TensorFlow's padding, and stages dilated by timm."""
     network = TimmBackbone("tf_efficientnet_lite0", output_stride=8, norm="BN").double().eval()
     for module in network.modules():
         if isinstance(module, nn.Conv2d):

@@ -9,7 +9,6 @@ from ocr_panoptic import add_ocr_config
 
 
 def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) -> CfgNode:
-    """Return a config whose backbone is a timm network."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.NAME = builder
@@ -20,7 +19,6 @@ def timm_cfg(network: str, builder: str = "build_timm_backbone", *opts: object) 
 
 
 def resnet_cfg(**resnets: object) -> CfgNode:
-    """Return a config whose backbone is Detectron2's ResNet-18."""
     cfg = get_cfg()
     add_ocr_config(cfg)
     cfg.MODEL.BACKBONE.FREEZE_AT = 0

@@ -13,23 +13,14 @@ GPU = pytest.mark.gpu
 
 
 class SchemeBattery:
-    """
-    Tests that all context schemes share; a derived class defines the scheme and its equations.
-
-    Attributes:
-        arguments: arguments for a small scheme with 8 channels and 5 regions or classes.
-        variants: further arguments of each variant that is compared with the equations.
-        sizes: sizes of the inputs that are compared with the equations.
-        without_gradient: names of parameters that do not change the result.
-        published: arguments, number of parameters (worked out by hand) and dropout probability
-            of the published module (code or paper).
-    """
+    """Tests that all context schemes share; a derived class defines a scheme and its equations."""
 
     scheme: type[ContextScheme]
-    arguments: dict[str, Any]
-    variants: tuple[dict[str, Any], ...] = ({},)
-    sizes: tuple[dict[str, int], ...] = ({},)
-    without_gradient: tuple[str, ...] = ()
+    arguments: dict[str, Any]  # of a small scheme with 8 channels and 5 regions or classes
+    variants: tuple[dict[str, Any], ...] = ({},)  # further arguments, for the equations
+    sizes: tuple[dict[str, int], ...] = ({},)  # of the inputs, for the equations
+    without_gradient: tuple[str, ...] = ()  # parameters that do not change the result
+    # Of the published module: arguments, parameters (counted by hand), dropout probability.
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:

@@ -23,14 +23,7 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """
-    A browser window that shows a page.
-
-    Args:
-        page: HTML file to open.
-        profile: empty folder for Chromium's profile and for files that the page saves.
-        before: JavaScript to run before the page's scripts.
-    """
+    """A window that shows a page after the script ``before``; ``profile`` gets saved files."""
 
     def __init__(self, page: Path, profile: Path, before: str = ""):
         # Chromium reads from file 3 and writes to file 4.
@@ -80,7 +73,6 @@ class Browser:
         self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
     def click(self, element: str) -> None:
-        """Click on the element that a JavaScript expression selects."""
         self.evaluate(f"{element}.click()")
 
     def _call(self, method: str, **params: Any) -> dict:

@@ -25,8 +25,6 @@ ABN, NESTED = {"inplace_abn": True}, {"nested": True}
 
 
 class Case(NamedTuple):
-    """A small version of a published network."""
-
     config: str  # name in published_files.py
     opts: tuple[str, ...]  # KEY VALUE ... for this size
     network: Callable[..., tuple[Tensor, Tensor]]  # in published_networks.py
@@ -95,13 +93,7 @@ def _make_once(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Ten
 
 
 def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
-    """
-    Build a case of ``CASES``.
-
-    Returns:
-        config; state dict with published names; image; (coarse, final) logits that the published
-        network computes for the image
-    """
+    """Return config, published state dict, image, and the published (coarse, final) logits."""
     cfg, *others = _make_once(case)
     return cfg.clone(), *others
 
@@ -124,11 +116,7 @@ def convert(
     flags: tuple[str, ...] = (),
     source: str = "",
 ) -> None:
-    """
-    Call ``ocr-panoptic convert`` with the config file and overrides of ``FILES[config]``.
-
-    ``source`` is the value of --from; by default, it is the first word of ``config``.
-    """
+    """Call ``ocr-panoptic convert --from source`` with the config and keys of a published file."""
     published_file = FILES[config]
     arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]
     arguments += ["--config-file", str(CONFIGS / f"{published_file.recipe}.yaml")]

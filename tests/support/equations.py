@@ -97,12 +97,7 @@ def assert_equal_with_gradients(
     """
     Check that a layer's output and gradients equal a reference's, with plain and leaky ReLUs.
 
-    Gradients are compared for the inputs and every parameter.
-
-    Args:
-        layer: module under test.
-        reference: function that computes the expected output from ``inputs``.
-        without_gradient: names of the only parameters whose gradients must be 0.
+    The gradients of inputs and parameters are 0 only for the parameters ``without_gradient``.
     """
     for slope in (0.0, 0.3):
         results = []

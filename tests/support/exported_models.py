@@ -55,7 +55,6 @@ SEMANTIC = [
 
 
 def build(config: Path, options: list[str], image: Path) -> nn.Module:
-    """Return a random model that predicts several classes on an image."""
     cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
     complete_config(cfg)
     torch.manual_seed(0)

@@ -8,7 +8,6 @@ from ocr_panoptic.data.faults import DataFaults
 
 
 def faults_of(call: Callable, *arguments: object, **options: object) -> list[str]:
-    """Call a function that must raise DataFaults, and return the faults."""
     with pytest.raises(DataFaults) as error:
         call(*arguments, **options)
     return error.value.faults

@@ -24,7 +24,6 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
 
 
 def make_targets() -> torch.Tensor:
-    """Return random labels [2, 64, 96] for the two images of :func:`make_features`."""
     return torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
 
 
@@ -47,7 +46,6 @@ def make_head(shapes=SHAPES, **kwargs) -> ContextSemSegHead:
 
 
 def make_plain_head(**kwargs) -> SemSegFPNHead:
-    """Return Detectron2's SemSegFPNHead for 5 classes."""
     arguments = dict(num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255)
     return SemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})
 

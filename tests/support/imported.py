@@ -44,7 +44,6 @@ def scenes() -> dict[str, list[Region]]:
 def run_import(
     root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
 ) -> dict[str, list[Region]]:
-    """Import a source as the training split of ``root``/``name``; return the written segments."""
     import_annotations(name, {"train": source}, plan, root / name, workers=1)
     raw = root / name / "raw/train"
     return read_maps(raw / "panoptic.json", raw / "panoptic")

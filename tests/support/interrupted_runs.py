@@ -81,10 +81,7 @@ def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: i
     """
     Train in 1 or 2 forks of this process, like torchrun; return the exit status of rank 0.
 
-    Args:
-        words: command-line arguments of train_net.py.
-        folder: OUTPUT_DIR of the run.
-        how: kind of interruption, a key of ``INTERRUPTIONS``.
+    ``words`` are arguments of train_net.py, and ``how`` is a key of ``INTERRUPTIONS``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]

@@ -24,7 +24,6 @@ NAMES = config_names()
 
 @functools.cache
 def load(file: str, *opts: str) -> CfgNode:
-    """Load a config in ``NAMES`` with overrides KEY VALUE ...; return it frozen."""
     cfg = load_config(str(CONFIGS / f"{file}.yaml"), list(opts))
     cfg.freeze()
     return cfg

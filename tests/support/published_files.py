@@ -39,18 +39,11 @@ MMSEG_SIZES = ("INPUT.MIN_SIZE_TEST", "512", "INPUT.MAX_SIZE_TEST", "2048")
 
 
 class Published(NamedTuple):
-    """
-    The settings of a published checkpoint file.
+    """The settings of a published checkpoint file."""
 
-    Attributes:
-        recipe: config file, relative to the folder ``configs`` and without suffix.
-        opts: overrides KEY VALUE ... that the user has to give.
-        needed: overrides KEY VALUE ... that the weights need; the converter finds them itself.
-    """
-
-    recipe: str
-    opts: tuple[str, ...]
-    needed: tuple[str, ...]
+    recipe: str  # config file, relative to the folder configs and without suffix
+    opts: tuple[str, ...]  # overrides KEY VALUE ... that the user has to give
+    needed: tuple[str, ...]  # overrides that the weights need; the converter finds them itself
 
     def load(self, *opts: str) -> CfgNode:
         return load_config(str(CONFIGS / f"{self.recipe}.yaml"), [*self.needed, *self.opts, *opts])

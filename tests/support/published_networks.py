@@ -16,18 +16,14 @@ class Weights:
     """
     Random weights of a network; each tensor is created when it is first needed.
 
-    Args:
-        inplace_abn: whether to follow In-Place ABN: norms scale by |w| + 1e-5 and have no
-            ``num_batches_tracked``, and the heads' ReLUs are leaky.
-        mixed: whether only the backbone's norms are In-Place ABN's.
-        nested: whether the norm in a head's conv-norm-ReLU is named ``1.0`` instead of ``1``,
-            because it is in a separate Sequential.
+    In-Place ABN's norms scale by |w| + 1e-5, have no ``num_batches_tracked`` and belong to leaky
+    ReLUs in heads; ``mixed`` networks have them only in the backbone, with plain ReLUs. In heads
+    with ``nested`` Sequentials, the norm of a conv-norm-ReLU is named ``1.0`` instead of ``1``.
     """
 
-    def __init__(
-        self, *, inplace_abn: bool = False, mixed: bool = False, nested: bool = False, seed: int = 0
-    ):
+    def __init__(self, *, inplace_abn=False, mixed=False, nested=False, seed=0):
         self.inplace_abn, self.mixed, self.nested = inplace_abn, mixed, nested
+        self.leaky = inplace_abn
         self.tensors: dict[str, Tensor] = {}
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -87,14 +83,10 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
 
 def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     """
-    Return the maps of a ResNet's stages 3 and 4, both at stride 8.
+    Return the maps of stages 3 and 4 of a ResNet-50 or -101, both at stride 8.
 
-    The stages' first blocks have dilations 1 and 2, the other blocks 2 and 4.
-
-    Args:
-        depth: 50 or 101.
-        stem: (name of the conv, name of the norm, channels) of each of three convolutions.
-        ceil_mode: whether the max pooling rounds its size up.
+    The stages' first blocks have dilations 1 and 2, the other blocks 2 and 4. ``stem`` has the
+    names of conv and norm, and the channels, of three convolutions.
     """
     for i, (conv, norm, channels) in enumerate(stem):
         x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
@@ -103,16 +95,10 @@ def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     for stage, (blocks, stride, dilation) in enumerate(
         [(3, 1, 1), (4, 2, 1), ({50: 6, 101: 23}[depth], 1, 2), (3, 1, 4)], start=1
     ):
+        first = {"stride": stride, "dilation": max(dilation // 2, 1)}
         for block in range(blocks):
-            first = block == 0
-            x = bottleneck(
-                w,
-                x,
-                f"backbone.layer{stage}.{block}",
-                32 * 2**stage,
-                stride=stride if first else 1,
-                dilation=max(dilation // 2, 1) if first else dilation,
-            )
+            options = {"dilation": dilation} if block else first
+            x = bottleneck(w, x, f"backbone.layer{stage}.{block}", 32 * 2**stage, **options)
         stages.append(x)
     return stages[2:]
 
@@ -130,8 +116,7 @@ def hrnet(w: Weights, x, prefix, enlarge, *, small=True):
     """
     Return the maps of the four branches of HRNet-W18 or, if ``small``, of a smaller HRNet.
 
-    Args:
-        enlarge: function (coarse map, ratio of strides, size of the result) that resizes a map.
+    ``enlarge`` resizes a coarse map, given the ratio of the strides and the size of the result.
     """
     blocks, modules = (2, (1, 3, 2)) if small else (4, (1, 4, 3))
     x = w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)
@@ -214,83 +199,76 @@ def enlarge_twice(x, factor, size):
 # ---------------------------------------------------------------------------------------- OCR
 
 
-def object_context(x, m, phi, psi, delta, rho):
-    """Return OCR's object contextual representations; phi ... rho are the transforms."""
+def object_context(x, m, transform):
+    """Return OCR's object contextual representations; ``transform`` applies "phi" ... "rho"."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
-    query, key, value = phi(x).flatten(2), psi(regions).flatten(2), delta(regions).flatten(2)
+    query, key = transform(x, "phi").flatten(2), transform(regions, "psi").flatten(2)
+    value = transform(regions, "delta").flatten(2)
     relation = (query.transpose(1, 2) @ key * query.shape[1] ** -0.5).softmax(dim=2)  # [N, P, K]
     context = (relation @ value.transpose(1, 2)).transpose(1, 2).reshape(n, -1, h, width)
-    return rho(context)
+    return transform(context, "rho")
 
 
-def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
-    """Return a function that applies the conv ``name``.i, the norm ``name``.i + 1 and a ReLU."""
-    norm = f"{name}.{i + 1}" + ".0" * w.nested
-    return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
+def authors_layer(w: Weights, x, name, channels, kernel=1, i=0, *, bias=True, **options):
+    """Apply the conv ``name``.i, the norm ``name``.i + 1 and a ReLU; without bias it is nested."""
+    conv, norm = f"{name}.{i}", f"{name}.{i + 1}" + ".0" * (w.nested or not bias)
+    return w.conv_norm_relu(x, conv, norm, channels, kernel, bias=bias, leaky=w.leaky, **options)
 
 
-def authors_context(w: Weights, x, m, name, **options):
+def authors_context(w: Weights, x, m, name, bias):
     """Call :func:`object_context` with the parameter names of openseg.pytorch and HRNet-OCR."""
-    channels, block = x.shape[1], f"{name}.object_context_block"
+    roles = {"phi": "f_pixel", "psi": "f_object", "delta": "f_down", "rho": "f_up"}
 
-    def layer(role, i, channels):
-        return authors_layer(w, f"{block}.{role}", i, channels, **options)
+    def transform(y, role):
+        path = f"{name}.object_context_block.{roles[role]}"
+        channels = x.shape[1] if role == "rho" else x.shape[1] // 2
+        for i in (0, 2) if role in ("phi", "psi") else (0,):
+            y = authors_layer(w, y, path, channels, i=i, bias=bias)
+        return y
 
-    two = {
-        role: (lambda y, r=role: layer(r, 2, channels // 2)(layer(r, 0, channels // 2)(y)))
-        for role in ("f_pixel", "f_object")
-    }
-    down, up = layer("f_down", 0, channels // 2), layer("f_up", 0, channels)
-    return object_context(x, m, two["f_pixel"], two["f_object"], down, up)
-
-
-def authors_head(w: Weights, x, m, name, **options):
-    y = torch.cat([authors_context(w, x, m, name, **options), x], dim=1)
-    return authors_layer(w, f"{name}.conv_bn_dropout", 0, x.shape[1], **options)(y)
+    return object_context(x, m, transform)
 
 
-def openseg_asp_head(w: Weights, x, m, **options):
-    def layer(name, i=0, kernel=1, **more):
-        return authors_layer(w, f"asp_ocr_head.{name}", i, 256, kernel, **options, **more)
+def authors_head(w: Weights, x, m, name, bias):
+    y = torch.cat([authors_context(w, x, m, name, bias), x], dim=1)
+    return authors_layer(w, y, f"{name}.conv_bn_dropout", x.shape[1], bias=bias)
 
-    y = layer("context", kernel=3)(x)
-    branches = [authors_context(w, y, m, "asp_ocr_head.context.2", **options), layer("conv2")(x)]
-    branches += [layer(f"conv{i + 2}", kernel=3, dilation=12 * i)(x) for i in (1, 2, 3)]
-    return layer("conv_bn_dropout")(torch.cat(branches, dim=1))
+
+def authors_coarse(w: Weights, x, name, hidden, kernel, last, classes):
+    y = authors_layer(w, x, name, hidden, kernel)
+    return w.conv(y, f"{name}.{last}", classes, bias=True)
+
+
+def openseg_asp_head(w: Weights, x, m):
+    def layer(x, name, **options):
+        return authors_layer(w, x, f"asp_ocr_head.{name}", 256, **options)
+
+    y = layer(x, "context", kernel=3)
+    branches = [authors_context(w, y, m, "asp_ocr_head.context.2", bias=True), layer(x, "conv2")]
+    branches += [layer(x, f"conv{i + 2}", kernel=3, dilation=12 * i) for i in (1, 2, 3)]
+    return layer(torch.cat(branches, dim=1), "conv_bn_dropout")
 
 
 def openseg_resnet(w: Weights, x, depth=101, classes=19, *, asp=False):
     stem = [(f"backbone.resinit.conv{i}", f"backbone.resinit.bn{i}", c)
             for i, c in ((1, 64), (2, 64), (3, 128))]  # fmt: skip
     stage3, stage4 = dilated_resnet(w, x, depth, stem, ceil_mode=True)
-    leaky, nested = w.inplace_abn, ".0" * w.nested
-    m = w.conv_norm_relu(
-        stage3, "dsn_head.0", "dsn_head.1" + nested, 512, 3, bias=True, leaky=leaky
-    )
-    m = w.conv(m, "dsn_head.3", classes, bias=True)
+    m = authors_coarse(w, stage3, "dsn_head", 512, 3, 3, classes)
     if asp:
-        z = openseg_asp_head(w, stage4, m, bias=True, leaky=leaky)
-        return m, w.conv(z, "head", classes, bias=True)
-    y = w.conv_norm_relu(
-        stage4, "conv_3x3.0", "conv_3x3.1" + nested, 512, 3, bias=True, leaky=leaky
-    )
-    z = authors_head(w, y, m, "spatial_ocr_head", bias=True, leaky=leaky)
+        z = openseg_asp_head(w, stage4, m)
+    else:
+        y = authors_layer(w, stage4, "conv_3x3", 512, 3)
+        z = authors_head(w, y, m, "spatial_ocr_head", bias=True)
     return m, w.conv(z, "head", classes, bias=True)
 
 
 def openseg_hrnet(w: Weights, x, classes=19, *, small=True):
     features = concatenated(hrnet(w, x, "backbone.", enlarge_aligned, small=small), True)
-    channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
-    m = w.conv_norm_relu(
-        features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
-    )
-    m = w.conv(m, "aux_head.2", classes, bias=True)
-    y = w.conv_norm_relu(
-        features, "conv3x3.0", "conv3x3.1" + nested, 512, 3, bias=True, leaky=leaky
-    )
-    z = authors_head(w, y, m, "ocr_distri_head", bias=True, leaky=leaky)
+    m = authors_coarse(w, features, "aux_head", features.shape[1], 3, 2, classes)
+    y = authors_layer(w, features, "conv3x3", 512, 3)
+    z = authors_head(w, y, m, "ocr_distri_head", bias=True)
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
@@ -308,30 +286,22 @@ def openseg_segfix(w: Weights, x, backbone):
 
 def hrnet_ocr(w: Weights, x, classes=19, *, small=True):
     """Return the coarse and final logits of HRNet-OCR's ``seg_hrnet_ocr``."""
+    w.leaky = False
     features = concatenated(hrnet(w, x, "", enlarge_aligned, small=small), True)
-    m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
-    m = w.conv(m, "aux_head.3", classes, bias=True)
-    y = w.conv_norm_relu(features, "conv3x3_ocr.0", "conv3x3_ocr.1", 512, 3, bias=True)
-    w.nested = True
-    z = authors_head(w, y, m, "ocr_distri_head", bias=False, leaky=False)
+    m = authors_coarse(w, features, "aux_head", features.shape[1], 1, 3, classes)
+    y = authors_layer(w, features, "conv3x3_ocr", 512, 3)
+    z = authors_head(w, y, m, "ocr_distri_head", bias=False)
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
 def nvidia_hmsa(w: Weights, x, classes=19):
     """Return the coarse logits, refined logits and attention of NVIDIA's HMSA at one scale."""
-
-    def enlarge(coarse, factor, size):
-        return bilinear(coarse, size, False)
-
     w.nested = True
-    features = concatenated(hrnet(w, x, "backbone.", enlarge), False)
-    m = w.conv_norm_relu(
-        features, "ocr.aux_head.0", "ocr.aux_head.1.0", features.shape[1], bias=True
-    )
-    m = w.conv(m, "ocr.aux_head.2", classes, bias=True)
-    y = w.conv_norm_relu(features, "ocr.conv3x3_ocr.0", "ocr.conv3x3_ocr.1.0", 512, 3, bias=True)
-    z = authors_head(w, y, m, "ocr.ocr_distri_head", bias=False, leaky=False)
-    a = z
+    branches = hrnet(w, x, "backbone.", lambda coarse, factor, size: bilinear(coarse, size, False))
+    features = concatenated(branches, False)
+    m = authors_coarse(w, features, "ocr.aux_head", features.shape[1], 1, 2, classes)
+    y = authors_layer(w, features, "ocr.conv3x3_ocr", 512, 3)
+    a = z = authors_head(w, y, m, "ocr.ocr_distri_head", bias=False)
     for i in (0, 1):
         a = w.conv_norm_relu(a, f"scale_attn.conv{i}", f"scale_attn.bn{i}", 256, 3)
     a = w.conv(a, "scale_attn.conv2", 1).sigmoid()
@@ -339,7 +309,6 @@ def nvidia_hmsa(w: Weights, x, classes=19):
 
 
 def nvidia_scales(w: Weights, x, scales):
-    """Return NVIDIA's logits [N, K, H, W], blended over the scales from largest to smallest."""
     blended = None
     for scale in sorted(scales, reverse=True):
         size = [int(scale * side) for side in x.shape[2:]]
@@ -355,40 +324,39 @@ def nvidia_scales(w: Weights, x, scales):
     return blended
 
 
-def mmseg_head(w: Weights, x, m):
-    def layer(name, channels, kernel=1):
-        return lambda y: w.conv_norm_relu(y, f"{name}.conv", f"{name}.bn", channels, kernel)
+def mmseg_network(w: Weights, coarse, x, hidden, kernel, classes):
+    """Return the coarse and final logits for the two maps of a backbone."""
 
-    block = "decode_head.1.object_context_block"
-    x = layer("decode_head.1.bottleneck", 512, 3)(x)
-    two = {
-        role: (lambda y, p=f"{block}.{role}": layer(f"{p}.1", 256)(layer(f"{p}.0", 256)(y)))
-        for role in ("query_project", "key_project")
-    }
-    context = object_context(
-        x,
-        m,
-        two["query_project"],
-        two["key_project"],
-        layer(f"{block}.value_project", 256),
-        layer(f"{block}.out_project", 512),
-    )
-    return layer(f"{block}.bottleneck", 512)(torch.cat([context, x], dim=1))
+    def layer(y, name, channels, kernel=1):
+        name = f"decode_head.{name}"
+        return w.conv_norm_relu(y, f"{name}.conv", f"{name}.bn", channels, kernel)
+
+    two = ("project.0", "project.1")
+    roles = {"phi": ("query_", *two), "psi": ("key_", *two)}
+    roles |= {"delta": ("value_", "project"), "rho": ("out_", "project")}
+
+    def transform(y, role):
+        start, *ends = roles[role]
+        for end in ends:
+            name = f"1.object_context_block.{start}{end}"
+            y = layer(y, name, 512 if role == "rho" else 256)
+        return y
+
+    m = layer(coarse, "0.convs.0", hidden, kernel)
+    m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)
+    x = layer(x, "1.bottleneck", 512, 3)
+    y = torch.cat([object_context(x, m, transform), x], dim=1)
+    y = layer(y, "1.object_context_block.bottleneck", 512)
+    return m, w.conv(y, "decode_head.1.conv_seg", classes, bias=True)
 
 
 def mmseg_hrnet(w: Weights, x, classes=19, *, small=True):
     features = concatenated(hrnet(w, x, "backbone.", enlarge_twice, small=small), False)
-    name = "decode_head.0.convs.0"
-    m = w.conv_norm_relu(features, f"{name}.conv", f"{name}.bn", features.shape[1])
-    m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)
-    return m, w.conv(mmseg_head(w, features, m), "decode_head.1.conv_seg", classes, bias=True)
+    return mmseg_network(w, features, features, features.shape[1], 1, classes)
 
 
 def mmseg_resnet(w: Weights, x, depth=101, classes=19):
     stem = [(f"backbone.stem.{i}", f"backbone.stem.{i + 1}", c)
             for i, c in ((0, 32), (3, 32), (6, 64))]  # fmt: skip
     stage3, stage4 = dilated_resnet(w, x, depth, stem, ceil_mode=False)
-    name = "decode_head.0.convs.0"
-    m = w.conv_norm_relu(stage3, f"{name}.conv", f"{name}.bn", 256, 3)
-    m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)
-    return m, w.conv(mmseg_head(w, stage4, m), "decode_head.1.conv_seg", classes, bias=True)
+    return mmseg_network(w, stage3, stage4, 256, 3, classes)

@@ -43,7 +43,6 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
-    """Return the config of a semantic segmentor with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg(*opts)
     cfg.MODEL.BACKBONE.update(NAME="build_dilated_resnet_backbone", FREEZE_AT=0)
     cfg.MODEL.RESNETS.update(DEPTH=depth, NORM="BN", STRIDE_IN_1X1=False, STEM_OUT_CHANNELS=128)
@@ -53,7 +52,6 @@ def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
 
 
 def make_segfix_cfg(*opts: object) -> CfgNode:
-    """Return the config of a small SegFix network on the CPU."""
     cfg = make_cfg()
     cfg.MODEL.META_ARCHITECTURE = "SegFix"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32

@@ -59,7 +59,6 @@ def write_video(path: Path, images: list[Path]) -> None:
 
 
 def images_of(root: Path) -> list[Path]:
-    """Return the files of the tiny data set's validation images."""
     return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
@@ -96,5 +95,4 @@ def predict(cfg: CfgNode, model: nn.Module, bgr: np.ndarray) -> InferenceOutput:
 
 
 def pixels(path: Path) -> np.ndarray:
-    """Return the pixel values of a picture file as an array."""
     return np.asarray(Image.open(path))

@@ -88,7 +88,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Remove the areas and boxes of all segments; raise DataFaults if COCO lacks a category."""
+    """Remove areas and boxes from ``content``; raise DataFaults if a category is not in COCO."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [

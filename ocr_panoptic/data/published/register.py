@@ -17,7 +17,7 @@ def register_published(wanted: Collection[str], root: Path | None = None) -> Non
     Register the published data sets; ``root`` is ``$DETECTRON2_DATASETS`` by default.
 
     A data set that Detectron2 itself registers is replaced only if ``wanted`` names it. Files are
-    read only when records are requested. A later call can set another root.
+    read only when records are requested. A later call can set a different root.
     """
     root = root or datasets_root()
     for name, named in NAMED_SPLITS.items():

@@ -106,7 +106,7 @@ NAMED_SPLITS = _named_splits()
 
 
 def load_named(name: str, root: Path) -> list[dict]:
-    """Return a published split's records; warn if the release has another number of images."""
+    """Return a published split's records; warn if the image count differs from the release's."""
     split = NAMED_SPLITS[name]
     folders = [
         replace(folder, images=root / folder.images, labels=folder.labels and root / folder.labels)

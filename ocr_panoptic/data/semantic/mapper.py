@@ -28,7 +28,7 @@ class SemanticDatasetMapper:
     Args:
         label_maps: dict from the name of a data set to its label map, which gives the training
             label (or 255) of each raw label.
-        keep_labels: whether to return labels at test time, too, because the model needs them.
+        keep_labels: whether to return labels also at test time, for models that need them.
         read_labels: function that gets a record and a label map, and returns uint8 labels [H, W].
         truth_of_file: function that computes "sem_seg" at test time from a record's labels in
             their original size.

@@ -148,7 +148,7 @@ def _files(
     Args:
         place: folder or pattern of the files to find.
         faults: list to which faults of file names are appended.
-        other_place: folder or pattern of the other kind of files; its folder is skipped.
+        other_place: folder to skip, such as the label folder; a pattern stands for its folder.
         taken: files to skip.
     """
     found: dict[str, Path] = {}

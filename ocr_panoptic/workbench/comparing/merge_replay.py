@@ -192,9 +192,9 @@ def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
 
 def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
     """
-    Assign the atoms (sets of pixels) that no instance owns to stuff segments.
+    Assign each atom (set of pixels) without an instance to its label's stuff segment.
 
-    If the segment is large enough, the atom's ``owner`` becomes ``first`` + the atom's label.
+    If this segment is large enough, the atom's ``owner`` becomes ``first`` + the label.
     """
     for label in np.unique(image.labels):
         if label == 0:

@@ -154,7 +154,7 @@ def assigned_confidence(prediction: Prediction) -> np.ndarray:
 
 
 class Input(NamedTuple):
-    """An image to predict."""
+    """An image to run the model on."""
 
     name: str  # name of the result files, without their suffixes
     file_name: str  # path relative to the common folder of all inputs
@@ -305,7 +305,7 @@ def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarr
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict all images and return the exit status: 1 if any image failed, else 0."""
+    """Run the model on all images; return the exit status: 1 if any image failed, else 0."""
     images = find_images(arguments.input)
     model = Model(arguments.model, threads=arguments.threads)
     results = Results(arguments.output, model, arguments.overlays)

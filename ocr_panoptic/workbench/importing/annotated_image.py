@@ -13,12 +13,12 @@ from .masks import mask_of_pixels
 @dataclass(frozen=True)
 class Segment:
     """
-    A region of an image with one class.
+    An image region with one class.
 
     Attributes:
         mask: COCO's compressed RLE of the whole image, {"size": [height, width], "counts": bytes}.
         instance: True for a single object; False for a semantic region with any number of objects;
-            None if the class decides: an object if it is a thing class, else a semantic region.
+            None to treat the segment as an object if its class is a thing, else as a region.
         is_crowd: whether the segment is a group of things without separate outlines.
         is_doubtful: whether the tool may have set ``is_crowd`` only because the mask is not one
             polygon.
@@ -63,8 +63,8 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
     """
     Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment takes the position of its last part in the painting order. Pixels of an earlier
-    part that another segment covers are removed, so painting gives the same result.
+    A joined segment takes the position of its last part in the painting order. An earlier part
+    loses the pixels that another segment covers, so painting gives the same result.
 
     Args:
         parts: key and segment of each part, in painting order. Parts with equal keys and labels

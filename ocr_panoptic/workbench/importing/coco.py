@@ -33,9 +33,9 @@ TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 def splits_of_coco(source: Path) -> dict[str, tuple[Path, str | None]]:
     """
-    Return the folders of the splits "train", "val" and "test" in a Roboflow export.
+    Return {split: (folder, None)} for each split (train, val, test) in a Roboflow export.
 
-    Each folder is paired with None, because all its annotations belong to the split.
+    None means that all annotations in the folder are read.
     """
     folders = {"train": source / "train", "val": source / "valid", "test": source / "test"}
     return {s: (folder, None) for s, folder in folders.items() if (folder / ROBOFLOW).is_file()}

@@ -117,7 +117,7 @@ def read_sources(
     sources: Mapping[str, AnnotationSource], plan: ImportPlan, workers: int | None = None
 ) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount], dict[str, int]]:
     """
-    Find the images of all sources, then read the segments; raise DataFaults if any is faulty.
+    Find the images of all sources, then read the segments; raise DataFaults if faults are found.
 
     Returns:
         images: the images of each split, sorted by name
@@ -243,7 +243,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return the image with the regions of its label PNG in ``folder`` as its first segments."""
+    """Return the image with the regions of its label PNG in ``folder`` added below its segments."""
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):

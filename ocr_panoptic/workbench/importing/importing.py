@@ -202,7 +202,7 @@ def log_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -
 
 
 def log_losses(split: str, num_images: int, counts: Counts, plan: ImportPlan) -> None:
-    """Log the size of a split, and how many segments its PNGs lose, cut or approximate."""
+    """Log the size of a split, and how many segments are lost, cut or approximated in its PNGs."""
     pixels = counts["pixels"]
     logger.info(
         f"{split}: {num_images:,} images, {counts['segments'].total():,} segments; "

@@ -93,9 +93,9 @@ class ClassCount:
     @property
     def kind(self) -> str | None:
         """
-        Return "thing" if any segment is an object, else "stuff".
+        Return "thing" if any segment is an object, "stuff" if all are regions.
 
-        Return None if the format does not say whether a segment is an object.
+        If any segment is of unknown kind, return None instead.
         """
         if None in self.segments:
             return None

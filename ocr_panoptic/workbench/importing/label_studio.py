@@ -99,7 +99,7 @@ def _find_image(folder: Path, chosen: tuple[dict, dict]) -> AnnotatedImage:
 
 def image_path(reference: str) -> str | None:
     """
-    Return the image path in a URL or other reference, or None if the text names no image.
+    Return the image path in a URL or other reference; None if the reference names no image.
 
     Label Studio's folder for local files or uploads is removed from the path.
     """

@@ -147,7 +147,7 @@ def _label(mask: Path, stem: str) -> str:
 
 
 def _numbers_or_mask(path: Path) -> np.ndarray:
-    """Return a mask file's object numbers [H, W]; only 0 and 255 for a JPEG or smoothed mask."""
+    """Return a mask file's object numbers [H, W]; a JPEG or smoothed mask gives only 0 and 255."""
     if path.suffix.lower() not in LOSSY_SUFFIXES:
         if colours := colours_of(path):
             raise UserError(

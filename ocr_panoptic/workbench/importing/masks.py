@@ -117,7 +117,7 @@ def drawn(shape: str, points: np.ndarray, height: int, width: int) -> dict:
     Return the mask of a "polygon", "rectangle" or "ellipse" that Pillow draws with its border.
 
     Args:
-        points: corners of a polygon, or two opposite corners of the box of another shape, [N, 2].
+        points: polygon corners, or two opposite corners of a rectangle or an ellipse's box, [N, 2].
     """
     picture = Image.new("L", (width, height))
     draw = getattr(ImageDraw.Draw(picture), shape)

@@ -187,7 +187,7 @@ def image_with_stem(folder: Path, stems: Sequence[str]) -> AnnotatedImage:
 
 
 def check_size(image: AnnotatedImage, height: Any, width: Any) -> None:
-    """Raise UserError if the annotated size is known (not None or 0) and not the image's size."""
+    """Raise UserError if the annotated size differs from the image's size; ignore None and 0."""
     rows, columns = float(height or 0), float(width or 0)
     if rows and columns and (rows, columns) != (image.height, image.width):
         raise UserError(

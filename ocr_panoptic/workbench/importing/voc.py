@@ -123,7 +123,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Return class names keyed by label and keyed by colour, from ``labelmap.txt`` or VOC 2012."""
+    """Return the class names in ``labelmap.txt``, else VOC 2012's, keyed by label and by colour."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]

@@ -83,7 +83,7 @@ def _read(source: Path) -> tuple[Path, dict]:
 
 def _places(content: dict, source: Path) -> dict[str, list[Path]]:
     """
-    Return, for each split in ``data.yaml``, its folders of images or text files that list images.
+    Return the image folders and image lists (text files) of each split in ``data.yaml``.
 
     A missing test split is left out. If ``data.yaml`` names no split, the usual folders are
     searched. The first folders of a path are dropped one by one until the path exists: Roboflow

@@ -35,14 +35,14 @@ SHOWN = 20  # largest number of faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Predict every image that lacks up-to-date results, and write the JSON files of all images.
+    Run the model on images without up-to-date results; write JSON files that cover all images.
 
-    Every process must call this function; each predicts a share of the images. If a file cannot be
+    Every process must call this function; each handles a share of the images. If a file cannot be
     written, OSError is raised; a repeated call then continues with the missing images.
 
     Args:
-        labels: labels in the written PNGs, "train" for 0..K-1 or "dataset" for the labels in the
-            data set's files.
+        labels: values in the written label PNGs: "train" for class indices from 0, "dataset" for
+            the labels in the data set's files.
 
     Returns:
         number of images without results, whose errors are logged; 0 except in the main process
@@ -54,7 +54,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
     weights = Path(cfg.MODEL.WEIGHTS)
 
     def is_done(item: Item) -> bool:
-        """Return whether the item's results exist and are as new as its image and weights."""
+        """Return whether the item has results that are no older than its image and the weights."""
         made = [_time(path) for path in files[item.name].values()]
         return min(made) >= max(_time(item.source), _time(weights), 1)
 
@@ -92,7 +92,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
 
 
 def _predict(model: Model, items: Sequence[Item], folder: Path, overlays: bool) -> dict[str, str]:
-    """Predict items and save the results; return the failed items' errors by item name."""
+    """Run the model on items and save the results; return the failed items' errors by item name."""
 
     def save(found: tuple[Item, Result | Exception]) -> tuple[str, str]:
         item, result = found

@@ -130,7 +130,6 @@ def test_labels_outside_the_classes(cfg, record):
 
 @pytest.fixture
 def panoptic_record(tmp_path, record):
-    """Return a record with a panoptic PNG: void, two kinds of stuff, and things with a crowd."""
     rng = np.random.default_rng(1)
     ids = rng.choice([0, 1000], (60, 90)).astype(np.int32)
     ids[20:, 30:] = 70000

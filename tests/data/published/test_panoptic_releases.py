@@ -41,7 +41,6 @@ def ade20k(tmp_path, clean_catalog) -> Path:
 
 
 def shown(ids: np.ndarray, segments: list[tuple[int, int, int]]) -> list[tuple]:
-    """Return category, iscrowd and mask of each segment."""
     return sorted((c, crowd, (ids == number).tobytes()) for number, c, crowd in segments)
 
 

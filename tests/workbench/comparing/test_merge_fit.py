@@ -142,7 +142,6 @@ CATEGORIES = [{"id": i, "isthing": int(i in IDS[0])} for i in (3, 5, 7, 11, 12, 
 
 
 def random_image(rng: np.random.Generator):
-    """Return boxes as instances and as true segments; some match, and some are crowds."""
     height, width, n = 24, 30, int(rng.integers(0, 9))
 
     def boxes(count: int) -> np.ndarray:

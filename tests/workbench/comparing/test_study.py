@@ -34,7 +34,6 @@ def study() -> Study:
 
 @pytest.fixture
 def forked(monkeypatch):
-    """Let training runs be copies of this process."""
     forks = SimpleNamespace(Popen=Forked, STDOUT=subprocess.STDOUT)
     monkeypatch.setattr("ocr_panoptic.workbench.comparing.study.subprocess", forks)
 

@@ -52,7 +52,6 @@ def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> 
 
 @pytest.fixture
 def image(tiny_data, tmp_path) -> Path:
-    """Return an image of tmp_path/images."""
     shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
     return sorted((tmp_path / "images").iterdir())[0]
 

@@ -49,7 +49,6 @@ def by_red(image: PIXELS) -> tuple[LABELS, CONFIDENCES]:
 
 @pytest.fixture
 def model(tmp_path):
-    """Return the file of :func:`by_red`."""
     classes = [{"name": name, "color": [9, 9, i]} for i, name in enumerate(("dark", "<b>red"))]
     found = by_red.to_model_proto()
     description = {"format": run_onnx.FORMAT, "classes": classes}
@@ -161,7 +160,6 @@ def test_faults_are_one_line(tmp_path, model, runtime, name, change, before, mes
 
 
 def packed(content: bytes) -> bytes:
-    """Return a package of npm whose files have this content."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name in page.RUNTIME:

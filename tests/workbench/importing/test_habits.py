@@ -27,7 +27,6 @@ KINDS = Kinds(("dog",), ("sky",))
 
 
 def mask(*boxes: tuple[int, int, int, int]) -> np.ndarray:
-    """Return the mask of boxes [top, bottom, left, right], bool [H, W]."""
     pixels = np.zeros(SIZE, bool)
     for top, bottom, left, right in boxes:
         pixels[top:bottom, left:right] = True

@@ -50,7 +50,6 @@ def voc(tmp_path) -> Path:
 
 @pytest.fixture
 def city(voc, things) -> tuple:
-    """Return the arguments that import all images as city_train."""
     return ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
 
 
@@ -63,7 +62,6 @@ def run_coco(*arguments: object) -> None:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Return the bytes of all files, and the targets of all links."""
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")

@@ -35,7 +35,6 @@ def read(format: str, source: Path, images: Path | None = None) -> list:
 
 
 def columns(image) -> list[tuple[str, list[int]]]:
-    """Return the label of each segment, and its pixels in the first row."""
     return [(s.label, np.flatnonzero(s.pixels()[0]).tolist()) for s in image.segments]
 
 
@@ -214,8 +213,6 @@ def test_bitmaps_with_opacity(tmp_path):
 
 
 def test_cityscapes_polygons(tmp_path):
-    """There are other classes, a group, a deleted polygon, and a license plate, never drawn."""
-
     def polygon(label: str, top: int = 0, **others: int) -> dict:
         corners = [[0, top], [9, top], [9, top + 9], [0, top + 9]]
         return {"label": label, "polygon": corners, **others}

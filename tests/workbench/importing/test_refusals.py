@@ -24,7 +24,6 @@ def add(path: Path, wrong: object, *keys: object) -> None:
 
 
 def write(root: Path, format: str, wrong: object) -> tuple:
-    """Write a good shape and a wrong shape."""
     writers = {**dict(WRITERS), "via": files.via_polygons}
     source, images = writers[format](root, GOOD)
     match format:

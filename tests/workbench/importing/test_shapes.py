@@ -8,16 +8,14 @@ import numpy as np
 import pytest
 from pycocotools import mask as rle
 
-from ocr_panoptic.workbench.importing.annotated_image import Segment, join_parts
+from ocr_panoptic.workbench.importing.annotated_image import Segment
 from ocr_panoptic.workbench.importing.cvat import decode_runs
 from ocr_panoptic.workbench.importing.label_studio import decode_brush
 from ocr_panoptic.workbench.importing.masks import (
     check_points,
     ellipse,
-    mask_of_pixels,
     mask_of_polygons,
     mask_of_rle,
-    masks_of_map,
     placed,
     rectangle,
 )
@@ -82,12 +80,6 @@ def test_broken_polygons(points, message):
         check_points(points, 5, 6)
 
 
-def test_masks_of_a_map():
-    values = np.array([[0, 7, 7], [9, 7, 0]])
-    found = {value: rle.decode(mask).tolist() for value, mask in masks_of_map(values)}
-    assert found == {7: [[0, 1, 1], [0, 1, 0]], 9: [[0, 0, 0], [1, 0, 0]]}
-
-
 def test_a_rectangle_has_the_pixels_between_its_corners():
     for corners in ((3, 4, 20, 9), (20, 9, 3, 4), (3, 9, 20, 4)):
         assert np.array_equal(pixels_of(rectangle(corners, H, W)), box(4, 9, 3, 20))
@@ -127,12 +119,6 @@ def test_shapes_are_cut_at_the_border_of_the_image():
 def test_shapes_outside_the_image(shape):
     with pytest.raises(ValueError):
         shape()
-
-
-def test_a_placed_mask_lies_where_it_is_put():
-    part = np.array([[1, 0, 1], [0, 1, 0]], bool)
-    found = pixels_of(placed(part, 37, 28, H, W))
-    assert np.array_equal(found[28:, 37:], part) and found.sum() == 3
 
 
 def test_runs_are_decoded_like_in_cvats_documentation():
@@ -187,25 +173,3 @@ def test_a_brush_written_by_label_studios_sdk():
 def test_faulty_brushes(code, reason):
     with pytest.raises(ValueError, match=reason):
         decode_brush(code, 1, 2)
-
-
-def segment(label: str, *columns: int) -> Segment:
-    pixels = np.zeros((1, 8), bool)
-    pixels[0, list(columns)] = True
-    return Segment(label, mask_of_pixels(pixels))
-
-
-def test_parts_of_an_object_are_joined():
-    parts = [
-        ("g", segment("cat", 0, 1, 2)),
-        (None, segment("dog", 2, 3)),
-        (None, segment("dog", 7)),
-        ("g", segment("cat", 3, 4)),
-        ("g", segment("tail", 5)),
-        (None, segment("mat", 0)),
-    ]
-    found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in join_parts(parts)]
-    # The cat is painted at its second part's place, without pixels of its first part under the dog.
-    cat = ("cat", [0, 1, 3, 4])
-    assert found == [("dog", [2, 3]), ("dog", [7]), cat, ("tail", [5]), ("mat", [0])]
-    assert join_parts([]) == []

@@ -32,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 
 def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
-    """Import objects above label PNGs of the scenes' stuff."""
     classes = stuff_labels(tmp_path / "labels")
     space = parse_label_space({"classes": classes}, "classes")
     source = AnnotationSource(source, images, tmp_path / "labels")
@@ -40,7 +39,6 @@ def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
 
 
 def coco_instances() -> dict:
-    """Return the scenes' objects in COCO's instance format."""
     objects = [
         {
             "image_id": number,

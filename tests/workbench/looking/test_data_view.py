@@ -25,7 +25,6 @@ def registered(tiny_data, clean_catalog) -> Path:
 
 
 def look(name: str) -> tuple[list, list]:
-    """Return the viewed images of a data set and its class table."""
     metadata = MetadataCatalog.get(name)
     classes, label_map = data_classes(metadata), metadata.get("label_map")
     seen = [view_image(record, classes, label_map) for record in DatasetCatalog.get(name)]

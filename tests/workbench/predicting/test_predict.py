@@ -29,7 +29,6 @@ pytestmark = pytest.mark.slow
 
 
 def outputs_of(model: list[str]):
-    """Return a function from an image to the model's own output."""
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
     network = build_trained_model(cfg)
@@ -324,8 +323,6 @@ def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path)
 
 
 def test_a_defect_is_raised_unchanged(model_of, call, images, monkeypatch):
-    """An error that does not concern the image is not recorded as its fault."""
-
     monkeypatch.setattr("ocr_panoptic.engine.model.model_input", lambda *_: int("a defect"))
     with pytest.raises(ValueError, match="^invalid literal .* 'a defect'$"):
         call(model_of("semantic"), images)
