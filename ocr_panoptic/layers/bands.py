@@ -121,7 +121,7 @@ def _enlarge(
     rows: Tensor, last: int, size: tuple[int, int], align_corners: bool, source: Tensor
 ) -> Tensor:
     """
-    Return a band's logits ``source``, resized to ``size``.
+    Return ``source``, a band's logits, resized to ``size``.
 
     ``rows`` has the fractional position in ``source`` of each row of the result. ``last`` is the
     index of the last row of ``source``.

@@ -23,14 +23,14 @@ class ContextScheme(nn.Module):
     A module that augments pixel representations with their context.
 
     Args:
-        out_channels: number O of output channels.
+        out_channels: number of output channels, O.
         norm: name of the norm layers, as for Detectron2's ``get_norm``; "" for no norm.
         dropout: probability of dropping an output channel in training; subclasses apply
             ``self.dropout`` to their output.
         negative_slope: slope of every ReLU for negative values.
 
     Attributes:
-        out_channels: number O of output channels.
+        out_channels: number of output channels, O.
         conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
         takes_features: True if the input x holds the backbone's features (PPM, ASPP, DANet, ...),
             False if x holds pixel representations from the head (OCR).
@@ -77,8 +77,8 @@ class ContextScheme(nn.Module):
         """
         Yield the result of :meth:`forward` in bands of rows, from top to bottom.
 
-        This saves memory if the next layers work on single pixels. By default, the whole map is one
-        band.
+        This saves memory if the next layers process each pixel separately. By default, the
+        whole map is one band.
         """
         yield self(x, m)
 

@@ -107,7 +107,7 @@ def as_map(pixels: Tensor, size: tuple[int, ...]) -> Tensor:
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Return whether to keep x channels-last; CPU training is faster with channels-first maps."""
+    """Return True if x is channels-last, except in CPU training, which is faster channels-first."""
     return x.is_contiguous(memory_format=torch.channels_last) and (x.is_cuda or not training)
 
 

@@ -24,7 +24,7 @@ class DoubleAttention(DoubleAttentionOCR):
     channels follow the paper's complexity table.
 
     Args:
-        num_regions: number R of regions; the paper uses 64.
+        num_regions: number of regions, R; the paper uses 64.
     """
 
     uses_regions = False

@@ -41,7 +41,7 @@ class PositionAttention(nn.Module):
     """
     Attention among pixels: x + gamma attend(query(x), key(x), value(x)); gamma starts at zero.
 
-    The number C of channels must be a multiple of 8; queries and keys have C / 8 channels.
+    The number of channels, C, must be a multiple of 8; queries and keys have C / 8 channels.
     """
 
     attend = staticmethod(attend_everywhere)

@@ -95,9 +95,9 @@ class RegionContext(ContextScheme):
     are conv-norm-ReLU layers. The defaults match the paper.
 
     Args:
-        in_channels: number C of channels of the pixel representations x.
-        key_channels: number D of output channels of delta (and of OCR's phi and psi).
-        out_channels: number O of output channels of rho and g.
+        in_channels: number of channels (C) of the pixel representations x.
+        key_channels: number of output channels (D) of delta, and of OCR's phi and psi.
+        out_channels: number of output channels (O) of rho and g.
         options: further arguments of :class:`.ContextScheme`.
     """
 
@@ -141,8 +141,8 @@ class RegionContext(ContextScheme):
         """
         Return a term that :meth:`fuse` adds before its norm, as two tensors; None for no term.
 
-        The tensors are vectors [N, O, S], for any number S, and the weights [S, h, w] of the
-        vectors at each pixel. A pixel's term is the weighted sum of the S vectors.
+        The tensors are S vectors [N, O, S], for any S, and their weights [S, h, w] at each pixel.
+        A pixel's term is the weighted sum of the vectors.
         """
         return None
 
@@ -192,8 +192,8 @@ class OCR(RegionContext):
     The OCR module of :paper:`OCR`, with the relation softmax_k(scale * phi(x_i)^T psi(f_k)).
 
     Args:
-        transform_convs: number of conv-norm-ReLU layers in phi, and the same number in psi: 1 in
-            the paper's text, 2 in the published code.
+        transform_convs: number of conv-norm-ReLU layers in each of phi and psi: 1 in the paper's
+            text, 2 in the published code.
         scale_relation: whether scale is 1 / sqrt(D), as in the published code, or 1, as in the
             paper's equation.
     """

@@ -86,7 +86,7 @@ class PPMOCR(OCR):
     conv-norm-ReLU layer. This scheme is not in the paper.
 
     Args:
-        in_channels: number C of input channels; each pooled map is reduced to C // 4 channels.
+        in_channels: number of input channels, C; each pooled map is reduced to C // 4 channels.
         sizes: side s of each pooled map.
     """
 

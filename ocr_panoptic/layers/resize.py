@@ -27,7 +27,7 @@ def one_hot_labels(
 
     Args:
         labels: integers [N, H, W] in 0..num_classes - 1, or ``ignore_value``
-        num_classes: number K of classes
+        num_classes: number of classes, K
         ignore_value: label of pixels that belong to no class; the result is 0 at these pixels
         size: size (h, w) of the result; each pixel copies the nearest pixel of ``labels``
     """

@@ -45,7 +45,7 @@ def blend_scales(
         logits: logits p [N, K, h, w] of this scale
         attention: weights a [N, 1, h, w] of this scale
         scale: factor by which the image is resized at this scale
-        align_corners: convention for resizing (up and down below), see :func:`.resize`
+        align_corners: convention by which ``up`` and ``down`` resize, see :func:`.resize`
 
     Returns:
         a * p + (1 - a) * down(larger), [N, K, h, w], if ``scale`` is 1 or more; otherwise

@@ -36,7 +36,7 @@ class SegmentationTransformer(ContextScheme):
     The coarse logits are not used, so the coarse loss is only an auxiliary loss.
 
     Args:
-        key_channels: number D of channels of queries, keys and values, except in the decoder
+        key_channels: number of channels (D) of queries, keys and values, except in the decoder
             cross-attention (C channels).
         encoder_self_attention: whether the pixels attend to each other. If PyTorch has no fused
             kernel for the device and dtype, this takes memory that grows with P^2.

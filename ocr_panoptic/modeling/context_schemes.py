@@ -1,8 +1,8 @@
 """
 The context schemes that OCR is compared with, and the variants of OCR.
 
-To add a scheme, write its class and add an entry to :data:`.CONTEXT_SCHEMES` below. The entry has
-the scheme's name in MODEL.CONTEXT.NAME, its class, and a config key for each constructor argument.
+To add a scheme, write its class and add an entry to :data:`.CONTEXT_SCHEMES` below. The entry
+maps the value of MODEL.CONTEXT.NAME to the class and a config key for each constructor argument.
 """
 
 from ocr_panoptic.layers.aspp import ASPOCR, ASPP

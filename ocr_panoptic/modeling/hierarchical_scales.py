@@ -118,7 +118,7 @@ class HierarchicalScales:
         """
         Yield a list of the network's maps for each scale, resized to the size of the scaled image.
 
-        The maps are float32 or better. ``first`` is the number of maps to skip at each scale.
+        The maps are float32 or better. ``first`` is the index of the first map to include.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

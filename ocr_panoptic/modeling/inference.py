@@ -30,7 +30,7 @@ Size = tuple[int, int]
 
 class SemanticInference:
     """
-    Inference with scales, flips and sliding windows, which returns the scores of all classes.
+    Computes the scores of all classes, with scales, flips and sliding windows.
 
     Logits are averaged over flips and scales. The authors' code (openseg.pytorch) sums them, which
     gives the same labels; HRNet-Semantic-Segmentation sums exp(logits) instead. At each scale, the
@@ -280,7 +280,7 @@ def resized_classes(
 
     As in Detectron2's ``sem_seg_postprocess``, logits [N,K,h,w] are upsampled to the padded image,
     cropped to the image, and resized to ``size``. The scores are bit-identical to resizing all K
-    classes at once. :func:`classes_at_once` limits the number G of classes in a group.
+    classes at once. :func:`classes_at_once` limits G, the number of classes in a group.
 
     Args:
         size: (Ho, Wo) of the scores.

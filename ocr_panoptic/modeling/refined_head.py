@@ -48,8 +48,8 @@ class RefinedHead(nn.Module):
     Attributes:
         bottleneck: 3x3 convolution to pixel representations; the identity for a context scheme that
             reads the backbone's features directly.
-        scale_attention: module that predicts the weight of this scale's logits at each pixel;
-            None without multi-scale attention.
+        scale_attention: in multi-scale attention, module that predicts the weight of the head's
+            logits at each pixel; otherwise None.
     """
 
     coarse_predictor: Conv2d
@@ -107,10 +107,11 @@ class RefinedHead(nn.Module):
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor | None, Tensor]:
         """
-        Return features for coarse prediction [N, C, h', w'] and pixel representations [N, C, h, w].
+        Return features for the coarse prediction and for the pixel representations.
 
-        If the coarse prediction is made from the pixel representations, the first item is None.
-        ``features`` holds the backbone's features by name.
+        Their shapes are [N, C, h', w'] and [N, C, h, w]. The first item is None if the coarse
+        prediction is made from the pixel representations. ``features`` holds the backbone's
+        features by name.
         """
         raise NotImplementedError(f"{type(self).__name__} does not select its features")
 
@@ -210,7 +211,7 @@ class RefinedHead(nn.Module):
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
-    """Return the constructor arguments in a config for any subclass of :class:`RefinedHead`."""
+    """Return the constructor arguments that all ``RefinedHead`` subclasses take from a config."""
     return {
         "context": build_context(cfg, feature_channels),
         "criterion": SemSegCriterion(cfg),

@@ -175,7 +175,7 @@ class TimmBackbone(Backbone):
         Return how timm trains each parameter, by the parameter's name.
 
         A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
-        including the classifier). Most layers are blocks of the network.
+        including the classifier). A layer is usually one block of the network.
         """
         with torch.device("meta"):  # num_classes adds a classifier, which DINOv2 lacks by default
             network = _create_network(self.name, num_classes=1)
@@ -328,7 +328,7 @@ class EfficientNetStages(nn.Module):
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, Any]:
-    """Return :class:`TimmBackbone`'s constructor arguments, except ``features``, from a config."""
+    """Read :class:`TimmBackbone`'s constructor arguments (except ``features``) from a config."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,

@@ -21,7 +21,7 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    A network that predicts the pixels near a boundary, and each pixel's direction into its region.
+    A network that finds the pixels near a boundary, and each pixel's direction into its region.
 
     See https://arxiv.org/abs/2007.04269. Boundary probabilities and direction logits are averaged
     over scales, flips and windows.

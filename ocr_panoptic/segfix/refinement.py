@@ -41,7 +41,7 @@ class RefinedModel(nn.Module):
 
     def sources(self, inputs: dict) -> Tensor:
         """
-        Run SegFix, and return the index of the pixel that each pixel copies.
+        Run SegFix, and return each pixel's source: the index of the pixel to copy from.
 
         The indices into the flattened image are int64 [H, W], on SegFix's device.
         """
