@@ -61,7 +61,8 @@ def main(argv: list[str] | None = None) -> None:
         loader = [batch] * (args.iterations + 3)
         trainers.append(AccumulatingTrainer(model, loader, optimizer, steps=1, amp=amp))
         trainers[-1].iter = 0
-    steps, wall = [trainer.run_step for trainer in trainers], partial(seconds, device=args.device)
+    steps = [trainer.run_step for trainer in trainers]
+    wall = partial(seconds, device=args.device)
     with EventStorage():
         medians(steps, 3, wall)  # to warm up
         plain, mixed = medians(steps, args.iterations, wall)

@@ -44,7 +44,8 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
-_BOUNDARIES, _OFFSETS = "Boundaries and confidence", "Offsets"
+_BOUNDARIES = "Boundaries and confidence"
+_OFFSETS = "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 

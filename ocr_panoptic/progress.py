@@ -56,8 +56,8 @@ def imap_with_progress(
     """
     if workers is not None and workers < 1:
         raise UserError(f"--workers is {workers}, it must be at least 1.")
-    macos = not hasattr(os, "sched_getaffinity")
-    cores = os.cpu_count() or 1 if macos else len(os.sched_getaffinity(0))
+    affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     workers = min(workers or min(cores, MAX_WORKERS), len(items))
     if workers <= 1:
         yield from map(function, with_progress(items, description))

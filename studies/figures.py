@@ -30,7 +30,8 @@ def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     The study file lists the levels under ``at``. Each system has a line for the mean over its
     seeds, and a band from the lowest to the highest value. Baselines are black.
     """
-    metric, trained = study.metrics[0], {record["system"] for record in records}
+    metric = study.metrics[0]
+    trained = {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
     places = list(dict.fromkeys(system.place for system in shown))
     schemes = list(dict.fromkeys(system.scheme for system in shown))  # each keeps its colour
@@ -45,7 +46,8 @@ def placed_curves(study: PlacedStudy, records: Records) -> Figure:
         curves.setdefault((system.place, system.scheme), []).append(curve)
     lines = {}
     for (place, scheme), runs in curves.items():
-        axes, number = panels[places.index(place)], schemes.index(scheme)
+        axes = panels[places.index(place)]
+        number = schemes.index(scheme)
         # Only iterations that all seeds have: a run may still be in progress.
         ticks = sorted(set.intersection(*map(set, runs)))
         values = np.array([[curve[tick] for tick in ticks] for curve in runs], float)

@@ -145,10 +145,10 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
-        weights, min_share = checkpoint["model"], self.min_share
+        min_share = self.min_share
+        weights = checkpoint["model"]
         if not self.strict:  # only training adapts the input channels
-            weights = adapt_input_channels(weights, self.model)
-        checkpoint["model"] = weights
+            weights = checkpoint["model"] = adapt_input_channels(weights, self.model)
         if not checkpoint.get("matching_heuristics"):
             checkpoint["model"], record = adapt_names(weights, self.model, self._path)
             self.record = record or self.record

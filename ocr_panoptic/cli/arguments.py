@@ -35,8 +35,8 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser that suggests a config key or a similar flag for an unknown flag."""
 
     def __init__(self, description: str):
-        form = argparse.RawDescriptionHelpFormatter  # keeps line breaks
-        super().__init__(description=description, formatter_class=form)
+        keep_lines = argparse.RawDescriptionHelpFormatter
+        super().__init__(description=description, formatter_class=keep_lines)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -51,9 +51,12 @@ class CommandParser(argparse.ArgumentParser):
                 self.error(f"argument {flag}: is empty")
             if flag.startswith("--") and not any(name.startswith(flag) for name in known):
                 end = flag.replace("--", ".", 1).replace("-", "_").upper()
-                key = next((key.name for key in KEYS if key.name.endswith(end)), "")
-                is_key = key and any(action.dest == "opts" for action in self._actions)
-                hint = f" Set {key} at the end." if is_key else did_you_mean(flag, known)
+                keys = [key.name for key in KEYS if key.name.endswith(end)]
+                if flag == "--weights":  # a key of Detectron2 that has no row in KEYS
+                    keys = ["MODEL.WEIGHTS"]
+                takes_keys = any(action.dest == "opts" for action in self._actions)
+                is_clear = takes_keys and len(keys) == 1
+                hint = f" Set {keys[0]} at the end." if is_clear else did_you_mean(flag, known)
                 self.error(f"{flag}: no such flag.{hint}")
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
@@ -96,16 +99,18 @@ class CommandParser(argparse.ArgumentParser):
         names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
-        unset = dict.fromkeys(("resume", "overwrite", "deterministic"), False)
-        self.set_defaults(eval_only=not can_train, **unset)
+        self.set_defaults(
+            eval_only=not can_train, resume=False, overwrite=False, deterministic=False
+        )
         if can_train:
             self.add_argument(
                 "--resume",
                 action="store_true",
                 help="go on after the last checkpoint; --resume auto starts a run if none exists",
             )
-            hidden = argparse.SUPPRESS
-            self.add_argument(_AUTO, dest="resume", action="store_const", const="auto", help=hidden)
+            self.add_argument(
+                _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
+            )
             for flag, meaning in (
                 ("--overwrite", "start anew in an OUTPUT_DIR that has checkpoints of another run"),
                 ("--eval-only", "evaluate without training"),

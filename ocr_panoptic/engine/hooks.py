@@ -64,7 +64,8 @@ class Checkpoints(HookBase):
         self._checkpointer, self._model, self._solver = checkpointer, model, cfg.SOLVER
         periods = cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD
         self._periods = [period for period in periods if period > 0]
-        self._saved, self._time = -1, time.monotonic()
+        self._saved = -1
+        self._time = time.monotonic()
 
     def before_train(self) -> None:
         self._checkpointer.remove_unfinished()
@@ -222,10 +223,14 @@ class Evaluation(hooks.EvalHook):
         waited = (done - 1 - best.iteration) // self._period
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
-            text = (
-                "TEST.PATIENCE: %s has not risen in %d evaluations, and %s has %g, of iteration %d"
+            logger.info(
+                "TEST.PATIENCE: %s has not risen in %d evaluations, and %s has %g, of iteration %d",
+                best.metric,
+                waited,
+                best.path,
+                best.value,
+                best.iteration + 1,
             )
-            logger.info(text, best.metric, waited, best.path, best.value, best.iteration + 1)
             raise EndedEarly
 
 

@@ -62,7 +62,7 @@ def check_run(cfg: CfgNode, *, processes: int = 1, resume: Resume = False) -> Ru
     cfg = check_solver(cfg, processes)
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check)
-    with torch.device("meta"):  # shapes without values
+    with torch.device("meta"):  # tensors without values; only errors matter
         build_schedule(cfg, build_optimizer(cfg, build_network(cfg)))
     file, weights = "", cfg.MODEL.WEIGHTS
     try:

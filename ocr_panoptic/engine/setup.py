@@ -107,7 +107,8 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
         )
     check_values(cfg)
     unread = check_unread_keys(cfg)
-    task, names = task_of(cfg), [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    task = task_of(cfg)
     identity = None
     if task.has_classes and not training:
         identity = read_identity(cfg.MODEL.WEIGHTS, trust_pickle=cfg.MODEL.TRUST_PICKLE)

@@ -72,7 +72,8 @@ class ResumableTrainer(DefaultTrainer):
         TrainerBase.__init__(self)  # DefaultTrainer.__init__ cannot use several CPU processes
         self.cfg = cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         self._written = written or cfg.dump()
-        self.max_iter, solver = cfg.SOLVER.MAX_ITER, cfg.SOLVER
+        solver = cfg.SOLVER
+        self.max_iter = solver.MAX_ITER
         self.seed = run_seed(cfg)
         self._start_images = 0  # images that all processes together had trained on before
         model = self.build_model(cfg)

@@ -126,8 +126,10 @@ def _enlarge(
     ``rows`` has the fractional position in ``source`` of each row of the result. ``last`` is the
     index of the last row of ``source``.
     """
-    source, lower = source.to(_precision(source)), rows.long()
-    upper, fraction = (lower + 1).clamp(max=last), (rows - lower)[:, None]
+    source = source.to(_precision(source))
+    lower = rows.long()
+    upper = (lower + 1).clamp(max=last)
+    fraction = (rows - lower)[:, None]
     blended = torch.lerp(source.index_select(2, lower), source.index_select(2, upper), fraction)
     return F.interpolate(blended, size=size, mode="bilinear", align_corners=align_corners)
 

@@ -55,13 +55,15 @@ class SegFixHead(nn.Module):
 
         kinds: dict[str, Any] = {"norm": norm, "negative_slope": negative_slope}
         in_channels = count_channels(input_shape, in_features)
-        self.boundary, self.direction = (
-            nn.Sequential(
+
+        def branch(classes: int) -> nn.Sequential:
+            return nn.Sequential(
                 ConvNormReLU(in_channels, channels, **kinds),
                 Conv2d(channels, classes, kernel_size=1, bias=False),
             )
-            for classes in (2, len(DIRECTIONS))
-        )
+
+        self.boundary = branch(2)
+        self.direction = branch(len(DIRECTIONS))
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:

@@ -64,8 +64,10 @@ def test_a_mistyped_word_gets_a_suggestion(capsys):
     prefix = "ocr-panoptic train: error: "
     said = fails(capsys, "train", "--confg-file=x")
     assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
-    said = fails(capsys, "train", "--epochs", "3")
-    assert said == f"{prefix}--epochs: no such flag. Set SOLVER.EPOCHS at the end."
+    for flag, key in (("--epochs", "SOLVER.EPOCHS"), ("--weights", "MODEL.WEIGHTS")):
+        said = fails(capsys, "train", flag, "3")
+        assert said == f"{prefix}{flag}: no such flag. Set {key} at the end."
+    assert "at the end" not in fails(capsys, "train", "--norm", "BN")  # eight keys end in NORM
     assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # flags may be abbreviated
     assert argument_parser().parse_args(["--data", "a.yaml", "SEED=1"]).opts == ["SEED=1"]
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")

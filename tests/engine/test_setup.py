@@ -136,7 +136,8 @@ def test_device_and_norms_follow_the_machine(tiny_data, monkeypatch):
         assert (device, norm, "GN") == (model.DEVICE, model.OCR.NORM, model.SEM_SEG_HEAD.NORM)
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
     use_gpus(monkeypatch, 2)
-    assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"
+    model = complete("MODEL.DEVICE", "cpu", "MODEL.RESNETS.NORM", "SyncBN").MODEL
+    assert model.OCR.NORM == model.RESNETS.NORM == "naiveSyncBN"
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 1)
     assert complete("MODEL.DEVICE", "cuda:1").MODEL.DEVICE == "cuda:1"
     with pytest.raises(ValueError, match="MODEL.DEVICE is cuda:2, but torch sees 2 GPU"):

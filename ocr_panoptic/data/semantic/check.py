@@ -22,7 +22,8 @@ from ocr_panoptic.formats.pictures import load_labels, read_size
 
 from .records import SemanticSource
 
-FIRST, MOST = 20, 40  # number of label images to search; largest number of labels in a message
+FIRST = 20  # number of label images to search for unknown labels
+MOST = 40  # largest number of labels in a message
 
 
 def general_faults(source: SemanticSource, pairs: list[tuple[Path, Path]]) -> Iterator[str]:

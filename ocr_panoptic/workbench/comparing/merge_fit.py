@@ -67,12 +67,19 @@ def kept_predictions(cfg: CfgNode) -> KeptPredictions:
     model, images = build_trained_model(cfg), []
     for inputs in with_progress(Trainer.build_test_loader(cfg, name), "predict"):
         for input_, output in zip(inputs, model(inputs), strict=True):
-            instances, true = output["instances"].to("cpu"), truth[input_["image_id"]]
+            instances = output["instances"].to("cpu")
             instances = instances[torch.argsort(-instances.scores)]
-            masks = instances.pred_masks.to(torch.bool).numpy()
-            labels = output["labels"].cpu().numpy()
-            found = instances.scores.numpy(), instances.pred_classes.numpy(), masks, labels
-            images.append(keep_image(*found, true.ids, true.segments, ids))
+            true = truth[input_["image_id"]]
+            image = keep_image(
+                instances.scores.numpy(),
+                instances.pred_classes.numpy(),
+                instances.pred_masks.to(torch.bool).numpy(),
+                output["labels"].cpu().numpy(),
+                true.ids,
+                true.segments,
+                ids,
+            )
+            images.append(image)
     positions = []
     things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     for kind, count in (("thing", things), ("stuff", labels)):

@@ -62,7 +62,8 @@ def read_label_studio(source: Path, images: Path | None) -> Annotations:
             f'{source}: is not a list of tasks with data and annotations. Export as "JSON", not as '
             '"JSON-MIN".'
         )
-    chosen, several = [], 0  # (place, (task, annotation to read)) of each image
+    chosen = []  # (place, (task, annotation to read)) of each image
+    several = 0  # number of tasks with several annotations
     for task in tasks:
         annotations = [a for a in task["annotations"] if not a.get("was_cancelled")]
         if annotations:

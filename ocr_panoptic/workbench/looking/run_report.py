@@ -55,7 +55,8 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         )
     is_panoptic = "panoptic_seg" in evaluation.results
     task, metric = ("panoptic_seg", "PQ") if is_panoptic else ("sem_seg", "mIoU")
-    segments, inspector = PanopticTruth(metadata) if is_panoptic else None, Inspector(cfg, model)
+    segments = PanopticTruth(metadata) if is_panoptic else None
+    inspector = Inspector(cfg, model)
 
     def figures(record: dict[str, Any], with_regions: bool) -> ImageFigures:
         truth: PanopticMap | np.ndarray
