@@ -234,7 +234,7 @@ class Model:
 
 
 def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
-    """Return the result of ``predict``, or the error that it raises about the image."""
+    """Return the result of ``predict``, or the OSError or UserError that it raises."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:
