@@ -208,7 +208,7 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Return smooth zero-mean noise [S, S], interpolated from a grid of size ``cells``."""
+        """Return smooth noise [S, S], mean 0, from a random grid of ``cells`` (rows, columns)."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
