@@ -152,7 +152,7 @@ def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = 
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Return rows of ``check_parity`` for a model's ONNX file, with ``name`` as entry "model"."""
+    """Export a model; return the rows of ``check_parity``, with ``name`` as each row's "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)

@@ -1,4 +1,4 @@
-"""Building blocks for the table of config keys: when a key is read, and what values it may have."""
+"""Rules for the table of config keys: when a key is read, and which values are allowed."""
 
 import math
 import re

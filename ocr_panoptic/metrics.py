@@ -86,7 +86,7 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Return the metrics in ``results`` that have a ``group``, as a list for each group."""
+    """Return the headline metrics in ``results``: a list of metrics for each group name."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, {}):

@@ -6,8 +6,8 @@ Convert another code base's published OCR weights into a checkpoint and its conf
         --config-file Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8
 
 The command also writes the config, here hrnet_cityscapes.yaml: the training config named by
---config-file, changed to the settings that the weights need. docs/checkpoints.md names the
---config-file for each published file.
+--config-file, with the settings that the weights need. docs/checkpoints.md names the --config-file
+for each published file.
 """
 
 import argparse

@@ -3,8 +3,8 @@ Fit the thresholds of the panoptic merge to the ground truth of DATASETS.TEST[0]
 
 The network runs once on each image; then thousands of combinations of thresholds are tried without
 the network. The gain in PQ is cross-validated. If the gain's confidence interval is above 0, the
-thresholds are written to the config OUTPUT_DIR/merge.yaml. The PQ leaves out categories that the
-ground truth does not contain.
+thresholds are written to the config OUTPUT_DIR/merge.yaml. Categories that are missing in the
+ground truth do not count in the PQ.
 
     ocr-panoptic fit-merge [--config-file RUN] [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]

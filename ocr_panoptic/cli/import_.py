@@ -1,12 +1,13 @@
 """
-Import annotations in another format as a panoptic or a semantic data set.
+Import annotations from other tools as a panoptic or a semantic data set.
 
 The data set's splits are called NAME_train and NAME_val. docs/imports.md describes the formats:
 
     coco                 SOURCE: JSON of instances, or the folder of a Roboflow export;
                          IMAGES: folder of the images
     voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
-                         ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
+                         ImageSets/Segmentation; IMAGES: by default JPEGImages beside
+                         SegmentationClass
     yolo-seg             SOURCE: data.yaml; IMAGES: by default the folders that it lists
     supervisely          SOURCE: folder of a project, or of a data set in it
     cityscapes           SOURCE: folder of *_instanceIds.png, e.g. gtFine/train; IMAGES: folder,

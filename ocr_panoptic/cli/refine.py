@@ -1,5 +1,5 @@
 """
-Refine any program's label PNGs with SegFix offsets (docs/segfix.md).
+Refine label PNGs from any program with SegFix offsets (docs/segfix.md).
 
     ocr-panoptic refine --predictions FOLDER --output FOLDER \\
         --config-file CONFIG --weights FILE --images FOLDER [KEY VALUE ...]

@@ -38,7 +38,7 @@ class DataFaults(UserError):
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """If the ``with`` block raises DataFaults with more than 20 faults, write them to a file."""
+    """If the ``with`` block raises DataFaults with more than 20 faults, write them to ``path``."""
     try:
         yield
     except DataFaults as error:

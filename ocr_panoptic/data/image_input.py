@@ -110,7 +110,7 @@ class ResizedCrop(T.Augmentation):
     """
     Resize and crop in one step, which computes only the pixels of the crop.
 
-    The result is the same as resizing and then cropping, except that uint8 values can differ by 2.
+    The result equals resizing and then cropping, except that uint8 values can differ by up to 2.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class ResizedCrop(T.Augmentation):
 
 
 class ResizedCropTransform(Transform):
-    """A transform that resizes and then crops, in one step."""
+    """A resize followed by a crop, computed in one step."""
 
     def __init__(self, resize: T.ResizeTransform, crop: CropTransform):
         super().__init__()

@@ -122,7 +122,7 @@ class StopOnSignal(HookBase):
 
     def agreed_signal(self) -> int:
         """
-        Return the number of the signal that any process has received, or 0.
+        Return the number of a signal that at least one process has received, or 0 for no signal.
 
         All processes must call this method.
         """
@@ -164,7 +164,7 @@ class BestModel:
         self.value, self.iteration = -math.inf, -1
 
     def resume(self) -> None:
-        """Read the best value of ``self.metric`` from ``model_best.pth``, if the file has one."""
+        """Read the best value of ``self.metric`` so far, if it is stored in ``model_best.pth``."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):

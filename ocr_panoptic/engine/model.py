@@ -46,7 +46,7 @@ def load(
     Load a trained model, on a GPU if there is one, and print a line that describes the model.
 
     Args:
-        run: a file of trained weights, which holds their settings and classes; a run's folder; or a
+        run: file of trained weights, which also stores settings and classes; folder of a run; or
             config (a file or a name in the package).
         weights: file of trained weights; by default the last checkpoint in the run's folder, or the
             config's weights.
@@ -234,7 +234,7 @@ class Model:
 
 
 def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
-    """Return the result of ``predict``, or the error that it raises about the image."""
+    """Return the result of ``predict``, or the OSError or UserError that it raises."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:

@@ -69,8 +69,9 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
     Return the classes of a semantic or panoptic data set.
 
     Args:
-        kind: values in label PNGs: "train" for class indices from 0, "dataset" for the labels in
-            the data set's files (in a panoptic data set: category ids of stuff, and 0 for things).
+        kind: kind of values in label PNGs: "train" for class indices from 0, "dataset" for the
+            labels in the data set's files (in a panoptic data set: category ids of stuff, and 0
+            for things).
     """
     labels: np.ndarray
     names = list(metadata.stuff_classes)

@@ -137,7 +137,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
 
 def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     """
-    Resolve the device "auto", and replace SyncBN if it is not needed or cannot train here.
+    Resolve the device "auto", and replace SyncBN in a single process and on CPUs.
 
     The keys in ``unread`` keep their values.
     """

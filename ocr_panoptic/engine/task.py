@@ -32,11 +32,11 @@ class Task:
             UserError if a nonzero count differs, or if the data set is unsuitable.
         classes: returns a text that says how many classes a completed config has.
         test_augmentation: returns the transform that resizes test images.
-        semantic_logits: returns the semantic head's logits for a batch; only the semantic network
-            runs, once for each image.
+        semantic_logits: returns the semantic head's logits for a batch, from a single forward pass.
         evaluator: returns the evaluator for a config, data set and output folder; None for the
             usual evaluators of the data set's type.
-        has_classes: whether the model predicts classes; its data sets must then have equal classes.
+        has_classes: whether the model predicts classes. All data sets of a config must then have
+            the same classes.
     """
 
     title: str

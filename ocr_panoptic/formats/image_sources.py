@@ -83,7 +83,7 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
 
 
 def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
-    """Return an item for each file, named without suffix unless two names would be equal."""
+    """Return an item for each file; item names have no suffix unless two would be equal."""
     names = [file.relative_to(folder).as_posix() for file in files]
     found, before = [name.removesuffix(Path(name).suffix) for name in names], None
     while found != before:  # repeat: the stem of "a.jpg.bmp" can equal a kept name "a.jpg"
@@ -110,10 +110,10 @@ def read_items(
     items: Iterable[Item], image_format: str, channels: int = COLOURS
 ) -> Iterator[tuple[Item, np.ndarray | Exception]]:
     """
-    Yield each item with its image, or with the error raised while reading it.
+    Yield each item with its image [H, W, C], or with the error raised while reading it.
 
     Args:
-        channels: number of channels C of the images [H, W, C]; frames of a video always have 3.
+        channels: number of channels, C; frames of a video always have 3.
     """
     items = list(items)
     is_video = bool(items) and items[0].frame is not None
@@ -152,7 +152,7 @@ def images_below(
     folder: Path, output: str | os.PathLike | None = None
 ) -> tuple[list[Path], dict[Path, str]]:
     """
-    Return the sorted images below a folder, and a dict from each omitted file to the reason.
+    Return the sorted images below a folder, and a dict from omitted files to reasons.
 
     Links to folders are followed. Hidden files, hidden folders and the output folder are ignored.
     """

@@ -136,7 +136,7 @@ def _colours_fault(image: Image.Image) -> str:
 
 
 def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
-    """Return (class numbers [H, W], ""), or (None, fault); an empty fault means a colour image."""
+    """Return (class numbers [H, W] or None, error message or "") for an image."""
     if image.mode == "P" and image.format == "GIF":
         image = image.convert("RGB")
     pixels = np.asarray(image)
@@ -144,7 +144,7 @@ def _numbers(image: Image.Image) -> tuple[np.ndarray | None, str]:
         colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1]
         opacity = pixels[..., colours.shape[2] :]
         if any((colours[..., 0] != colours[..., k]).any() for k in range(1, colours.shape[2])):
-            return None, ""
+            return None, ""  # colours, which need not be an error
         if (opacity != opacity[:1, :1]).any() and (opacity != colours[..., :1]).any():
             return None, "has an opacity that varies beside a grey value; export one channel."
         pixels = colours[..., 0]

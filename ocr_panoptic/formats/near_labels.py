@@ -29,8 +29,7 @@ def nearest_of_two(
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: threshold; if no pixel of a JPEG file is greater, the pixels can be class numbers
-            0, 1, 2, ... instead of the two values.
+        numbers: largest pixel value that a class number can have after JPEG compression.
 
     Returns:
         uint8 [H, W], 0 or 1.
@@ -49,7 +48,7 @@ def nearest_of_two(
         return None
     may_be_numbers = not is_lossy or pixels.colours.max() <= numbers
     if may_be_numbers and len(places) > 1 and not places.any():
-        return None
+        return None  # e.g. class numbers 0, 1, 2 are all nearest to 0, not to 255
     if is_lossy and meant.shape[1] == 1 and 0 < places.mean() < 1:
         # Accept any two greys: the background of such masks is often dark, but not black.
         meant = np.array([pixels.median(places == place) for place in (0, 1)])

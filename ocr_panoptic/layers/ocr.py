@@ -139,10 +139,10 @@ class RegionContext(ContextScheme):
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return a term that :meth:`fuse` adds before its norm, as two tensors; None for no term.
+        Return a term that :meth:`fuse` adds before its norm; None for no term.
 
-        The tensors are S vectors [N, O, S], for any S, and their weights [S, h, w] at each pixel.
-        A pixel's term is the weighted sum of the vectors.
+        A pixel's term is a weighted sum of S vectors. The result holds the vectors [N, O, S] and
+        the weights [S, h, w]; a subclass chooses S.
         """
         return None
 

@@ -16,7 +16,7 @@ from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """The network's results for a view of an image: a resized and possibly mirrored copy."""
+    """The network's results for a view: a resized and possibly mirrored copy of an image."""
 
     logits: Tensor  # semantic logits, float32 [1, K, h, w]
     image_size: Size  # size of the view without padding

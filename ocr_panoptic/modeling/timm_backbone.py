@@ -294,7 +294,7 @@ def _create_features(
 
 
 def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
-    """Return a network that computes only the first ``count`` features, as a list."""
+    """Return a truncated network, whose output is the list of its first ``count`` features."""
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
     if isinstance(network, FeatureListNet):

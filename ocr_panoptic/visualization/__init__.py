@@ -1,1 +1,1 @@
-"""Draws pictures of segments and weights, independently of any model."""
+"""Draws segments and heat maps over images."""

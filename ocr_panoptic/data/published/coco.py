@@ -2,7 +2,7 @@
 COCO 2017 for Panoptic-FPN, read from the downloaded files.
 
 Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` need semantic PNGs, written by
-``datasets/prepare_panoptic_fpn.py``. This module's data sets have the same names, and derive
+Detectron2's ``prepare_panoptic_fpn.py``. This module's data sets have the same names, and derive
 labels from the panoptic PNGs instead. As in Detectron2, instances come from ``instances_*.json``.
 """
 

@@ -29,7 +29,7 @@ class LabelSpace:
         classes: names of the K classes, in the order of training labels.
         label_map: dict from raw labels to training labels or 255; other raw labels are faults.
         flip_pairs: pairs of training labels that a flip must swap, such as left and right arm.
-        default_ignore: whether the key "ignore" is missing; if so, 255 or nothing is ignored.
+        default_ignore: whether the default for ignored labels (255 or nothing) is used.
         class_categories: coarser category of each class, for benchmarks that also score categories.
     """
 
@@ -83,7 +83,7 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
 
     If no class has the key "labels", the raw labels are 0, 1, ... in the order of classes; if all
     classes have different colours, each colour is also a raw label. Without the key "ignore", 255
-    is ignored, unless a class has the raw label 255 or white, or all raw labels are colours.
+    is ignored, unless 255 or white is a raw label of a class, or all raw labels are colours.
     All faults are raised together as DataFaults; each message begins with ``source``.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):

@@ -148,7 +148,7 @@ def _files(
     Args:
         place: folder or pattern of the files to find.
         faults: list to which faults of file names are appended.
-        other_place: folder to skip, such as the label folder; a pattern stands for its folder.
+        other_place: folder to skip, given as the folder or as a pattern of its files.
         taken: files to skip.
     """
     found: dict[str, Path] = {}

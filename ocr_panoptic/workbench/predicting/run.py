@@ -1,7 +1,8 @@
 """
 Runs a trained model on many images.
 
-:meth:`.Result.save` writes the files of each image. The end of a run combines all images into:
+:meth:`.Result.save` writes the files of each image. At the end of a run, the results of all
+images are combined into:
 
 panoptic.json    COCO panoptic format (panoptic model)
 labels.json      classes in each image (semantic model)
@@ -35,7 +36,7 @@ SHOWN = 20  # largest number of faults in the log
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlays: bool) -> int:
     """
-    Run the model on images without up-to-date results; write JSON files that cover all images.
+    Run the model on images that lack up-to-date results; write JSON files about all images.
 
     Every process must call this function; each handles a share of the images. If a file cannot be
     written, OSError is raised; a repeated call then continues with the missing images.
@@ -45,7 +46,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, labels: str, overlay
             the labels in the data set's files.
 
     Returns:
-        number of images without results, whose errors are logged; 0 except in the main process
+        number of images that failed; always 0 outside the main process
     """
     classes = classes_of(class_metadata(cfg), labels)
     is_panoptic = bool(classes.categories)
