@@ -243,7 +243,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return the image with the regions of its label PNG in ``folder`` added below its segments."""
+    """Add the regions of the image's label PNG below the segments; return the new image."""
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):
