@@ -147,7 +147,7 @@ class RegionContext(ContextScheme):
         return None
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return the augmented map g([x; y]) [N, O, n, w], given n rows of x, y and ``extra``."""
+        """Return the augmented map g([x; y]) [N, O, n, w]; all arguments are maps of n rows."""
         return self.g(x, y, dropout=self.dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:

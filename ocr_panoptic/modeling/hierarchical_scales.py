@@ -32,8 +32,8 @@ class HierarchicalScales:
     Hierarchical multi-scale attention: predict logits at several scales, and blend them.
 
     :func:`.blend_scales` blends from the largest scale to the smallest; the attention predicted at
-    the largest scale is not used. As in the published code, all maps are first resized to the size
-    of the scaled image, and the coarse and the refined logits are blended by the same attention.
+    the largest scale is not used. As in the published code, the maps of each scale are resized to
+    the image at that scale before, and the same attention blends coarse and refined logits.
 
     Args:
         scales: scale factors at test time, all different; 1.0 has to be among them.

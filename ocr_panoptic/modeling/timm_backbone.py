@@ -172,7 +172,7 @@ class TimmBackbone(Backbone):
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """
-        Return how timm trains each parameter, by the parameter's name.
+        Return a dict from parameter names to timm's training settings.
 
         A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
         including the classifier). A layer is usually one block of the network.
