@@ -9,7 +9,7 @@ package's mapper reads them like a user's own data (masks from the panoptic PNG)
 semantic PNG. The polygons are traced around the segments.
 
 For the Cityscapes recipe, crops are read from a PNG of 2048 x 1024 pixels: an enlarged image with
-noise. For the memory of masks, 25 objects in 800 x 1333 pixels are cropped to 128 boxes.
+noise. The memory is measured for the masks of 25 objects, cropped to 128 boxes.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def settings(name: str) -> CfgNode:
 
 
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
-    """Return the functions "PyTorch" and "onnxruntime", which run a model on a sample image."""
+    """Return functions that run a model on a sample image, by name: "PyTorch" and "onnxruntime"."""
     torch.set_num_threads(threads)
     model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)

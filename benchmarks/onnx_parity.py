@@ -152,7 +152,7 @@ def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = 
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
-    """Return rows of ``check_parity`` for a model's ONNX file, with ``name`` as entry "model"."""
+    """Compare a model with its ONNX file; return ``check_parity`` rows with ``name`` as "model"."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)

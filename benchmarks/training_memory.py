@@ -94,7 +94,7 @@ def make_step(
 
     Args:
         variant: name of the head in VARIANTS.
-        height, width: size of the two images.
+        height, width: size of the two images in the batch.
         dtype: type of weights and features.
     """
     head = build(variant).to(dtype)

@@ -154,9 +154,9 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
 
 def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContextManager:
     """
-    Return a context manager that replaces the GPU kernels of synchronised batch norm.
+    Return a context manager that counts calls of SyncBN's GPU kernels instead of running them.
 
-    Each call of a replaced kernel counts as one operation.
+    Each call counts as one operation.
     """
 
     def statistics_of(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:

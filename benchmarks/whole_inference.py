@@ -288,7 +288,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _compare(outputs: dict[str, dict]) -> None:
-    """Print how the last two outputs differ; for labels, also compare the last with the first."""
+    """Print how the last output differs from the second-last and, for labels, from the first."""
     key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
     *_, reference, last = outputs
     a, b = (outputs[name][key] for name in (reference, last))

@@ -119,7 +119,7 @@ def generate_scenes(
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
-    """Raise UserError if an argument is invalid, or if ``output`` has images of another run."""
+    """Raise UserError if an argument is invalid or ``output`` has images from a different run."""
     check_name(output.resolve().name)
     if min(num_train, num_val) < 1 or seed < 0:
         raise UserError(
@@ -208,7 +208,7 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Resize a random grid of ``cells`` (rows, columns) to smooth noise [S, S] with mean 0."""
+        """Return smooth noise [S, S], mean 0, from a random grid of ``cells`` (rows, columns)."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)

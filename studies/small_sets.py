@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def make_clothing(source: Path, target: Path) -> None:
-    """Write clothing9: 100 training photos and all val photos; the classes are ``GROUPS``."""
+    """Write the data set clothing9 (classes ``GROUPS``): 100 training photos and all val photos."""
     names = json.loads((source / "classes.json").read_text(encoding="utf-8"))["classes"]
     groups = [words.split() for words in GROUPS.values()]
     table = np.full(256, 255, np.uint8)
@@ -65,7 +65,11 @@ def make_clothing(source: Path, target: Path) -> None:
 
 
 def make_nuclei(source: Path, target: Path) -> None:
-    """Write nuclei2: 100 training photos and all val photos; labels are 1 on nuclei, else 0."""
+    """
+    Write the data set nuclei2: 100 training photos and all val photos.
+
+    Labels are 1 on nuclei, else 0.
+    """
     for split in ("train", "val"):
         panoptic = json.loads((source / split / "panoptic.json").read_text(encoding="utf-8"))
         things = {c["id"] for c in panoptic["categories"] if c["name"] == "nucleus"}

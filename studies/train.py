@@ -33,7 +33,7 @@ folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy h
 
 def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
     """
-    Return a backbone's feature maps of images.
+    Return a backbone's feature maps for a batch of images.
 
     If the backbone is frozen, each image's maps are computed once, stored in a file, and read from
     the file afterwards. Mixed-precision evaluation does not use the files.

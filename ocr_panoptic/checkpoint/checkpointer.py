@@ -40,8 +40,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         save_dir: folder for the checkpoints; "" saves nothing.
         trust_pickle: whether to read pickles with more than tensors and arrays, which can run code.
         strict: whether to raise an error if a file does not fill every tensor of the model.
-        min_share: smallest share of the backbone's tensors, 0 to 1, that a file must fill. If it
-            is above 0, an ImageNet file must fill the whole backbone.
+        min_share: smallest share of the backbone's tensors, 0 to 1, that a file must fill. For
+            ImageNet files, any value above 0 means 1.
         identity: facts about the training, such as class names, to save in each file.
         by_class: whether to match the rows of classifiers by class name, if both the file and
             ``identity`` have class names.
@@ -153,7 +153,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             checkpoint["model"], record = adapt_names(weights, self.model, self._path)
             self.record = record or self.record
             if checkpoint["model"] is not weights and min_share:
-                min_share = 1.0  # a file of this very network fills all its layers
+                min_share = 1.0  # ImageNet weights of the same network fill the whole backbone
         self.rows = None
         theirs = (checkpoint.get(IDENTITY) or {}).get("classes") or zoo_classes(self._path)
         ours = (self.identity or {}).get("classes")
@@ -205,7 +205,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 
 def not_finite(model: nn.Module) -> str:
-    """Return a text about NaN and infinite values in a model; "" if all values are finite."""
+    """Describe the NaN and infinite values in a model; return "" if all values are finite."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
     if not found:
@@ -220,7 +220,7 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     Return the path of the checkpoint named by the file ``last_checkpoint`` in a folder.
 
     If the file does not name a complete checkpoint, log a warning and return the newest complete
-    checkpoint. Return "" if the folder has none, or if its newest run has not saved a checkpoint.
+    checkpoint. Return "" if there is none, or if the folder's newest run has not saved one yet.
     """
     folder = Path(folder)
     tag = folder / "last_checkpoint"

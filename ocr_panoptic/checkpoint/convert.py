@@ -61,7 +61,7 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Return config keys with the values that weights need but tensor shapes do not imply."""
+        """Return the settings that the weights expect, such as the pixel mean, by config key."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn

@@ -1,4 +1,4 @@
-"""Compares a config with settings that weights expect but that tensor shapes do not imply."""
+"""Compares a config with the settings that weights expect, such as the pixel mean and std."""
 
 import logging
 from collections.abc import Mapping

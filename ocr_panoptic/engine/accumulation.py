@@ -117,7 +117,11 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
-    """Set missing momenta of fused SGD to 0; give each momentum its parameter's memory layout."""
+    """
+    Prepare an optimizer's momenta for fused steps.
+
+    Missing momenta become 0, and all momenta take the memory layout of their parameters.
+    """
     # If a float16 gradient is infinite, the first step is skipped. SGD would then leave its momenta
     # uninitialised, and the second step would read them.
     for group in optimizer.param_groups:

@@ -81,7 +81,7 @@ class Model:
         Build the model of a completed config, and load its weights.
 
         Args:
-            config: completed config with trained weights.
+            config: result of :func:`.trained_config`; MODEL.WEIGHTS names trained weights.
             labels: values in the label PNGs of results: "train" for class indices from 0,
                 "dataset" for the labels in the data set's files.
         """
@@ -234,7 +234,7 @@ class Model:
 
 
 def _result_or_error(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
-    """Return the result of ``predict``, or the error that it raises about the image."""
+    """Return the result of ``predict``, or the OSError or UserError that it raises."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:

@@ -79,7 +79,8 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
       It equals "mIoU" if every class occurs in the truth.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
-    A mean over a single class is NaN. All scores of an empty matrix are NaN.
+    "mIoU", "mACC" and "mIoU_truth_or_predicted" are NaN if they would average fewer than two
+    classes. All scores of an empty matrix are NaN.
     """
     tp = confusion.diagonal().astype(np.float64)
     truth = confusion.sum(axis=1).astype(np.float64)

@@ -200,7 +200,8 @@ def _joint_histogram(
         pixels: number of pixels of each run, [R].
 
     Returns:
-        int64 [G + 2, P + 1]
+        int64 [G + 2, P + 1]; the first two rows are for unknown ids and void pixels, the first
+        column is for pixels without a predicted segment
     """
     true_index = segment_positions(true_ids, rows)
     predicted_index = segment_positions(predicted_ids, columns) - 1
@@ -218,7 +219,7 @@ def _joint_histogram(
 
 
 def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Map each id to 2 + its index in the sorted ``segment_ids``, void to 1, unknown ids to 0."""
+    """Return 2 + the index of each id in the sorted ``segment_ids``; 1 for void, 0 if unknown."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)

@@ -97,7 +97,7 @@ def decoded_labels(
 
 
 def _pairs_meant(known: Mapping[int, int], is_lossy: bool, coloured: bool) -> Iterator[list[int]]:
-    """Yield lists of the raw labels that a two-class mask can have; ignored labels come last."""
+    """Yield the two raw labels that a mask may contain, then ignored labels, for each choice."""
     labels = sorted(known, key=lambda label: (known[label] == VOID_LABEL, label))
     colours = [label for label in labels if label >= COLOURED]
     numbers = [label for label in labels if label < 256]

@@ -34,10 +34,11 @@ class ContextScheme(nn.Module):
         conv_norm_relu: function that makes a :class:`.ConvNormReLU` with this norm and slope.
         takes_features: True if the input x holds the backbone's features (PPM, ASPP, DANet, ...),
             False if x holds pixel representations from the head (OCR).
-        uses_regions: whether the scheme uses the input m, soft object regions (OCR and variants).
-        needs_truth: whether m holds one-hot labels instead of coarse logits, at inference too
-            (GT-OCR).
-        adds_logits: whether coarse logits follow the one-hot labels in m, as channels K to 2K - 1.
+        uses_regions: whether the scheme uses the input m, which by default holds soft object
+            regions (OCR and variants).
+        needs_truth: whether m instead holds one-hot ground truth, at inference too (GT-OCR).
+        adds_logits: whether m also holds the coarse logits, after the ground truth, as channels K
+            to 2K - 1.
         recompute: whether the backward pass recomputes activations to save memory (see
             :func:`.run_part`); the head sets this attribute.
     """

@@ -139,15 +139,15 @@ class RegionContext(ContextScheme):
 
     def extra_term(self, x: Tensor) -> ExtraTerm | None:
         """
-        Return a term that :meth:`fuse` adds before its norm, as two tensors; None for no term.
+        Return a term that :meth:`fuse` adds before its norm; None for no term.
 
-        The tensors are S vectors [N, O, S], for any S, and their weights [S, h, w] at each pixel.
-        A pixel's term is the weighted sum of the vectors.
+        A pixel's term is a weighted sum of S vectors. The result holds the vectors [N, O, S] and
+        the weights [S, h, w]; a subclass chooses S.
         """
         return None
 
     def fuse(self, x: Tensor, y: Tensor, extra: ExtraTerm | None) -> Tensor:
-        """Return the augmented map g([x; y]) [N, O, n, w], given n rows of x, y and ``extra``."""
+        """Return the augmented map g([x; y]) [N, O, n, w]; all arguments are maps of n rows."""
         return self.g(x, y, dropout=self.dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:

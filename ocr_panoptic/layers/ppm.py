@@ -111,10 +111,10 @@ class PPMOCR(OCR):
 
     def extra_term(self, x: Tensor) -> ExtraTerm:
         """
-        Return the pooled maps' contribution to the convolution of :meth:`fuse`, as two tensors.
+        Return the pooled maps' contribution to the convolution of :meth:`fuse`.
 
-        The tensors are a vector for each of the S pooled cells, [N, O, S], and the cells' bilinear
-        weights at each pixel, [S, h, w]. A pixel's contribution is the weighted sum of the vectors.
+        A pixel's contribution is a weighted sum of one vector for each of the S pooled cells. The
+        result holds the vectors [N, O, S] and the bilinear weights [S, h, w].
         """
         # This way, g's convolution is computed for S cells instead of all pixels.
         weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]

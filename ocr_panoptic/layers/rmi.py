@@ -28,8 +28,9 @@ def region_mutual_information(
     3x3 neighbourhoods (9 values) of the pooled labels, p the 3x3 neighbourhoods of the pooled
     probabilities, and S_y, S_p and S_yp their scatter matrices. The loss of an image and class is
     ½ log det(S_y - S_yp (S_p + 5e-4 I)⁻¹ S_ypᵀ + 5e-4 I) / 9, with the constants of the published
-    code of hierarchical multi-scale attention. If rounding makes this matrix not positive definite,
-    the loss is 0. The result is averaged over images and summed over classes; it can be negative.
+    code of hierarchical multi-scale attention. If the matrix in the determinant is not positive
+    definite because of rounding, the loss is 0. The result is averaged over images and summed over
+    classes; it can be negative.
 
     Args:
         logits: logits [N, K, h, w]; the probability is the sigmoid of the resized logits, and 0 at

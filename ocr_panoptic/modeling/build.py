@@ -122,7 +122,7 @@ class ExactMaskHead(MaskRCNNConvUpsampleHead):
     """
     Detectron2's mask head, which predicts float32 masks even in mixed precision.
 
-    In bfloat16, a mask would be pasted up to 1/1024 of the box's side away from its place.
+    Detectron2 pastes bfloat16 masks with a position error of up to 1/1024 of the box's side.
     """
 
     def layers(self, x: Tensor) -> Tensor:

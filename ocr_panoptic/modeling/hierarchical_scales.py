@@ -32,8 +32,8 @@ class HierarchicalScales:
     Hierarchical multi-scale attention: predict logits at several scales, and blend them.
 
     :func:`.blend_scales` blends from the largest scale to the smallest; the attention predicted at
-    the largest scale is not used. As in the published code, all maps are first resized to the size
-    of the scaled image, and the coarse and the refined logits are blended by the same attention.
+    the largest scale is not used. As in the published code, the maps of each scale are resized to
+    the image at that scale before, and the same attention blends coarse and refined logits.
 
     Args:
         scales: scale factors at test time, all different; 1.0 has to be among them.
@@ -77,8 +77,8 @@ class HierarchicalScales:
         """
         Return the criterion's losses for the blended logits, and "loss_sem_seg_scales".
 
-        This loss is ``scale_loss_weight`` times the sum of the criterion's ``coarse_loss`` for
-        the refined logits of the two training scales. It is left out if the weight is 0.
+        "loss_sem_seg_scales" is the sum of ``criterion.coarse_loss(refined logits)`` over the
+        two training scales, times ``scale_loss_weight``. It is left out if the weight is 0.
 
         Args:
             images: normalised and padded images, [N, 3, H, W].
@@ -116,9 +116,9 @@ class HierarchicalScales:
         self, network: Network, image: Tensor, scales: Sequence[float], divisor: int, first: int = 0
     ) -> Iterator[list[Tensor]]:
         """
-        Yield a list of the network's maps for each scale, resized to the size of the scaled image.
+        For each scale, yield the network's maps, resized to the size of the scaled image.
 
-        The maps are float32 or better. ``first`` is the index of the first map to include.
+        The maps are float32 or better. Maps before the index ``first`` are left out.
         """
         for scale in scales:
             height, width = (max(1, int(scale * side)) for side in image.shape[2:])

@@ -37,8 +37,8 @@ class InferenceModel(nn.Module):
     Args:
         network: network of class ``PanopticFPN``, ``OCRSemanticSegmentor`` or ``SegFix``.
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
-        confident: whether to compute the labels and the confidence of each image together. This
-            saves time for callers that need both but read the labels first.
+        confident: whether to compute each image's labels and confidence in one pass, which saves
+            time if the caller reads both.
         made_of: hash of the trained model's weights.
     """
 
@@ -161,13 +161,14 @@ def deploy(
     tensors, so the copy is valid only until the next optimizer step.
 
     - Batch norms and frozen norms are folded into the convolutions before them.
-    - Convolutions use channels-last memory. timm's SAME padding becomes constant if the model pads
-      images to multiples of all strides of its backbone.
+    - Convolutions use channels-last memory.
+    - timm's SAME padding no longer depends on the image's size, if the model pads images to
+      multiples of all strides of its backbone.
     - In half precision, weights are cast once instead of for each image.
 
     Args:
-        model: trained model, not wrapped in DistributedDataParallel. An :class:`InferenceModel`
-            keeps its network and precision.
+        model: trained model, not wrapped in DistributedDataParallel. If it is already an
+            :class:`InferenceModel`, ``precision`` and ``optimize`` are ignored.
         precision: precision in which autocast runs the network, a key of :data:`PRECISIONS`.
         optimize: whether to optimize. If False, the result uses the trained network itself, in its
             current mode (training or evaluation).

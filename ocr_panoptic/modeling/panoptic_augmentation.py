@@ -16,7 +16,7 @@ from .inference import Size, resized_classes
 
 
 class View(NamedTuple):
-    """The network's results for a view of an image: a resized and possibly mirrored copy."""
+    """A resized and possibly mirrored copy of an image, with the network's results for it."""
 
     logits: Tensor  # semantic logits, float32 [1, K, h, w]
     image_size: Size  # size of the view without padding

@@ -59,8 +59,8 @@ class TiledOutput(NamedTuple):
 
     Each segment has "id", "isthing", the model's "category_id" and, for a thing, "score". Instances
     are detections in COCO's results format, but without "image_id" and with the model's class
-    numbers. In an overlap, an instance is listed only for the tile that contributes the centre of
-    the instance's box.
+    numbers. A tile's instance is listed only if the tile contributes the pixel at the centre of the
+    instance's box.
     """
 
     labels: np.ndarray  # semantic class of each pixel, int64 [H,W]
@@ -216,8 +216,9 @@ class _Joiner:
             stuff_areas: smallest area in pixels of a stuff segment, for each semantic class.
 
         Returns:
-            (segment id for each id that :meth:`add` returned, int32 [number of ids], 0 for void;
-            dicts of the segments; number of things that no tile shows as a whole)
+            (segment_of, segments, cut): the segment id for each id that :meth:`add` returned, int32
+            [number of ids], 0 for void; a dict for each segment; the number of things that no tile
+            shows as a whole
         """
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._sightings), np.int32)
@@ -280,7 +281,7 @@ def coco_results(instances: Instances) -> list[dict[str, Any]]:
 
 
 def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
-    """Raise UserError if tiles of size ``window``, ``step`` pixels apart, do not overlap."""
+    """Raise UserError unless 0 < ``step`` < ``window`` on both axes, so that tiles overlap."""
     if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
         raise UserError(
             f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; the tiles of a "
@@ -289,7 +290,7 @@ def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
 
 
 def _common(*tiles: _Tile) -> list[np.ndarray]:
-    """Return the ids of each tile, cropped to the area in which all the tiles overlap."""
+    """Crop the id map of each tile to the area in which all the tiles overlap."""
     top, left = max(t.top for t in tiles), max(t.left for t in tiles)
     bottom = max(top, min(t.top + t.ids.shape[0] for t in tiles))
     right = max(left, min(t.left + t.ids.shape[1] for t in tiles))

@@ -172,7 +172,7 @@ class TimmBackbone(Backbone):
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """
-        Return how timm trains each parameter, by the parameter's name.
+        Return a dict from parameter names to timm's training settings.
 
         A parameter's learning rate is multiplied by layer_decay ** (number of later layers,
         including the classifier). A layer is usually one block of the network.
@@ -294,7 +294,7 @@ def _create_features(
 
 
 def _truncated(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
-    """Return a network that computes only the first ``count`` features, as a list."""
+    """Return a truncated network, whose output is the list of its first ``count`` features."""
     if isinstance(network, STAGED):
         return EfficientNetStages(network, count)
     if isinstance(network, FeatureListNet):

@@ -1,4 +1,4 @@
-"""Replacements for parts of timm's networks: HRNet's exchange, Swin's windows, SAME padding."""
+"""Replacements for parts of timm's networks: HRNet's fusion, Swin's blocks, SAME padding."""
 
 from collections.abc import Callable, Collection
 from typing import Any

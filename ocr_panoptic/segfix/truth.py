@@ -7,7 +7,8 @@ are outside every segment. The image's border is not a boundary.
 
 The labels equal openseg.pytorch's offline labels (``dt_offset_generator.py``) with three
 exceptions: a class with fewer than MIN_PIXELS pixels is void; the direction in the middle of a
-segment is undefined; near the image's border, directions do not turn away from this border.
+segment is undefined; distances are padded by replication, so that the image's border does not skew
+the directions near it.
 """
 
 from collections.abc import Mapping

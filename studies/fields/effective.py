@@ -34,7 +34,7 @@ def effective_fields(
     Args:
         backbone: backbone in evaluation mode.
         images: images [C, H, W] of equal size, normalised as the backbone expects.
-        seed: seed of the weights.
+        seed: seed of the random channel weights.
 
     Returns:
         gradients of each feature, float64 [H, W], by feature name

@@ -69,7 +69,7 @@ def measure_fields(
         a row for each feature: "feature" (the name) and "stride"; "theoretical", height and width
         of the theoretical field in pixels, or None if the field is unbounded; "effective", side of
         the effective field in pixels; "theoretical_share" and "effective_share", the shares of the
-        image that the middle cell's theoretical and effective field cover
+        image that the middle cell's theoretical and effective fields cover
     """
     fields = effective_fields(backbone, images)
     height, width = next(iter(fields.values())).shape

@@ -249,7 +249,7 @@ def release_source(name: str, root: Path) -> ReleaseSource:
 
 class ServerSplit(NamedTuple):
     """
-    A panoptic test set whose ground truth only a benchmark server has.
+    A panoptic test set without public ground truth: a benchmark server computes the metrics.
 
     Evaluation writes files to upload to the server instead of computing metrics.
     """

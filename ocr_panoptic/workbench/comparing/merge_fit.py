@@ -101,7 +101,7 @@ class MergeFit(NamedTuple):
 
     @property
     def is_improvement(self) -> bool:
-        """Return whether the whole interval of the gain is above 0."""
+        """Return whether the gain's confidence interval is entirely above 0."""
         return self.interval[0] > 0
 
 
@@ -109,7 +109,7 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = 5
 ) -> tuple[float, list[MergeFit]]:
     """
-    Fit merge rules with equal constants for all classes, and with each class's own constants.
+    Fit merge rules twice: with the same constants for all classes, and with constants per class.
 
     Args:
         present: current rules.

@@ -60,7 +60,7 @@ class Study:
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
-    Train all missing runs of a study: each seed for all systems, before the next seed.
+    Train all missing runs of a study, seed by seed: one seed for all systems, then the next.
 
     Each run is stored in ``<system>/seed<n>``. An interrupted run is resumed from its last
     checkpoint. Several processes can run the same study at the same time: each skips the runs that

@@ -156,8 +156,8 @@ def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentI
     """
     Return the share of pixels in matching segments, and the pairs of matching segments.
 
-    A segment of ``a`` matches a segment of ``b`` of the same class if each overlaps the other more
-    than any other segment of this class. Pixels that are void in both maps count as matching.
+    A segment of ``a`` and a segment of ``b`` match if, among the segments of their class, each has
+    its largest overlap with the other. Pixels that are void in both maps count as matching.
     """
     tables, segments = [], []
     for ids, described in (a, b):

@@ -63,8 +63,8 @@ def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment
     """
     Join the parts of each object into one segment; return the segments in painting order.
 
-    A joined segment takes the position of its last part in the painting order. An earlier part
-    loses the pixels that another segment covers, so painting gives the same result.
+    A joined segment takes the position of its last part in the painting order. Earlier parts lose
+    the pixels that segments in between cover, so painting gives the same result.
 
     Args:
         parts: key and segment of each part, in painting order. Parts with equal keys and labels

@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class AnnotationSource:
     """
-    The files that a user names for one split.
+    The files that a user names for a split of the new data set.
 
     Attributes:
         images: folder of images; None if the format determines the folder.
         labels: folder of semantic label PNGs, over which the annotations are painted; can be None.
-        part: name of the split to read from the annotations; None for all splits.
+        part: split of the annotations to read; None for all splits of the annotations.
     """
 
     annotations: Path
@@ -243,7 +243,7 @@ def split_images(images: Sequence[AnnotatedImage], share: float) -> dict[str, li
 
 
 def above_labels(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
-    """Return the image with the regions of its label PNG in ``folder`` added below its segments."""
+    """Add the regions of the image's label PNG below the segments; return the new image."""
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_labels(path, space.label_map)
     if labels.shape != (image.height, image.width):

@@ -93,7 +93,7 @@ class ClassCount:
     @property
     def kind(self) -> str | None:
         """
-        Return "thing" if any segment is an object, "stuff" if all are regions.
+        Return "thing" if any segment is an object, "stuff" if all segments are regions.
 
         If any segment is of unknown kind, return None instead.
         """

@@ -1,14 +1,14 @@
 """
-Reads mask images: one for each object or class, or one that numbers all objects of an image.
+Reads mask images: one for each object or class, or one that contains all objects of an image.
 
 A mask belongs to the image whose name (without suffix) is the name of a folder above the mask, the
 mask's own name, or the beginning or the end of the mask's name:
 
     masks/0001/car_1.png    masks/car/0001.png    masks/0001_car_1.png    0001/masks/4f3a.png
 
-The rest of the mask's path names the class, without the number at the end. If only numbers are
-left, the class is "object". If masks and images are in the same folder, a file whose name begins or
-ends with the name of another file is a mask.
+All of these masks belong to image 0001. The first three have the class "car"; the last has the
+class "object", because its path names no class. If masks and images are in the same folder, a file
+whose name begins or ends with the name of another file is a mask.
 """
 
 import logging

@@ -51,7 +51,7 @@ class Annotations:
 
     def found(self, *, skip_missing: bool = False) -> list[tuple[str, tuple[AnnotatedImage, Any]]]:
         """
-        Find the image of each entry, without segments; return (place, (image, entry)) for each.
+        Return (place, (image, entry)) for each entry; the images do not have segments yet.
 
         Raise DataFaults if images are missing or faulty. If ``skip_missing`` is True, missing
         images are left out, unless all are missing.
@@ -112,8 +112,8 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
     """
     Return the image at the first existing path, as an AnnotatedImage without segments.
 
-    If no path exists, search below ``folder`` for a file whose path ends like one of ``names``,
-    ignoring case. Raise MissingImage unless exactly one file matches.
+    If no path exists, search below ``folder`` for a file with the same name, ignoring case. If
+    several files have it, the parent folders decide. Raise MissingImage if no single file is left.
 
     Args:
         names: paths relative to ``folder``; the first is the path in the annotations.
@@ -133,7 +133,7 @@ def image_file(folder: Path, names: Sequence[str]) -> AnnotatedImage:
 
 
 def _moved(folder: Path, names: Sequence[str]) -> str:
-    """Return the only file whose path ends like one of ``names``, or raise MissingImage."""
+    """Search ``folder`` for an image that is not at its annotated path; return the path found."""
     several = ""
     ends = [tail for name in names for tail in tails(name)]
     for tail in ends:

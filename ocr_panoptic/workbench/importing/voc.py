@@ -113,8 +113,9 @@ def _read_image(
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
-    """Return a PNG's values, int64 [H, W], and whether they are colours instead of labels."""
+    """Return a PNG's labels or packed RGB colours, int64 [H, W], and whether they are colours."""
     picture = load_labels(path, "PNG of VOC")
+    # ``in_colors`` matters only for palette PNGs, whose indices are labels otherwise.
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
@@ -123,7 +124,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the class names in ``labelmap.txt``, else VOC 2012's, keyed by label and by colour."""
+    """Return two dicts of class names, by label and by colour; VOC 2012's if there is no file."""
     lines: Sequence[str] = VOC_CLASSES
     if path.exists():
         lines = [line for line in read_lines(path) if line and not line.startswith("#")]

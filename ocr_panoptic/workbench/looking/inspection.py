@@ -35,7 +35,7 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """Return a record's semantic results, without test-time scales, flips or windows."""
+        """Return semantic results for a record, without test-time scales, flips or windows."""
         inputs = self._mapper(record)
         with self._watching() as seen:
             logits = self._task.semantic_logits(self._network, [inputs])

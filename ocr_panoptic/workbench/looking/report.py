@@ -76,7 +76,7 @@ Curve = list[tuple[float, float]]  # iterations done, loss
 
 def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    Return the charts by title; each chart is a dict of its loss curves by label.
+    Return the loss curves in a training log: for each chart's title, a dict of curves by label.
 
     NaN, infinity and 0, which a logarithmic axis cannot show, are left out, as are charts without a
     curve. ``log`` comes from :func:`.read_training_log`.
