@@ -19,7 +19,6 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -142,7 +141,10 @@ def masks() -> Iterator[list[str]]:
         ("SegmentMasks", SegmentMasks(places.byte(), segments.byte())),
     ):
         kept = one.tensor.nbytes if name == "BitMasks" else one.places.nbytes
-        step = partial(lambda masks: masks[sampled].crop_and_resize(boxes, 28), one)
+
+        def step(masks=one):
+            return masks[sampled].crop_and_resize(boxes, 28)
+
         with AllocatedBytes() as allocated:
             step()
         (time,) = medians([step], 5)

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from detectron2.layers import get_norm
 from tabulate import tabulate
 from torch import Tensor, nn
 
@@ -28,10 +27,10 @@ from ocr_panoptic.layers import OCR, fold_norms, to_channels_last
 from studies.measurement import medians, peak_memory, seconds
 
 
-def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequential:
+def conv_norm_relu(in_channels: int, out_channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(in_channels, out_channels, 1, bias=False),
-        get_norm(norm, out_channels),
+        nn.BatchNorm2d(out_channels),
         nn.ReLU(inplace=True),
     )
 
@@ -43,15 +42,15 @@ class TranscribedOCR(nn.Module):
     The query transform phi and the key transform psi have two convolutions each.
     """
 
-    def __init__(self, channels: int, key_channels: int, norm: str = "BN"):
+    def __init__(self, channels: int, key_channels: int):
         super().__init__()
         c, d = channels, key_channels
         self.key_channels = d
-        self.phi = nn.Sequential(conv_norm_relu(c, d, norm), conv_norm_relu(d, d, norm))
-        self.psi = nn.Sequential(conv_norm_relu(c, d, norm), conv_norm_relu(d, d, norm))
-        self.delta = conv_norm_relu(c, d, norm)
-        self.rho = conv_norm_relu(d, c, norm)
-        self.g = conv_norm_relu(2 * c, c, norm)
+        self.phi = nn.Sequential(conv_norm_relu(c, d), conv_norm_relu(d, d))
+        self.psi = nn.Sequential(conv_norm_relu(c, d), conv_norm_relu(d, d))
+        self.delta = conv_norm_relu(c, d)
+        self.rho = conv_norm_relu(d, c)
+        self.g = conv_norm_relu(2 * c, c)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         n, c, h, w = x.shape

@@ -341,7 +341,7 @@ def main(argv: list[str] | None = None) -> None:
     times = [[milliseconds_of_training(base) for base in bases] for _ in range(6)]
     theirs, ours = (min(column) for column in zip(*times))
     ratio = statistics.median(b / a for a, b in times)
-    print(f"a model that does nothing: {theirs:.3f} ms an iteration in Detectron2's trainer, ")
+    print(f"a model that does nothing: {theirs:.3f} ms an iteration in Detectron2's trainer,")
     print(f"{ours:.3f} ms in ours, in turn; median of the ratios {ratio:.2f}")
 
 

@@ -232,8 +232,8 @@ def last_checkpoint(folder: str | os.PathLike) -> str:
     newest = newest_whole(folder)
     if named or newest:
         logger.warning(
-            "%s names %r, which is not a whole checkpoint; the newest whole one is %s",
-            *(tag, named, newest or "none"),
+            f"{tag} names {named!r}, which is not a whole checkpoint; the newest whole one is "
+            f"{newest or 'none'}"
         )
     return newest
 

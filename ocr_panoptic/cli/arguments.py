@@ -99,9 +99,8 @@ class CommandParser(argparse.ArgumentParser):
         names = "file, name listed by `ocr-panoptic configs`, or folder of a run"
         self.add_argument("--config-file", default="", metavar="CONFIG", help=names)
         self.add_data()
-        self.set_defaults(
-            eval_only=not can_train, resume=False, overwrite=False, deterministic=False
-        )
+        self.set_defaults(eval_only=not can_train)
+        self.set_defaults(resume=False, overwrite=False, deterministic=False)
         if can_train:
             self.add_argument(
                 "--resume",

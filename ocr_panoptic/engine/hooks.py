@@ -224,12 +224,8 @@ class Evaluation(hooks.EvalHook):
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
             logger.info(
-                "TEST.PATIENCE: %s has not risen in %d evaluations, and %s has %g, of iteration %d",
-                best.metric,
-                waited,
-                best.path,
-                best.value,
-                best.iteration + 1,
+                f"TEST.PATIENCE: {best.metric} has not risen in {waited} evaluations, and "
+                f"{best.path} has {best.value:g}, of iteration {best.iteration + 1}"
             )
             raise EndedEarly
 

@@ -18,7 +18,7 @@ _FEWEST = 3  # fewer unknown values are not smoothed borders, but forgotten clas
 
 
 def nearest_of_two(
-    image: Image.Image, values: Sequence[Sequence[int]], numbers: float = 0
+    image: Image.Image, values: Sequence[Sequence[int]], highest_number: float
 ) -> np.ndarray | None:
     """
     Return the index of the nearer of two values for each pixel, or None if uncertain.
@@ -29,7 +29,7 @@ def nearest_of_two(
 
     Args:
         values: greys (C = 1) or colours (C = 3): the two values, followed by ignored values.
-        numbers: largest pixel value that a class number can have after JPEG compression.
+        highest_number: largest pixel value that a class number can have after JPEG compression.
 
     Returns:
         uint8 [H, W], 0 or 1.
@@ -46,7 +46,7 @@ def nearest_of_two(
     places, distances = _nearest(pixels.colours, meant)
     if (places > 1).any():
         return None
-    may_be_numbers = not is_lossy or pixels.colours.max() <= numbers
+    may_be_numbers = not is_lossy or pixels.colours.max() <= highest_number
     if may_be_numbers and len(places) > 1 and not places.any():
         return None  # e.g. class numbers 0, 1, 2 are all nearest to 0, not to 255
     if is_lossy and meant.shape[1] == 1 and 0 < places.mean() < 1:

@@ -94,10 +94,8 @@ HEAD, PYRAMID, STAGES = "SEM_SEG_HEAD.IN_FEATURES", "has p2, p3, p4, p5, p6", "h
     "head, key, names, fact",
     [
         *(("ocr", HEAD, ["p2", "p9"], PYRAMID), ("ocr", HEAD, [], PYRAMID)),
-        *(
-            ("plain", HEAD, ["p2", "p9"], PYRAMID),
-            ("ocr", "FPN.IN_FEATURES", ["res9"], "no 'res9'"),
-        ),
+        ("plain", HEAD, ["p2", "p9"], PYRAMID),
+        ("ocr", "FPN.IN_FEATURES", ["res9"], "no 'res9'"),
         *(("ocr", f"{part}.IN_FEATURES", ["p9"], "no 'p9'") for part in ("RPN", "ROI_HEADS")),
         *(("semantic", HEAD, ["layer9"], STAGES), ("semantic", HEAD, [], STAGES)),
         ("semantic", "SEM_SEG_HEAD.COARSE_IN_FEATURES", ["layer9"], STAGES),

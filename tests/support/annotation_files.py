@@ -126,10 +126,13 @@ def region(value: dict, kind: str = "polygonlabels", label: str = "car", **other
 
 def coco_polygons(root: Path, scenes: Scenes) -> Written:
     annotations = [
-        {"image_id": n, "category_id": 1 + CLASSES.index(box.label), "segmentation": [shape]}
+        {
+            "image_id": n,
+            "category_id": 1 + CLASSES.index(box.label),
+            "segmentation": [np.ravel(box.corners(0)).tolist()],
+        }
         for n, boxes in enumerate(scenes.values(), 1)
         for box in boxes
-        for shape in [sum(map(list, box.corners(0)), [])]
     ]
     content = coco(*annotations, size=SIZE, names=tuple(scenes), classes=CLASSES)
     return save(root / "annotations.json", content), root / "images"

@@ -73,7 +73,6 @@ PASCAL_CONTEXT_CLASSES = {
 PASCAL_CONTEXT_RAW_LABELS = range(460)
 
 # COCO-Stuff: the 80 things have their COCO ids, with 11 of 1..91 unused; 91 stuff classes follow.
-COCO_STUFF_UNUSED = (12, 26, 29, 30, 45, 66, 68, 69, 71, 83, 91)
 COCO_STUFF_FIRST = 92
 COCO_STUFF_CLASSES = (
     *("banner", "blanket", "branch", "bridge", "building-other", "bush", "cabinet", "cage"),
