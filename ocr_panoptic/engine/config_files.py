@@ -86,7 +86,7 @@ def _defaults() -> CfgNode:
     return default
 
 
-def check_unread_keys(cfg: CfgNode) -> set[str]:
+def check_unread_keys(cfg: CfgNode) -> None:
     """
     Refuse keys that differ from their defaults although the chosen model does not read them.
 
@@ -94,19 +94,14 @@ def check_unread_keys(cfg: CfgNode) -> set[str]:
 
     Args:
         cfg: config whose norms and device are not yet adapted to this machine.
-
-    Returns:
-        the names of the keys that the model does not read
     """
     default = _defaults()
-    unread, faults, idle = set(), [], []
+    faults, idle = [], []
     for key in KEYS:
-        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
-        if unmet:
-            unread.add(key.name)
         value, usual = value_of(cfg, key.name), value_of(default, key.name)
         if value == usual:
             continue
+        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
             fault = f"{key.name} is {value!r} (default {usual!r}); it is read only with "
             faults.append(fault + unmet[0].text)
@@ -121,4 +116,3 @@ def check_unread_keys(cfg: CfgNode) -> set[str]:
             + "\n  ".join(faults)
             + "\nLeave them out, set their defaults, or choose a model that reads them."
         )
-    return unread

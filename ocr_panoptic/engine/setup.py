@@ -23,7 +23,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
 from ocr_panoptic.program import log_run
 
-from .config_files import check_unread_keys, load_arguments
+from .config_files import check_unread_keys, load_arguments, unread_keys
 from .identity import read_identity
 from .optimizer import complete_schedule
 from .resume import find_checkpoint
@@ -106,7 +106,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
             f"known here: DATASETS.{split} \"('NAME',)\"."
         )
     check_values(cfg)
-    unread = check_unread_keys(cfg)
+    check_unread_keys(cfg)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     task = task_of(cfg)
     identity = None
@@ -132,15 +132,15 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     if training:
         complete_schedule(cfg)
     written = cfg.dump()
-    _fit_to_machine(cfg, unread)
+    _fit_to_machine(cfg)
     return written
 
 
-def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
+def _fit_to_machine(cfg: CfgNode) -> None:
     """
     Resolve the device "auto", and replace SyncBN in a single process and on CPUs.
 
-    The keys in ``unread`` keep their values.
+    Keys that the model does not read keep their values.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
@@ -155,6 +155,7 @@ def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     # naiveSyncBN can. Parameters have the same names in all three. If unread keys changed,
     # check_unread_keys would refuse the config that is saved with the results.
     if processes == 1 or device.type == "cpu":
+        unread = unread_keys(cfg)
         for key in (key.name for key in KEYS if key.name.endswith(".NORM")):
             if key not in unread and value_of(cfg, key) == "SyncBN":
                 cfg.merge_from_list([key, "BN" if processes == 1 else "naiveSyncBN"])
