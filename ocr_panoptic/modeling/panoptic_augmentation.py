@@ -12,6 +12,8 @@ from detectron2.structures import Instances
 from fvcore.transforms import HFlipTransform
 from torch import Tensor
 
+from ocr_panoptic.formats.pictures import TooThin, thin_fault
+
 from .inference import Size, resized_classes
 
 
@@ -50,11 +52,15 @@ def see_augmented(
     aug = cfg.TEST.AUG
     image = inputs["image"]
     height, width = image.shape[1:]
+    fault = thin_fault(height, width, aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+    if fault and any(aug.MIN_SIZES):
+        raise TooThin(fault)
     if len(image) != 3:  # Pillow would take 4 channels for colours with transparency
         image = image.float()
     size = inputs.get("height", height), inputs.get("width", width)
     inputs = {"image": image, "height": size[0], "width": size[1]}
-    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP)
+    flips = aug.FLIP and width > 1  # Detectron2 fails on a mirrored column of pixels
+    mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, flips)
     tta = GeneralizedRCNNWithTTA(cfg, network, mapper)
     views, transforms = tta._get_augmented_inputs(inputs)
     with tta._turn_off_roi_heads(["mask_on"]):

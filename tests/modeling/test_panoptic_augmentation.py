@@ -5,6 +5,7 @@ import torch
 from detectron2.modeling import GeneralizedRCNN, GeneralizedRCNNWithTTA
 from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
 
+from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.modeling import deploy
 from support.segmentors import trained_panoptic
 
@@ -101,3 +102,12 @@ def test_images_without_instances_or_with_other_channels(model, opts, channels):
     output = deploy(network, "bfloat16")([inputs])[0]
     assert len(output["instances"]) == 0 or channels == 4
     assert output["panoptic_seg"][0].shape == SIZE
+
+
+@torch.no_grad()
+def test_thin_images(model):
+    _, network = model(*augmented("(64,)", True), "TEST.AUG.MAX_SIZE", 100)
+    column = torch.zeros(3, 201, 1, dtype=torch.uint8)
+    with pytest.raises(TooThin, match="image of 1x201 .*TEST.AUG.MAX_SIZE"):
+        deploy(network)([{"image": column}])[0]["labels"]
+    assert deploy(network)([{"image": column[:, :200]}])[0]["labels"].shape == (200, 1)
