@@ -107,6 +107,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
         )
     check_values(cfg)
     check_unread_keys(cfg)
+    unread = unread_keys(cfg)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     task = task_of(cfg)
     identity = None
@@ -132,15 +133,15 @@ def complete_config(cfg: CfgNode, *, training: bool = False, needs_data: bool = 
     if training:
         complete_schedule(cfg)
     written = cfg.dump()
-    _fit_to_machine(cfg)
+    _fit_to_machine(cfg, unread)
     return written
 
 
-def _fit_to_machine(cfg: CfgNode) -> None:
+def _fit_to_machine(cfg: CfgNode, unread: set[str]) -> None:
     """
     Resolve the device "auto", and replace SyncBN in a single process and on CPUs.
 
-    Keys that the model does not read keep their values.
+    The keys in ``unread``, which the model does not read, keep their values.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
@@ -155,7 +156,6 @@ def _fit_to_machine(cfg: CfgNode) -> None:
     # naiveSyncBN can. Parameters have the same names in all three. If unread keys changed,
     # check_unread_keys would refuse the config that is saved with the results.
     if processes == 1 or device.type == "cpu":
-        unread = unread_keys(cfg)
         for key in (key.name for key in KEYS if key.name.endswith(".NORM")):
             if key not in unread and value_of(cfg, key) == "SyncBN":
                 cfg.merge_from_list([key, "BN" if processes == 1 else "naiveSyncBN"])
