@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from .errors import NO_MEMORY, MissingPackageError, UserError, lacks_memory
@@ -70,6 +71,9 @@ def log_run(folder: str, rank: int) -> None:
     """
     from detectron2.utils.logger import setup_logger
 
+    file = Path(folder, f"log.txt.rank{rank}" if rank else "log.txt")
+    if file.is_symlink():  # the log must not be appended to another file of the user
+        file.unlink()
     setup_logger.cache_clear()
     ended = "detectron2.engine.train_loop"  # hide its traceback: run_program reports the error
     for name in (__package__, "detectron2", "fvcore"):

@@ -37,7 +37,7 @@ class Fit:
 
     def backbone_share(self) -> float:
         """
-        Return the share of the backbone's tensors that the file fills; 1 if there is no backbone.
+        Return the share of the backbone's tensors that the file fills; 1 without a backbone.
 
         Tensors that ImageNet files can lack do not count: the layers of an FPN, the norms that
         MODEL.TIMM.OUTPUT_NORM adds, and the running statistics of norms.

@@ -93,7 +93,7 @@ def are_weights(name: str) -> bool:
 
 
 def check_weights_file(path: str) -> None:
-    """Raise MissingFileError if there is no weights file at ``path``."""
+    """Raise MissingFileError unless ``path`` is a file."""
     if not os.path.isfile(path):
         what = "are not a file" if os.path.exists(path) else "do not exist"
         raise MissingFileError(

@@ -46,7 +46,7 @@ def write_classes(output_dir: str | os.PathLike, classes: Mapping[str, Any] | No
 
 def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
     """
-    Return the rows of Detectron2's training log, one dict per iteration; [] if there is no log.
+    Return the rows of Detectron2's training log, one dict per iteration; [] without a log.
 
     All runs in the folder append to one log. If a later run starts at an iteration that the log
     already has, the later rows replace the earlier rows from this iteration on. The result is

@@ -86,3 +86,14 @@ def test_only_the_main_process_prints(tmp_path, capsys):
     ours.warning("a warning")
     assert capsys.readouterr().out == ""
     assert "a warning" in (tmp_path / "log.txt.rank1").read_text()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_link_in_place_of_the_log_is_not_followed(tmp_path, rank):
+    (tmp_path / "notes.txt").write_text("mine\n")
+    link = tmp_path / ("log.txt.rank1" if rank else "log.txt")
+    link.symlink_to(tmp_path / "notes.txt")
+    log_run(str(tmp_path), rank)
+    ours.warning("a warning")
+    assert (tmp_path / "notes.txt").read_text() == "mine\n"
+    assert "a warning" in link.read_text() and not link.is_symlink()

@@ -24,7 +24,7 @@ IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".gif"),
 )
 LABEL_SUFFIXES = (".png", ".bmp", ".gif", ".tif", ".tiff")
-LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels only if there is no other label file
+LOSSY_SUFFIXES = (".jpg", ".jpeg")  # read as labels only if no other label file exists
 
 
 @dataclass(frozen=True)
