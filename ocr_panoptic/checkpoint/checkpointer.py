@@ -145,14 +145,15 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
-        min_share = self.min_share
+        min_share, is_renamed = self.min_share, False
         weights = checkpoint["model"]
         if not self.strict:  # only training adapts the input channels
             weights = checkpoint["model"] = adapt_input_channels(weights, self.model)
         if not checkpoint.get("matching_heuristics"):
             checkpoint["model"], record = adapt_names(weights, self.model, self._path)
             self.record = record or self.record
-            if checkpoint["model"] is not weights and min_share:
+            is_renamed = checkpoint["model"] is not weights
+            if is_renamed and min_share:
                 min_share = 1.0  # ImageNet weights of the same network fill the whole backbone
         self.rows = None
         theirs = (checkpoint.get(IDENTITY) or {}).get("classes") or zoo_classes(self._path)
@@ -169,10 +170,10 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"{len(fit.names)} tensors.{fit.listing()}\n"
                 "Use the config that the weights were trained with, or train from them first."
             )
-        if fit.backbone_share() < min_share:
+        if (share := fit.backbone_share(statistics=is_renamed)) < min_share:
             raise UserError(
                 f"The weights {self._path} are of another model: they fill "
-                f"{fit.backbone_share():.1%} of the backbone, expected {min_share:.0%}."
+                f"{share:.1%} of the backbone, expected {min_share:.0%}."
                 f"\n{fit.table()}\nUse weights of this backbone (MODEL.BACKBONE, MODEL.RESNETS, "
                 "MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to start from them all the same."
             )

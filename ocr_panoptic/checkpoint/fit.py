@@ -35,18 +35,18 @@ class Fit:
         self.faults = {name: why[name] for name in self.names if name in why}
         self.unused = [n for n in incompatible.unexpected_keys if not n.endswith(OPTIONAL)]
 
-    def backbone_share(self) -> float:
+    def backbone_share(self, statistics: bool = False) -> float:
         """
         Return the share of the backbone's tensors that the file fills; 1 without a backbone.
 
-        Tensors that ImageNet files can lack do not count: the layers of an FPN, the norms that
-        MODEL.TIMM.OUTPUT_NORM adds, and the running statistics of norms.
+        The layers of an FPN and the norms that MODEL.TIMM.OUTPUT_NORM adds do not count. Running
+        statistics of norms, which some files lack, count only with ``statistics``.
         """
         found = (p for p in NETWORKS if any(name.startswith(p) for name in self.names))
         prefix = next(found, "backbone.")
         added = f"{prefix}output_norms."
         names = [n for n in self.names if n.startswith(prefix) and not n.startswith(added)]
-        names = [name for name in names if not name.endswith(STATISTICS)]
+        names = [name for name in names if statistics or not name.endswith(STATISTICS)]
         filled = sum(name not in self.faults for name in names)
         return filled / len(names) if names else 1.0
 

@@ -98,7 +98,7 @@ def register_data_sets(
         register(name, file.path, source, metadata, places)
     for name in wanted:
         if name not in DatasetCatalog:
-            known |= {*DatasetCatalog.list(), *names_below_root()}
+            known = {*known, *DatasetCatalog.list(), *names_below_root()} - {name}
             raise UserError(not_registered(name) + did_you_mean(name, known))
     return wanted
 

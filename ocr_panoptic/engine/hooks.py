@@ -65,10 +65,10 @@ class Checkpoints(HookBase):
         periods = cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD
         self._periods = [period for period in periods if period > 0]
         self._saved = -1
-        self._time = time.monotonic()
 
     def before_train(self) -> None:
         self._checkpointer.remove_unfinished()
+        self._time = time.monotonic()
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
@@ -176,7 +176,7 @@ class BestModel:
         metrics = flatten_results_dict(results)
         value = float(metrics.get(self.metric, math.nan))
         if math.isnan(value):
-            text = "TEST.BEST_CHECKPOINT is %s, which this evaluation has not measured. It has %s"
+            text = "TEST.BEST_CHECKPOINT is %s, not measured here: no best model is kept. It has %s"
             logger.warning(text, self.metric, ", ".join(metrics))
         elif value > self.value:
             self.value, self.iteration = value, iteration
@@ -224,8 +224,9 @@ class Evaluation(hooks.EvalHook):
         # Only the main process, whose answer is the first, knows the best iteration.
         if comm.all_gather(best.iteration >= 0 and waited >= self.patience)[0]:
             logger.info(
-                f"TEST.PATIENCE: {best.metric} has not risen in {waited} evaluations, and "
-                f"{best.path} has {best.value:g}, of iteration {best.iteration + 1}"
+                f"TEST.PATIENCE ends the training: {best.metric} has not risen in {waited} "
+                f"evaluations. {best.path} has the best, {best.value:g}, of iteration "
+                f"{best.iteration + 1}"
             )
             raise EndedEarly
 

@@ -64,7 +64,8 @@ class RunLogger(EventWriter):
         try:
             self._service = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            raise MissingPackageError(f"LOGGERS needs {name}: pip install {name}") from error
+            text = f"LOGGERS names {name}, but {error.name} is not installed: pip install {name}"
+            raise MissingPackageError(text) from error
         self._name, self._cfg, self._last = name, cfg, -1
 
     def open(self, *, resumed: bool) -> None:
@@ -75,7 +76,10 @@ class RunLogger(EventWriter):
         try:
             begun = SERVICES[self._name](self._service, run, path.parent, keys)
         except Exception as error:  # each service has its own exceptions
-            raise UserError(f"LOGGERS: {self._name} cannot begin a run: {error}.") from error
+            raise UserError(
+                f"LOGGERS: {self._name} cannot begin a run: {error}. Log in, set it to work "
+                "offline, or take it out of LOGGERS."
+            ) from error
         runs[self._name], self._log, self._end = begun
         write_text(path, json.dumps(runs) + "\n")
 
@@ -97,4 +101,6 @@ class RunLogger(EventWriter):
         try:
             call(*args, **keys)
         except Exception as error:
-            logging.getLogger(__name__).warning("%s has failed: %s", self._name, error)
+            logging.getLogger(__name__).warning(
+                "%s has failed: %s. metrics.json has the values.", self._name, error
+            )

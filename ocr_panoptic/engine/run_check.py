@@ -138,7 +138,8 @@ def _check_best_metric(cfg: CfgNode) -> None:
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
-            f"which is better when lower. It is of the form {form}."
+            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
+            "segm/AP."
         )
 
 

@@ -35,7 +35,7 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     if not Path(file).is_file():
         raise MissingFileError(
             f"TEST.SEGFIX.WEIGHTS {named.WEIGHTS}: their config {file} does not exist. Set "
-            "TEST.SEGFIX.CONFIG_FILE to it."
+            "TEST.SEGFIX.CONFIG_FILE to the config of that SegFix model."
         )
     return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
 

@@ -75,6 +75,13 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, res
     torch.testing.assert_close(bottom_up(image)["res5"], expected, rtol=1e-4, atol=tolerance)
 
 
+def test_a_file_without_the_statistics_of_a_norm_is_refused(tmp_path):
+    weights = torchvision.models.resnet18(weights=None).state_dict()
+    del weights["layer2.0.bn1.running_mean"]
+    with pytest.raises(ValueError, match="of the backbone, expected 100%"):
+        load(Model(detectron2_resnet(NORM="BN").backbone), weights, tmp_path / "r.pth")
+
+
 def test_three_convolutions_of_a_stem(tmp_path):
     """openseg.pytorch's and CSAIL's ImageNet ResNets have this stem, with 64, 64, 128 channels."""
     model = dilated_resnet(STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, OUT_FEATURES=["res2"])

@@ -165,3 +165,5 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     record = DatasetCatalog.get("my_pets_train")[0]
     assert record["file_name"] == str(tmp_path / "moved/images/more/second.bmp")
     assert "/pets/pets.yaml (set" in not_registered("pets_train")
+    with pytest.raises(ValueError, match="'my_pets_val' is not .* Did you mean my_pets_train"):
+        register_data_sets([], ["my_pets_val"])  # the file has no such split
