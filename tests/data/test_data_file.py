@@ -167,3 +167,9 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     assert "/pets/pets.yaml (set" in not_registered("pets_train")
     with pytest.raises(ValueError, match="'my_pets_val' is not .* Did you mean my_pets_train"):
         register_data_sets([], ["my_pets_val"])  # the file has no such split
+
+
+def test_a_single_file_and_a_file_named_twice(raw):
+    file = str(raw.described())
+    assert register_data_sets(file) == register_data_sets([file, file]) == ["pets_train"]
+    assert data_options(file) == data_options([file, file])
